@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ledger.cli.vital_findings import judge_vitals
+
 if TYPE_CHECKING:
     from ledger.runtime.checks import Finding
     from ledger.store.delta.verbs.health import Health
@@ -123,14 +125,15 @@ def _judged(health: Health) -> Iterator[Finding]:
     yield from _damage(health)
     for table in tables.values():
         if table.refused:
-            what, _, fix = table.refused.partition(". ")
-            yield Finding("FAIL", "altered", f"no verb can use a table: {what}", fix)
+            yield Finding("FAIL", "altered", f"no verb can use a table: {table.refused}", table.refused_fix)
     if health.clocks:
         named = ", ".join([*health.clocks][:MOST_NAMED])
         found = f"verbs of {len(health.clocks):,} queues raise ClocksDisagree ({named}): "
         found += next(iter(health.clocks.values()))
         yield Finding("FAIL", "clocks", found, "see `ledger repair --help`; set this machine's clock right before")
     yield _paths(health)
+    if health.vitals is not None:
+        yield from (Finding(*found) for found in judge_vitals(health.vitals))
     age, kept = health.oldest_without_upkeep or 0, health.log_retention
     found = f"{health.commits_without_upkeep:,} commits since the last round"
     found += f"; the oldest that none has gone over is {age / 3_600:,.1f} h old" if age else ""
@@ -159,8 +162,9 @@ def _paths(health: Health) -> Finding:
     """Return how verbs commit, and how they did lately."""
     from ledger.runtime.checks import Finding
 
-    direct, statements = health.merges["direct"], health.merges["statement"]
-    lately = f"of the MERGEs into visibility since the last upkeep {direct:,} were direct, {statements:,} by statements"
+    merges = {} if health.vitals is None else health.vitals.recent.merges
+    direct, statements = merges.get("direct", 0), merges.get("statement", 0)
+    lately = f"of the newest MERGEs into visibility {direct:,} were direct, {statements:,} by statements"
     why = {name: table.by_statement for name, table in health.tables.items() if table.by_statement}
     if not why:
         return Finding("OK", "commits", f"verbs commit small changes directly; {lately}")
