@@ -90,8 +90,10 @@ def _object_store(root: str | None) -> Iterator[Finding]:
 
 def _ledger(root: str, settings: str | None, known: dict[str, Any], deep: bool) -> Iterator[Finding]:
     """How the tables of the ledger are, if there is one and delta-rs reads it."""
-    from ledger.errors import LedgerDoesNotExist, LedgerError
+    from ledger.errors import LedgerDoesNotExist, LedgerError, StorageFailed
+    from ledger.runtime.causes import explain
     from ledger.runtime.checks import Finding
+    from ledger.runtime.storage import local_path
 
     try:
         from ledger.ledger import Ledger
@@ -107,7 +109,12 @@ def _ledger(root: str, settings: str | None, known: dict[str, Any], deep: bool) 
             advice = f"bring the tables' folders back, or {RESTORE}; a ledger that is opened anew makes empty ones"
         yield Finding("FAIL", "tables", error.found, advice)
     except LedgerError as error:
-        yield Finding("FAIL", "tables", error.message, error.advice or "see above")
+        place = local_path(root)
+        why = None if place is None or not isinstance(error, StorageFailed) else explain(error, place)
+        if why is None:
+            yield Finding("FAIL", "tables", error.message, error.advice or "see above")
+        else:
+            yield Finding("FAIL", "tables", f"cannot be read: {why[0]}", why[1])
     except Exception as error:
         yield Finding("FAIL", "tables", f"cannot be read: {error!r}", f"{RESTORE}, or see `ledger repair --help`")
     else:

@@ -61,7 +61,7 @@ def _disk(vitals: Vitals) -> Judged:
         return "OK", "disk", found, ""
     found += "" if days is None or days >= LOW_DAYS else f", which is enough for {days * 24:,.0f} h"
     advice = "free space on this disk, then run `ledger upkeep`; it keeps files for deleted_file_retention and "
-    advice += "log_retention: shorter ones (`jobs/upkeep.py --settings FILE`) free more"
+    advice += "log_retention: shorter ones (`ledger upkeep --settings FILE`) free more"
     return "FAIL" if disk.free < FULL_BYTES else "WARN", "disk", found, advice
 
 

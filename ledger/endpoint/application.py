@@ -237,9 +237,7 @@ class Application:
             known = {"": (error.what, error.fix)}
         except LedgerError:
             return []
-        samples = [({"table": table, "reason": what}, 1.0) for table, (what, _) in known.items()]
-        text = "Tables that no verb can use, as somebody altered them; `ledger doctor` says what takes it back."
-        return [*metrics.family("ledger_table_refused", "gauge", text, samples)]
+        return [*metrics.refused({table: what for table, (what, _) in known.items()})]
 
     async def _upkeep(self) -> list[str]:
         """What upkeep has not gone over, and whether it is overdue."""
@@ -267,7 +265,7 @@ class Application:
         if known is None or time.monotonic() - known[0] >= VITALS_SECONDS:
             began = time.monotonic()
             try:
-                measured = await self.pool.run(lambda: signs.measure(self._endpoint.ledger.clock()))
+                measured = await self.pool.run(functools.partial(signs.measure, self._endpoint.ledger.clock))
             except LedgerError:
                 return []
             known = self._measured = began, [*metrics.vitals(measured)]

@@ -63,6 +63,13 @@ def transactions(tally: Any) -> Iterator[str]:
     yield from _histograms("ledger_group_size", "How many requests went together.", "of", sizes)
 
 
+def refused(reasons: Mapping[str, str]) -> Iterator[str]:
+    """Of tables that no verb can use: why, by the table's name."""
+    text = "Tables that no verb can use, as somebody altered them; `ledger doctor` says what takes it back."
+    samples = (({"table": table, "reason": what}, 1) for table, what in reasons.items())
+    yield from family("ledger_table_refused", "gauge", text, samples)
+
+
 def upkeep(commits: int, is_overdue: bool) -> Iterator[str]:
     """Of what upkeep has not gone over, and whether a round should have run long ago."""
     text = "Commits of messages and visibility since the last round of upkeep."
