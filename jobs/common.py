@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +33,11 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpF
         return action.help if told else super()._get_help_string(action)
 
 
-def arguments(description: str, *, owner: bool = False, epilog: str | None = None) -> argparse.ArgumentParser:
-    """A parser with what every job takes: the ledger's root and how to open it."""
+def arguments(
+    description: str, *, owner: bool = False, epilog: str | None = None, json: bool = False
+) -> argparse.ArgumentParser:
+    """Return a parser with what every job takes: the ledger's root and how to open it; and --json, for jobs that print
+    facts."""
     parser = argparse.ArgumentParser(description=textwrap.fill(description, 100), epilog=epilog, formatter_class=_Help)
     parser.add_argument("root", help="the ledger: a path, a URI, or schema:NAME for a schema of Spark's catalog")
     engines = ("auto", "spark", "delta-rs")
@@ -47,6 +50,8 @@ def arguments(description: str, *, owner: bool = False, epilog: str | None = Non
         default=os.environ.get("LEDGER_SETTINGS"),
         help="a TOML file of settings, like conf/ledger.toml (default: the variable LEDGER_SETTINGS)",
     )
+    if json:
+        parser.add_argument("--json", action="store_true", help="for programs: a JSON document a line")
     if owner:
         parser.add_argument("--owner", help="who the receipts ledger names (default: user, machine and process)")
     return parser
@@ -134,6 +139,16 @@ def pairs(given: list[str], what: str) -> dict[str, str]:
         if "=" not in text:
             raise InvalidParameterValue(what, text, "Must be NAME=VALUE")
     return dict(text.split("=", 1) for text in given)
+
+
+def report(options: argparse.Namespace, document: Mapping[str, object], text: str) -> None:
+    """Print what a job did: a document for programs, a text for people."""
+    from ledger.cli.printing import print_json
+
+    if options.json:
+        print_json(document)
+    else:
+        print(text)
 
 
 def table(rows: list[dict[str, object]]) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     arguments = common.arguments(
-        "Make a queue, and the ledger around it if there is none. Made again, nothing changes."
+        "Make a queue, and the ledger around it if there is none. Made again, nothing changes.", json=True
     )
     arguments.add_argument("queue", help="its name: 1 to 80 of letters, digits, - and _")
     arguments.add_argument(
@@ -48,8 +48,10 @@ def main(options: argparse.Namespace) -> None:
         queue.tag(tags)
     else:
         queue = create(ledger, options.queue, attributes, tags)
-    rows = [{"attribute": name, "value": str(value)} for name, value in queue.attributes().items()]
-    print(f"queue {queue.name} in {options.root}\n\n{common.table(rows)}")
+    known = queue.attributes()
+    rows = [{"attribute": name, "value": str(value)} for name, value in known.items()]
+    found = {"queue": queue.name, "root": options.root, "attributes": known}
+    common.report(options, found, f"queue {queue.name} in {options.root}\n\n{common.table(rows)}")
 
 
 def create(ledger: Ledger, name: str, attributes: dict[str, str], tags: dict[str, str]) -> Queue:

@@ -24,7 +24,9 @@ WRONG_LINE = re.compile(r"\[(?:MALFORMED_(?:CSV_)?RECORD|CAST_INVALID_INPUT)[^\]
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = common.arguments("Send every row of a table or of files as a message, all in one commit.", owner=True)
+    arguments = common.arguments(
+        "Send every row of a table or of files as a message, all in one commit.", owner=True, json=True
+    )
     arguments.add_argument("queue", help="the queue; jobs/create_queue.py makes one")
     arguments.add_argument("input", help="path, URI or pattern of the files, or the name of a table of the catalog")
     arguments.add_argument(
@@ -57,7 +59,9 @@ def main(options: argparse.Namespace) -> None:
     attempt_id = shortened(options.attempt_id) if options.attempt_id else None
     with wrong_lines_named(options.input):
         sent = queue.send(rows, body=options.body, attempt_id=attempt_id)
-    print(f"sent {sent.count:,} messages to {queue.name} in {time.monotonic() - started:.1f} s")
+    seconds = time.monotonic() - started
+    found = {"queue": queue.name, "sent": sent.count, "seconds": round(seconds, 3)}
+    common.report(options, found, f"sent {sent.count:,} messages to {queue.name} in {seconds:.1f} s")
 
 
 def read(spark: SparkSession, source: str, kind: str | None, body: str | None = None) -> DataFrame:

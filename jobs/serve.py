@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ NEEDED = ("botocore", "uvicorn", "httptools")
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = common.arguments("Serve a ledger over HTTP, as SQS, until SIGTERM or Ctrl-C.", owner=True)
+    arguments = common.arguments("Serve a ledger over HTTP, as SQS, until SIGTERM or Ctrl-C.", owner=True, json=True)
     arguments.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     arguments.add_argument("--port", type=int, default=9324, help="0 takes a free one, and says which")
     arguments.add_argument("--keys", metavar="FILE", help="the keys that requests are signed with, a TOML file")
@@ -47,7 +48,15 @@ def main(options: argparse.Namespace) -> None:
 
     known = {name: getattr(options, name) for name in Options.__dataclass_fields__}
     opened = partial(common.open_ledger, options, make=options.create)
-    run(opened, Options(**known), lambda line: print(line, flush=True))
+    if options.json:
+        from ledger.cli.printing import print_json
+
+        def announce(url: str) -> None:
+            print_json({"url": url, "root": options.root, "pid": os.getpid()})
+
+        run(opened, Options(**known), lambda line: print(line, file=sys.stderr, flush=True), announce)
+    else:
+        run(opened, Options(**known), lambda line: print(line, flush=True))
 
 
 if __name__ == "__main__":

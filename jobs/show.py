@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = common.arguments("Show a ledger's queues with how many messages are in each state. Disturbs nobody.")
+    arguments = common.arguments(
+        "Show a ledger's queues with how many messages are in each state. Disturbs nobody.", json=True
+    )
     arguments.add_argument("--queue", default="", metavar="PREFIX", help="only queues whose names begin so")
     arguments.add_argument(
         "--in-flight", action="store_true", help="also every receipt that holds messages (starts Spark)"
@@ -41,11 +43,11 @@ def main(options: argparse.Namespace) -> None:
                 "age of oldest (s)": None if counts.age_of_oldest is None else round(counts.age_of_oldest),
             }
         )
-    show("Queues", rows)
+    show(options, "queue", "Queues", rows)
     if options.in_flight:
-        show("In flight", in_flight(ledger, options.queue))
+        show(options, "receipt", "In flight", in_flight(ledger, options.queue))
     if options.history > 0:
-        show(f"Last {options.history} events", history(ledger, options.queue, options.history))
+        show(options, "event", f"Last {options.history} events", history(ledger, options.queue, options.history))
 
 
 def in_flight(ledger: Ledger, prefix: str) -> list[dict[str, object]]:
@@ -86,9 +88,14 @@ def history(ledger: Ledger, prefix: str, most: int) -> list[dict[str, object]]:
     ]
 
 
-def show(title: str, rows: list[dict[str, object]]) -> None:
-    """Prints rows under a title, or that there are none."""
-    print(f"{title}\n\n{common.table(rows)}\n" if rows else f"{title}: none\n")
+def show(options: argparse.Namespace, kind: str, title: str, rows: list[dict[str, object]]) -> None:
+    """Print rows under a title, or that there are none; for programs a document each, which says what `kind` it is."""
+    if options.json:
+        from ledger.cli.printing import print_json
+
+        print_json(*({"kind": kind, **row} for row in rows))
+    else:
+        print(f"{title}\n\n{common.table(rows)}\n" if rows else f"{title}: none\n")
 
 
 if __name__ == "__main__":

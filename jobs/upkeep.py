@@ -17,16 +17,16 @@ def parser() -> argparse.ArgumentParser:
         "Drop finished segments, join rows, compact, vacuum, and bring the receipts ledger up to date. Safe beside "
         "running claims. Hourly is plenty; within 30 days is a must for a complete receipts ledger.",
         owner=True,
+        json=True,
     )
     arguments.add_argument("--no-vacuum", action="store_true", help="leave unused files in place")
     return arguments
 
 
 def main(options: argparse.Namespace) -> None:
-    report = common.open_ledger(options).upkeep(vacuum=not options.no_vacuum)
-    print(
-        common.table([{"did": name.replace("_", " "), "how many": n} for name, n in dataclasses.asdict(report).items()])
-    )
+    did = dataclasses.asdict(common.open_ledger(options).upkeep(vacuum=not options.no_vacuum))
+    rows: list[dict[str, object]] = [{"did": name.replace("_", " "), "how many": n} for name, n in did.items()]
+    common.report(options, did, common.table(rows))
 
 
 if __name__ == "__main__":

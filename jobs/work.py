@@ -25,6 +25,7 @@ claim is given back, the receive does not count, and the job ends with the error
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import inspect
 import os
@@ -41,7 +42,7 @@ from jobs import common
 
 def parser() -> argparse.ArgumentParser:
     contract = __doc__[__doc__.index("The function of") :]
-    arguments = common.arguments(__doc__.split("\n")[0], owner=True, epilog=contract)
+    arguments = common.arguments(__doc__.split("\n")[0], owner=True, epilog=contract, json=True)
     arguments.add_argument("queue")
     arguments.add_argument(
         "--function", required=True, metavar="MODULE:NAME", help="what to run on each claim, see below"
@@ -120,7 +121,8 @@ def main(options: argparse.Namespace) -> None:
         function = load(options.function)
 
     def say(what: str) -> None:
-        print(f"{datetime.now():%H:%M:%S} {name} {what}", flush=True)
+        # Programs read one document, at the end.
+        print(f"{datetime.now():%H:%M:%S} {name} {what}", file=sys.stderr if options.json else sys.stdout, flush=True)
 
     worked = ledger.queue(options.queue).work(
         function,
@@ -140,6 +142,10 @@ def main(options: argparse.Namespace) -> None:
     failed = f", {worked.failed:,} failed receives" if worked.failed else ""
     lost = f", {worked.lost:,} messages lost to others" if worked.lost else ""
     say(f"ends after {worked.claims:,} claims: {worked.messages:,} messages done{failed}{lost}")
+    if options.json:
+        from ledger.cli.printing import print_json
+
+        print_json(dataclasses.asdict(worked))
 
 
 def load(name: str) -> Callable[[Any], Any]:

@@ -285,10 +285,11 @@ class Ledger:
         return fill_receipts(opened.engine, opened.transactions)
 
     def health(self, *, deep: bool = False) -> Health:
-        """How the tables are: queues, files, the length of the logs, what an upkeep would remove, and the age of the
-        oldest commit that none has gone over. Reads alone; delta-rs does it, where it reads the storage. `ledger doctor
-        ROOT --json` says it for a monitor. Each table's `damaged` names the data files that are missing, empty or of
-        another size than the log says; with `deep` each one's footer is read, and its rows are counted, too.
+        """How the tables are: queues, files, the length of the logs, what an upkeep would remove, the age of the oldest
+        commit that none has gone over, and, as `vitals`, what grows with the load and what hangs. Reads alone; delta-rs
+        does it, where it reads the storage. `ledger doctor ROOT --json` says it for a monitor. Each table's `damaged`
+        names the data files that are missing, empty or of another size than the log says; with `deep` each one's footer
+        is read, and its rows are counted, too.
         Raises StorageFailed, and LedgerDamaged for a log that cannot be read."""
         from ledger.store.delta.verbs.health import health_of
 

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ledger.cli.vital_findings import judge_vitals
+
 if TYPE_CHECKING:
     from ledger.runtime.checks import Finding
     from ledger.store.delta.verbs.health import Health
@@ -88,8 +90,10 @@ def _object_store(root: str | None) -> Iterator[Finding]:
 
 def _ledger(root: str, settings: str | None, known: dict[str, Any], deep: bool) -> Iterator[Finding]:
     """How the tables of the ledger are, if there is one and delta-rs reads it."""
-    from ledger.errors import LedgerDoesNotExist, LedgerError
+    from ledger.errors import LedgerDoesNotExist, LedgerError, StorageFailed
+    from ledger.runtime.causes import explain
     from ledger.runtime.checks import Finding
+    from ledger.runtime.storage import local_path
 
     try:
         from ledger.ledger import Ledger
@@ -105,7 +109,12 @@ def _ledger(root: str, settings: str | None, known: dict[str, Any], deep: bool) 
             advice = f"bring the tables' folders back, or {RESTORE}; a ledger that is opened anew makes empty ones"
         yield Finding("FAIL", "tables", error.found, advice)
     except LedgerError as error:
-        yield Finding("FAIL", "tables", error.message, error.advice or "see above")
+        place = local_path(root)
+        why = None if place is None or not isinstance(error, StorageFailed) else explain(error, place)
+        if why is None:
+            yield Finding("FAIL", "tables", error.message, error.advice or "see above")
+        else:
+            yield Finding("FAIL", "tables", f"cannot be read: {why[0]}", why[1])
     except Exception as error:
         yield Finding("FAIL", "tables", f"cannot be read: {error!r}", f"{RESTORE}, or see `ledger repair --help`")
     else:
@@ -123,14 +132,15 @@ def _judged(health: Health) -> Iterator[Finding]:
     yield from _damage(health)
     for table in tables.values():
         if table.refused:
-            what, _, fix = table.refused.partition(". ")
-            yield Finding("FAIL", "altered", f"no verb can use a table: {what}", fix)
+            yield Finding("FAIL", "altered", f"no verb can use a table: {table.refused}", table.refused_fix)
     if health.clocks:
         named = ", ".join([*health.clocks][:MOST_NAMED])
         found = f"verbs of {len(health.clocks):,} queues raise ClocksDisagree ({named}): "
         found += next(iter(health.clocks.values()))
         yield Finding("FAIL", "clocks", found, "see `ledger repair --help`; set this machine's clock right before")
     yield _paths(health)
+    if health.vitals is not None:
+        yield from (Finding(*found) for found in judge_vitals(health.vitals))
     age, kept = health.oldest_without_upkeep or 0, health.log_retention
     found = f"{health.commits_without_upkeep:,} commits since the last round"
     found += f"; the oldest that none has gone over is {age / 3_600:,.1f} h old" if age else ""
@@ -159,8 +169,9 @@ def _paths(health: Health) -> Finding:
     """Return how verbs commit, and how they did lately."""
     from ledger.runtime.checks import Finding
 
-    direct, statements = health.merges["direct"], health.merges["statement"]
-    lately = f"of the MERGEs into visibility since the last upkeep {direct:,} were direct, {statements:,} by statements"
+    merges = {} if health.vitals is None else health.vitals.recent.merges
+    direct, statements = merges.get("direct", 0), merges.get("statement", 0)
+    lately = f"of the newest MERGEs into visibility {direct:,} were direct, {statements:,} by statements"
     why = {name: table.by_statement for name, table in health.tables.items() if table.by_statement}
     if not why:
         return Finding("OK", "commits", f"verbs commit small changes directly; {lately}")

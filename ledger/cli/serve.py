@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
 
 from ledger.cli.extras import of_extra
-from ledger.cli.opening import open_ledger, with_root
+from ledger.cli.opening import as_json, named_root, open_ledger, with_root
+from ledger.cli.printing import print_json
 from ledger.errors import LedgerDoesNotExist
 
 if TYPE_CHECKING:
@@ -45,11 +47,15 @@ if TYPE_CHECKING:
     help="Look so often whether upkeep is due, and run it in a thread; 0 leaves it to others.",
 )
 @click.option("--create", is_flag=True, help="Make the ledger if there is none.")
+@as_json
 @with_root
-def serve(place: str | None, root: str | None, settings: str | None, create: bool, **options: object) -> None:
+def serve(
+    place: str | None, root: str | None, settings: str | None, create: bool, json: bool, **options: object
+) -> None:
     """Serve the ledger ROOT over HTTP until SIGTERM or Ctrl-C, as SQS, in both of its protocols: clients work by
     changing the endpoint URL. Requests must be signed with a key: of a file with a table [ID] and secret = "..." for
-    each, or the one of LEDGER_ACCESS_KEY_ID and LEDGER_SECRET_ACCESS_KEY.
+    each, or the one of LEDGER_ACCESS_KEY_ID and LEDGER_SECRET_ACCESS_KEY. With --json the first line on stdout says
+    where it serves ({"url": ..., "root": ..., "pid": ...}), as soon as it does.
 
     \b
     Example:
@@ -70,4 +76,5 @@ def serve(place: str | None, root: str | None, settings: str | None, create: boo
         opened,
         Options(**known),  # type: ignore[arg-type]
         lambda line: click.echo(f"ledger: {line}", err=True),
+        (lambda url: print_json({"url": url, "root": named_root(root), "pid": os.getpid()})) if json else None,
     )

@@ -18,6 +18,8 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
     """Run SCRIPT under spark-submit on this machine, set up for a ledger: a file, or one of the jobs by its name: work,
     send, create_queue, show, upkeep, serve, and flights, the demonstration. Returns the script's exit code.
 
+    The jobs print what they find and do. All but flights take --json among their own options, behind SCRIPT.
+
     \b
     Example:
       ledger submit show ledger-data --in-flight

@@ -128,7 +128,7 @@ class Rates:
 
 
 def _metrics(ledger: Ledger, prefix: str) -> Iterator[str]:
-    from ledger.endpoint.metrics import family, upkeep
+    from ledger.endpoint.metrics import family, refused, upkeep, vitals
 
     counts = {queue.name: queue.counts() for queue in ledger.list_queues(prefix)}
     yield from family(
@@ -152,3 +152,6 @@ def _metrics(ledger: Ledger, prefix: str) -> Iterator[str]:
     text = "Age of the oldest commit that no upkeep has gone over."
     yield from family("ledger_without_upkeep_seconds", "gauge", text, [({}, health.oldest_without_upkeep or 0.0)])
     yield from upkeep(health.commits_without_upkeep, bool(health.upkeep_overdue))
+    yield from refused({name: table.refused for name, table in health.tables.items() if table.refused})
+    if health.vitals is not None:
+        yield from vitals(health.vitals)

@@ -34,6 +34,7 @@ import json
 import re
 import threading
 import time
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -314,6 +315,20 @@ def history(
         found += known
         found += _following(stored, table, read_metadata, max(later) + 1)
     return found
+
+
+def find_first_commit(
+    stored: TableStorage, since: int, table: str, read_metadata: ReadMetadata, is_wanted: Callable[[Commit], bool]
+) -> Commit | None:
+    """Return the first commit with a version > `since` that the log still has and that is wanted; None: there is none.
+    Reads the commits up to it, and no later one. Raises as `history` does, but not for entries that are missing."""
+    there = versions_in(stored.log_paths())
+    begins = max(since + 1, beginning(there))
+    for version in there[bisect_left(there, begins) :]:
+        commit = _commit(stored, version, table, read_metadata)
+        if commit is not None and is_wanted(commit):
+            return commit
+    return None
 
 
 def _following(

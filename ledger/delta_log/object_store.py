@@ -47,6 +47,7 @@ from ledger.delta_log.storage import (
     LogEntries,
     LogFile,
     Stamp,
+    StoredFile,
     column_of,
     log_file,
     rows_of_file,
@@ -173,6 +174,12 @@ class ObjectStore:
         with self._naming_errors():
             for some in obstore.list(self._store):
                 yield from ((one["path"], one["size"]) for one in some)
+
+    def files(self) -> Iterator[tuple[str, int, float]]:
+        """Yield the same, and when each was written, in seconds since 1970."""
+        with self._naming():
+            for some in obstore.list(self._store):
+                yield from ((one["path"], one["size"], one["last_modified"].timestamp()) for one in some)
 
     def remove_folder(self, folder: str) -> None:
         """Removes all files in a folder, at any depth."""
@@ -381,6 +388,9 @@ class ObjectFiles:
 
     def log_paths(self) -> list[str]:
         return list(self._store.paths(LOG))
+
+    def files(self) -> Iterator[StoredFile]:
+        return (StoredFile(*one) for one in self._store.files())
 
     def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
         asked = set(paths)

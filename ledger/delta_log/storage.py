@@ -53,6 +53,14 @@ class LogFile(NamedTuple):
     at: float
 
 
+class StoredFile(NamedTuple):
+    """A file of a table, of whatever kind: its path, its bytes, and when it was written, in seconds since 1970."""
+
+    path: str
+    bytes: int
+    at: float
+
+
 class LogEntries(Protocol):
     """The entries of a table's log, by their paths below the table. Raises what the storage does."""
 
@@ -115,6 +123,9 @@ class TableStorage(Storage, Protocol):
 
     def log_paths(self) -> list[str]:
         """Their paths."""
+
+    def files(self) -> Iterator[StoredFile]:
+        """Yield all files below the table: of rows, those that versions of the past alone have, and of the log."""
 
     def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
         """Return the bytes of those files that are there, by their paths."""
@@ -274,6 +285,21 @@ class LocalFiles:
 
     def log_paths(self) -> list[str]:
         return [f"{LOG}/{name}" for name in os.listdir(self._place / LOG)]  # noqa: PTH208
+
+    def files(self) -> Iterator[StoredFile]:
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            # Upkeep removes files and folders meanwhile.
+            with contextlib.suppress(FileNotFoundError), os.scandir(self._place / folder) as entries:
+                for entry in entries:
+                    path = f"{folder}/{entry.name}" if folder else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(path)
+                        continue
+                    with contextlib.suppress(FileNotFoundError):
+                        known = entry.stat(follow_symlinks=False)
+                        yield StoredFile(path, known.st_size, known.st_mtime)
 
     def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
         found = {}

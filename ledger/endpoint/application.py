@@ -35,6 +35,8 @@ HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
 STRANGERS_BYTES = READ_AT_ONCE = 65_536
 #: Of a request that is too long, so many times as much is read and forgotten as it may have.
 FORGOTTEN = 8
+#: Listing the files of a ledger with 20,000 commits takes a fifth of a second, so it is done at most once in this time.
+VITALS_SECONDS = 60.0
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 #: What a proxy on this machine says of those on others that it asks for.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
@@ -73,6 +75,8 @@ class Application:
         interval = endpoint.ledger.settings.poll_interval
         self.polls = Polls(self.pool, self._store.change_token, interval, bounds.long_polls)
         self.metrics, self.stopping = Metrics(), False
+        #: What was measured last, and when, in seconds that pass.
+        self._measured: tuple[float, list[str]] | None = None
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
         """One request, by the rules of ASGI."""
@@ -169,7 +173,13 @@ class Application:
             return await self._ready()
         if not self._open_metrics and not here:
             return _text(NOT_FOUND, "not found")
-        lines = [*self._lines(), *await self._tables(), *await self._upkeep(), *await self._queues()]
+        lines = [
+            *self._lines(),
+            *await self._tables(),
+            *await self._upkeep(),
+            *await self._vitals(),
+            *await self._queues(),
+        ]
         return Response(OK, "\n".join([*lines, ""]).encode(), {"content-type": metrics.CONTENT_TYPE})
 
     async def _ready(self) -> Response:
@@ -227,9 +237,7 @@ class Application:
             known = {"": (error.what, error.fix)}
         except LedgerError:
             return []
-        samples = [({"table": table, "reason": what}, 1.0) for table, (what, _) in known.items()]
-        text = "Tables that no verb can use, as somebody altered them; `ledger doctor` says what takes it back."
-        return [*metrics.family("ledger_table_refused", "gauge", text, samples)]
+        return [*metrics.refused({table: what for table, (what, _) in known.items()})]
 
     async def _upkeep(self) -> list[str]:
         """What upkeep has not gone over, and whether it is overdue."""
@@ -246,6 +254,22 @@ class Application:
             return await self.pool.run(known)
         except LedgerError:
             return []
+
+    async def _vitals(self) -> list[str]:
+        """What grows with the load, and what hangs, at most VITALS_SECONDS old: it lists all files of the tables."""
+        # A ledger in memory has none.
+        signs = getattr(self._store, "vital_signs", None)
+        if signs is None:
+            return []
+        known = self._measured
+        if known is None or time.monotonic() - known[0] >= VITALS_SECONDS:
+            began = time.monotonic()
+            try:
+                measured = await self.pool.run(functools.partial(signs.measure, self._endpoint.ledger.clock))
+            except LedgerError:
+                return []
+            known = self._measured = began, [*metrics.vitals(measured)]
+        return known[1]
 
     async def _queues(self) -> list[str]:
         def counted() -> list[tuple[str, Any]]:

@@ -58,7 +58,12 @@ class Options:
     upkeep_every: str = DEFAULT_UPKEEP
 
 
-def run(opened: Callable[[], Ledger], options: Options, say: Callable[[str], None]) -> None:
+def run(
+    opened: Callable[[], Ledger],
+    options: Options,
+    say: Callable[[str], None],
+    announce: Callable[[str], None] | None = None,
+) -> None:
     """Serve the ledger that `opened` returns until SIGTERM or Ctrl-C. Nothing is opened, or made, before the options
     are found right and the port is free. With a file of keys SIGHUP reads it anew.
 
@@ -66,6 +71,7 @@ def run(opened: Callable[[], Ledger], options: Options, say: Callable[[str], Non
         opened: Opens the ledger, or makes it.
         options: How to serve.
         say: Is given a line when it serves, and one for each thing to know.
+        announce: Is given the URL when it serves, in place of that line.
 
     Raises:
         InvalidParameterValue: Options that do not go together, or a file that is none.
@@ -75,7 +81,7 @@ def run(opened: Callable[[], Ledger], options: Options, say: Callable[[str], Non
     access_log = _access_log(options.access_log)
     try:
         with KeyRotation() if options.keys else contextlib.nullcontext() as rotation:
-            _serve(opened, options, say, access_log, rotation)
+            _serve(opened, options, say, announce or (lambda url: say(f"serving at {url}")), access_log, rotation)
     finally:
         if access_log is not None:
             access_log.close()
@@ -85,6 +91,7 @@ def _serve(
     opened: Callable[[], Ledger],
     options: Options,
     say: Callable[[str], None],
+    announce: Callable[[str], None],
     access_log: AccessLog | None,
     rotation: KeyRotation | None,
 ) -> None:
@@ -107,7 +114,7 @@ def _serve(
     def started(server: Server) -> None:
         _keep_garbage_collection_short()
         host = f"[{options.host}]" if ":" in options.host else options.host
-        say(f"serving at {options.url or f'{scheme}://{host}:{port}'}")
+        announce(options.url or f"{scheme}://{host}:{port}")
         if rotation is not None and signatures is not None:
             rotation.start(lambda: _keys(options, os.environ, ledger.settings.account_id), signatures, say)
 

@@ -63,12 +63,55 @@ def transactions(tally: Any) -> Iterator[str]:
     yield from _histograms("ledger_group_size", "How many requests went together.", "of", sizes)
 
 
+def refused(reasons: Mapping[str, str]) -> Iterator[str]:
+    """Of tables that no verb can use: why, by the table's name."""
+    text = "Tables that no verb can use, as somebody altered them; `ledger doctor` says what takes it back."
+    samples = (({"table": table, "reason": what}, 1) for table, what in reasons.items())
+    yield from family("ledger_table_refused", "gauge", text, samples)
+
+
 def upkeep(commits: int, is_overdue: bool) -> Iterator[str]:
     """Of what upkeep has not gone over, and whether a round should have run long ago."""
     text = "Commits of messages and visibility since the last round of upkeep."
     yield from family("ledger_commits_without_upkeep", "gauge", text, [({}, commits)])
     text = "1 where upkeep should have run long ago: run `ledger upkeep`, and `ledger upkeep --every 5m` as a service."
     yield from family("ledger_upkeep_overdue", "gauge", text, [({}, int(is_overdue))])
+
+
+def vitals(measured: Any) -> Iterator[str]:
+    """Of what grows with the load, and what hangs: `store.delta.verbs.vitals.Vitals`."""
+    disk, recent = measured.disk, measured.recent
+    gauges: list[tuple[str, str, float | None]] = [
+        ("ledger_disk_bytes", "What the tables take, with their logs and their past.", disk.bytes),
+        ("ledger_disk_free_bytes", "What may still be written on the disk of the tables.", disk.free),
+        ("ledger_disk_written_bytes_per_day", "What was written lately and is still there, a day.", disk.written_a_day),
+        ("ledger_files", "Files of the tables, with their logs and their past.", disk.files),
+        ("ledger_log_files", "Files of the logs of the tables.", disk.log_files),
+        ("ledger_log_bytes", "What the logs of the tables take.", disk.log_bytes),
+        (
+            "ledger_unjoined_receipts",
+            "Receipts of acknowledged claims that upkeep has not joined.",
+            measured.unjoined_receipts,
+        ),
+        ("ledger_conflicts_per_minute", "Commits that lost to others lately, in all processes.", _per_minute(recent)),
+    ]
+    for name, text, value in gauges:
+        if value is not None:
+            yield from family(name, "gauge", text, [({}, value)])
+    merges = (({"path": path}, count) for path, count in recent.merges.items())
+    yield from family("ledger_recent_merges", "gauge", "The newest MERGEs into visibility, by path.", merges)
+    # Of what is not there no sample, as a metric that is absent says so; an age of 0 would be a lie.
+    claim, message = measured.oldest_claim, measured.oldest_message
+    held = [] if claim is None else [({"queue": claim.queue}, claim.age)]
+    yield from family("ledger_oldest_claim_age_seconds", "gauge", "Age of the oldest claim that is held.", held)
+    beats = [] if claim is None or claim.beat_age is None else [({"queue": claim.queue}, claim.beat_age)]
+    yield from family("ledger_oldest_claim_beat_age_seconds", "gauge", "Since that claim's last beat.", beats)
+    ages = [] if message is None else [({"queue": message.queue}, message.age)]
+    yield from family("ledger_oldest_message_age_seconds", "gauge", "Age of the oldest message of all queues.", ages)
+
+
+def _per_minute(recent: Any) -> float:
+    return round(float(recent.conflicts_a_minute), 3)
 
 
 def paths(counts: Mapping[Any, int]) -> Iterator[str]:

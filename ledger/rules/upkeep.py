@@ -58,6 +58,13 @@ class Load(NamedTuple):
     age: float | None
 
 
+def gone_over(newest: int, then: int) -> int:
+    """Return the version of a table up to which upkeep has gone over it. `newest`: its newest version; `then`: the one
+    that the last round went up to, 0 without a round. See `load_since` for tables that were cut back or restored."""
+    is_behind = then <= newest and then // VERSIONS == newest // VERSIONS
+    return then if is_behind else newest - newest % VERSIONS
+
+
 def load_since(last: Round | None, messages: int, visibility: int, now: int) -> Load:
     """Return what was committed since a round, by the newest versions of the two tables.
 
@@ -66,10 +73,8 @@ def load_since(last: Round | None, messages: int, visibility: int, now: int) -> 
     """
     if last is None:
         return Load(messages % VERSIONS + visibility % VERSIONS, None)
-    commits = sum(
-        newest - then if newest >= then and newest // VERSIONS == then // VERSIONS else newest % VERSIONS
-        for newest, then in ((messages, last.messages), (visibility, last.visibility))
-    )
+    tables = (messages, last.messages), (visibility, last.visibility)
+    commits = sum(newest - gone_over(newest, then) for newest, then in tables)
     age = (now - last.at) / MILLISECONDS
     return Load(commits, math.inf if age < -FUTURE else max(0.0, age))
 

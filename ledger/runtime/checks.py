@@ -18,12 +18,15 @@ from pathlib import Path
 from ledger.backup_folder import describe_backup
 from ledger.rules.version_numbers import version_numbers
 from ledger.runtime.cache import RuntimeSetupError
+from ledger.runtime.causes import explain, owner_and_user, unusable
 from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_filled_maven_folders, s3_packages
 from ledger.runtime.storage import check_storage, is_s3, local_path
 
 OLDEST_PYTHON = (3, 10)
 #: Its name among the installed packages. What is called `ledger` on the package index is a stranger's.
 DISTRIBUTION = "ledger-queue"
+#: So many files that cannot be used are looked for by name.
+MOST_NAMED = 3
 #: What the extra `spark` brings.
 OF_SPARK = ("pyspark", "delta-spark", "pandas")
 _REQUIREMENT = re.compile(
@@ -67,13 +70,17 @@ def examine(root: str | None = None) -> Iterator[Finding]:
         folder = local_path(root)
         if folder is not None:
             checks.append(("ledger", partial(_ledger, folder)))
+            checks.append(("files", partial(_files, folder)))
     for subject, check in checks:
         try:
             yield check()
         except RuntimeSetupError as error:
             yield Finding("FAIL", subject, str(error))
         except Exception as error:
-            yield Finding("FAIL", subject, f"the check itself failed with {error!r}", PREPARE)
+            place = local_path(root) if root is not None else None
+            why = explain(error, place or Path(tempfile.gettempdir()))
+            found, advice = why or (f"the check itself failed with {error!r}", PREPARE)
+            yield Finding("FAIL", subject, found, advice)
 
 
 def _of_spark() -> list[tuple[str, Callable[[], Finding]]]:
@@ -193,6 +200,23 @@ def _clock(root: str | None) -> Finding:
 
 def _storage(root: str) -> Finding:
     return Finding(*check_storage(root))
+
+
+def _files(folder: Path) -> Finding:
+    """Look for files that this user cannot use: a single command of another user leaves such folders behind."""
+    tables = sorted(log.parent for log in folder.glob("*/_delta_log"))
+    found = [unusable(table, MOST_NAMED) for table in tables]
+    count = sum(number for number, _ in found)
+    named = [path for _, some in found for path in some][:MOST_NAMED]
+    if not named:
+        return Finding("OK", "files", "this user may read and write all of them" if tables else "there are none")
+    owner, me = owner_and_user(named[0])
+    return Finding(
+        "FAIL",
+        "files",
+        f"{count:,} below {folder} cannot be used by {me}, such as {named[0]} of {owner}",
+        f"`sudo chown -R {me} {folder}`, or run this as {owner}; what only looks needs no right to write",
+    )
 
 
 def _ledger(folder: Path) -> Finding:

@@ -11,6 +11,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.place import here
 from ledger.rules.location import SCHEMA_PREFIX
 from ledger.rules.storage import OBJECT_STORES, S3, SAFE_FOR_SPARK, unknown
+from ledger.runtime.causes import explain
 
 # Locks on these are not always seen by other machines.
 _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse.", "9p", "ceph", "lustre", "glusterfs", "beegfs", "gpfs")
@@ -73,7 +74,8 @@ def _check_local(path: Path) -> tuple[str, str, str, str]:
                     "put the ledger on a local disk: two processes could lose each other's commits here",
                 )  # fmt: skip
     except OSError as error:
-        return "FAIL", "storage", f"{existing} cannot be written ({error.strerror})", "choose a folder you may write"
+        found, advice = explain(error, existing) or (f"cannot be written ({error})", "choose a folder you may write")
+        return "FAIL", "storage", f"{existing} cannot be written: {found}", advice
     file_system = _file_system(existing)
     if file_system.startswith(_SHARED_FILE_SYSTEMS):
         return (

@@ -61,11 +61,11 @@ def test_a_settings_file_asks_for_statements_and_the_doctor_says_so(root, queue,
     assert run("receive", "work", "--settings", by_statement, root=root).code == 0
     assert "runs it (setting: " in run("explain", "purge", "work", "--settings", by_statement, root=root).out
     (said,) = run("doctor", root, "--json").documents
-    assert said["ledger"]["merges"] == {"direct": 0, "statement": 1}
+    assert said["ledger"]["vitals"]["recent"]["merges"] == {"direct": 0, "statement": 1}
     (found,) = [one for one in said["findings"] if one["subject"] == "commits"]
     assert (
         found["outcome"] == "OK"
-        and "directly; of the MERGEs into visibility since the last upkeep 0 were direct, 1 by" in found["found"]
+        and "directly; of the newest MERGEs into visibility 0 were direct, 1 by" in found["found"]
     )
     (said,) = run("doctor", root, "--json", "--settings", by_statement).documents
     (found,) = [one for one in said["findings"] if one["subject"] == "commits"]

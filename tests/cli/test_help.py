@@ -57,6 +57,12 @@ def test_every_command_has_an_example_of_itself(name):
     assert ran.code == 0 and example.strip().splitlines()[0] in ran.out
 
 
+@pytest.mark.parametrize("name", COMMANDS, ids=" ".join)
+def test_every_command_prints_its_facts_as_json(name):
+    """What `submit` prints is its job's, which has the option: see tests/jobs."""
+    assert name == ("submit",) or "json" in {one.name for one in COMMANDS[name].params}
+
+
 @pytest.mark.parametrize("example", [one for one in EXAMPLES if one.split()[1] not in SLOW])
 def test_every_example_runs(example, place):
     claim = place.receive(2)

@@ -108,9 +108,9 @@ def test_the_health_of_a_ledger_says_of_each_table_what_verbs_say(open_ledger, r
             # Without its queues nothing more is told.
             assert table in ("queues", "receipts") and what in str(error) and fix in str(error)
         else:
-            refused = health.tables[table].refused
-            assert what in refused and f"delta.`{root}/{table}` {fix}" in refused
-            assert [other for other, told in health.tables.items() if told.refused] == [table]
+            told = health.tables[table]
+            assert what in told.refused and f"delta.`{root}/{table}` {fix}" in told.refused_fix
+            assert [name for name, one in health.tables.items() if one.refused] == [table]
 
 
 @pytest.mark.parametrize("engine", ["delta-rs", "spark"])

@@ -68,7 +68,7 @@ def test_with_auto_the_same_verbs_are_written_out(open_ledger):
     assert taken(ledger) == taken(ledger, "messages") == taken(ledger, "queues") == {(DIRECT, "")}
     health = ledger.health()
     assert not any(one.by_statement for one in health.tables.values())
-    assert health.merges == {DIRECT: len(merges(ledger)), STATEMENT: 0}
+    assert health.vitals.recent.merges == {DIRECT: len(merges(ledger)), STATEMENT: 0}
     assert {"verb": "purge", "table": "visibility", "path": DIRECT, "reason": "", "commits": 1} in health.commits
 
 
@@ -125,7 +125,7 @@ def test_a_table_that_was_altered_takes_statements_and_says_of_what(open_ledger,
     assert taken(ledger) == {(STATEMENT, "altered")} and merges(ledger) == [STATEMENT]
     health = ledger.health()
     assert what in health.tables["visibility"].by_statement and not health.tables["messages"].by_statement
-    assert health.merges == {DIRECT: 0, STATEMENT: 1}
+    assert health.vitals.recent.merges == {DIRECT: 0, STATEMENT: 1}
     assert any(what in one.getMessage() and one.levelno == logging.WARNING for one in caplog.records)
     assert what in ledger.queue("jobs").explain("receive").why_statement
 

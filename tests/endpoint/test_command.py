@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -49,6 +50,18 @@ def client_of(url, secret=SECRET, key="AKID", **more):
     return boto3.client(
         "sqs", region_name="us-east-1", endpoint_url=url, aws_access_key_id=key, aws_secret_access_key=secret, **more
     )
+
+
+@pytest.mark.parametrize("command", [("-m", "ledger.cli", "serve"), ("jobs/serve.py",)], ids=["cli", "job"])
+def test_with_json_the_first_line_says_where_it_serves(tmp_path, command):
+    root = str(tmp_path / "ledger")
+    arguments = (*command, root, "--create", "--without-signatures", "--json", "--port", "0")
+    with subprocess.Popen([sys.executable, *arguments], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
+        said = json.loads(process.stdout.readline())
+        assert (said["root"], said["pid"]) == (root, process.pid) and said["url"].startswith("http://127.0.0.1:")
+        assert urllib.request.urlopen(f"{said['url']}/health").read() == b"ok\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "" and process.wait(60) == 0
 
 
 @pytest.mark.parametrize("command", [("-m", "ledger.cli", "serve"), ("jobs/serve.py",)], ids=["cli", "job"])

@@ -37,6 +37,12 @@ def test_columns_of_csv_beside_a_body_mean_what_those_of_a_table_do(sent):
     assert (queue.counts().visible, queue.counts().delayed) == (1, 1) and bodies(queue) == ["a"]
 
 
+def test_with_json_it_prints_a_document(sent, capsys):
+    sent("in.csv", "body\na\nb\n", "--json")
+    said = json.loads(capsys.readouterr().out)
+    assert said.pop("seconds") >= 0 and said == {"queue": "jobs", "sent": 2}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [

@@ -8,7 +8,10 @@ from typing import Any
 from ledger.delta_log.history import parse_metadata
 
 #: What one of the ledger's says, as far as somebody asks for it; each may be left out but the first.
-_SAID: Mapping[str, type] = {"operation": str, "verb": str, "queue": str, "at": int, "events": list, "read": dict}
+_SAID: Mapping[str, type] = {
+    **dict.fromkeys(("operation", "verb", "queue"), str),
+    **{"at": int, "events": list, "read": dict, "losses": int},
+}
 
 
 def said_in(text: str | None) -> dict[str, Any]:
@@ -20,6 +23,16 @@ def said_in(text: str | None) -> dict[str, Any]:
 def verb_of(said: Mapping[str, Any]) -> str:
     """The verb that a commit is made by; empty where it does not say."""
     return str(said.get("verb", ""))
+
+
+def is_of_upkeep(said: Mapping[str, Any]) -> bool:
+    """Return whether upkeep made a commit: it says so, or says nothing, as what an engine's VACUUM commits does."""
+    return str(said.get("verb", "upkeep")) == "upkeep"
+
+
+def losses_in(said: Mapping[str, Any]) -> int:
+    """Return how often a commit had lost to other writers before it landed."""
+    return int(said.get("losses", 0))
 
 
 def _is_ours(said: Mapping[str, Any]) -> bool:

@@ -101,7 +101,7 @@ class Transactions:
             self._tables.make_durable()
             return plan.snapshot.version
         self.step("chosen")
-        said = self.metadata(secrets.token_hex(8), verb, queue, plan.at, plan.events)
+        said = self.metadata(secrets.token_hex(8), verb, queue, plan.at, plan.events, attempts.losses)
         metadata = {**said, "read": {**plan.read, **self.beside(table, plan.snapshot.version)}}
         merge = partial(self._tables.merge, plan.snapshot, table, plan.where, plan.edits, metadata)
         version = self.commit(table, metadata, plan.snapshot.version, merge, attempts, plan.snapshot.read_at)
@@ -210,9 +210,13 @@ class Transactions:
         """Tells whoever listens that a verb has come so far."""
         self.on_step(name)
 
-    def metadata(self, operation: str, verb: str, queue: str, at: int, events: list[dict[str, Any]]) -> dict[str, Any]:
-        """What a commit says of itself; the receipts ledger is filled from it. `queue` is a queue's id, or empty."""
-        return {"operation": operation, "verb": verb, "queue": queue, "at": at, "owner": self.owner, "events": events}
+    def metadata(
+        self, operation: str, verb: str, queue: str, at: int, events: list[dict[str, Any]], losses: int = 0
+    ) -> dict[str, Any]:
+        """What a commit says of itself; the receipts ledger is filled from it. `queue` is a queue's id, or empty;
+        `losses`: how often the verb has lost to other writers, which is said where it has."""
+        said = {"operation": operation, "verb": verb, "queue": queue, "at": at, "owner": self.owner, "events": events}
+        return {**said, "losses": losses} if losses else said
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
         """A conflict may hide a commit that landed (a lost answer): its version, if the history has it. It survives

@@ -43,7 +43,7 @@ class SparkAppend:
         operation, since = secrets.token_hex(8), engine.version("messages")
         generation = engine.generation()
         self._store.require_queue(placed.queue)
-        metadata = self._transactions.metadata(operation, "send", placed.queue.id, placed.at, [])
+        metadata = self._transactions.metadata(operation, "send", placed.queue.id, placed.at, [], losses)
         writer = (
             placed.messages()
             .write.format("delta")

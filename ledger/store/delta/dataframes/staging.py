@@ -64,7 +64,8 @@ class Staging:
             # It may have been deleted, or made anew, while Spark wrote.
             self._store.require_queue(placed.queue)
             if files:
-                metadata = self._transactions.metadata(secrets.token_hex(8), "send", placed.queue.id, placed.at, [])
+                operation = secrets.token_hex(8)
+                metadata = self._transactions.metadata(operation, "send", placed.queue.id, placed.at, [], losses)
                 publisher = Publisher(self._transactions, self._engine, folder, files)
                 turn = partial(self._turn_to_publish, placed, self._is_alone(losses))
                 published = publisher.publish(metadata, transaction, turn, self._transactions.attempts("send"))

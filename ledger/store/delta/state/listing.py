@@ -89,6 +89,11 @@ class Listing:
             self._runs[queue, inside] = self._read(queue, files.files, inside)
         return self._runs[queue, inside]
 
+    def queues(self) -> list[str]:
+        """Return the ids of the queues whose messages were not all dropped."""
+        ids: list[str] = self._files["queue"].unique().to_pylist()
+        return ids
+
     def doubled(self, queue: str) -> set[str]:
         """The segments of a queue in which several messages have one ordinal: none, but for what a fork of an earlier
         release left."""

@@ -25,7 +25,7 @@ from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing, Listings
-from ledger.store.delta.state.statuses import INDEX, Placed, placed_files, states
+from ledger.store.delta.state.statuses import GONE_STATES, INDEX, Placed, placed_files, states
 
 
 class Classified(NamedTuple):
@@ -36,6 +36,11 @@ class Classified(NamedTuple):
     files: FileRuns
     pieces: Pieces
     state: np.ndarray
+
+    def oldest_sent_at(self) -> int | None:
+        """Return when the oldest message that is still there was sent; None: there is none."""
+        sent_at = self.files.sent_at[self.pieces.query[~np.isin(self.state, GONE_STATES)]]
+        return int(sent_at.min()) if len(sent_at) else None
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
-"""How a ledger's tables are: the length of their logs, what an upkeep would remove, and for how long none was there."""
+"""How a ledger is: its tables, the length of their logs, what upkeep has not gone over, what grows with the load."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,9 +14,8 @@ from ledger.delta_log.alterations import alteration_in
 from ledger.delta_log.damage import find_damage, find_past_damage, read_checkpoints
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import naming
-from ledger.delta_log.history import checkpointed, versions_in
+from ledger.delta_log.history import checkpointed, find_first_commit, versions_in
 from ledger.delta_log.maintenance import unneeded
-from ledger.delta_log.paths import DIRECT, STATEMENT
 from ledger.delta_log.spec import StagedFolders
 from ledger.delta_log.storage import TableStorage, table_files
 from ledger.errors import ClocksDisagree, TableAltered
@@ -26,12 +24,13 @@ from ledger.rules.instants import not_before
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.upkeep import why_overdue
 from ledger.store import QueueRecord
+from ledger.store.delta.commit_metadata import is_of_upkeep, said_in
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.last_sends import last_send
 from ledger.store.delta.verbs.retaining import kept
+from ledger.store.delta.verbs.rounds import Look
 from ledger.store.delta.verbs.store import DeltaStore
-
-NO_MERGES = {DIRECT: 0, STATEMENT: 0}
+from ledger.store.delta.verbs.vitals import Vitals
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class TableHealth:
     with what is wrong. `unreadable_checkpoints`: their paths; the next opening for writing takes them out.
     `by_statement`: why verbs of a process with these settings commit rows by statements of the engine, in words; empty:
     they commit directly. `altered`: what somebody gave the table, and what takes it back; `refused`: why no verb of a
-    process with these settings works on the table any more, in the words of TableAltered. Both are empty where there is
-    nothing to say.
+    process with these settings works on the table any more, and `refused_fix`: what to do, both in the words of
+    TableAltered. All three are empty where there is nothing to say.
     """
 
     version: int
@@ -59,25 +58,35 @@ class TableHealth:
     by_statement: str = ""
     altered: str = ""
     refused: str = ""
+    refused_fix: str = ""
 
 
 @dataclass(frozen=True)
 class Health:
-    """A ledger: how many queues it has, its tables, the age in seconds of the oldest commit that no upkeep has gone
-    over (None: there is none), and how many seconds commits are kept: an upkeep has to go over them within that time,
-    or the receipts get a gap. `merges`: how many of the commits of `visibility` that no upkeep has gone over were
-    written out ("direct"), and how many a statement made ("statement"), by whatever process. `commits`: those of this
-    process that put rows into tables, by verb, table, path and reason (see `delta_log.paths`). `clocks`: by queue, why
-    its verbs raise ClocksDisagree for this machine's clock, in the error's words. `commits_without_upkeep`: of
-    `messages` and `visibility`, since the last round of upkeep. `upkeep_overdue`: why a round should have run long ago,
-    in words; empty: there is nothing to say (see `rules.upkeep`)."""
+    """A ledger.
+
+    Attributes:
+        queues: How many queues it has.
+        tables: Its tables, by name.
+        oldest_without_upkeep: The age in seconds of the oldest commit of a verb that no upkeep has gone over; None:
+            there is none.
+        log_retention: How many seconds commits are kept: an upkeep has to go over them within that time, or the
+            receipts get a gap.
+        commits: The commits of this process that put rows into tables, by verb, table, path and reason (see
+            `delta_log.paths`).
+        vitals: What grows with the load, and what hangs; None where somebody altered a table so that no verb works.
+        clocks: By queue, why its verbs raise ClocksDisagree for this machine's clock, in the error's words.
+        commits_without_upkeep: Those of `messages` and `visibility` since the last round of upkeep.
+        upkeep_overdue: Why a round should have run long ago, in words; empty: there is nothing to say (see
+            `rules.upkeep`).
+    """
 
     queues: int
     tables: Mapping[str, TableHealth]
     oldest_without_upkeep: float | None
     log_retention: int
-    merges: Mapping[str, int]
     commits: tuple[Mapping[str, str | int], ...]
+    vitals: Vitals | None = None
     clocks: Mapping[str, str] = field(default_factory=dict)
     commits_without_upkeep: int = 0
     upkeep_overdue: str = ""
@@ -88,10 +97,6 @@ def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
     nothing. Raises StorageFailed, and LedgerDamaged for a log that cannot be read."""
     engine = store.engine
     tables = {name: _table(name, engine.place(name), store.storage_options, deep=deep) for name in TABLES}
-    filled = engine.greatest("receipts", "version")
-    # The first of a table makes it.
-    left = engine.history("visibility", 0 if filled is None else filled)
-    oldest = None if not left else max(0, clock() - left[0].timestamp) / MILLISECONDS
     for name in tables:
         why = engine.why_not_direct(name)
         if why is not None:
@@ -99,26 +104,44 @@ def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
             tables[name] = replace(tables[name], by_statement=f"{reason}: {text}")
         refused = engine.refusal(name)
         if refused is not None:
-            tables[name] = replace(tables[name], refused=". ".join(refused))
-    merges = Counter(commit.path for commit in left if commit.path)
+            what, fix = refused
+            tables[name] = replace(tables[name], refused=what, refused_fix=fix)
     commits: tuple[Mapping[str, str | int], ...] = tuple(
         {"verb": one.purpose, "table": one.table, "path": one.path, "reason": one.reason, "commits": count}
         for one, count in sorted(engine.paths.counts().items())
     )
     log_retention = kept(engine, "visibility").log_retention
-    queues, merged = store.queues(), {**NO_MERGES, **merges}
-    load = store.rounds.look().load(clock())
+    queues, look = store.queues(), store.rounds.look()
+    load = look.load(clock())
     return Health(
         len(queues),
         tables,
-        oldest,
+        _oldest_without_upkeep(store, look, clock()),
         log_retention,
-        merged,
         commits,
+        _vitals(store, clock),
         _clocks(store, queues, clock),
         load.commits,
         why_overdue(load, log_retention) or "",
     )
+
+
+def _oldest_without_upkeep(store: DeltaStore, look: Look, now: int) -> float | None:
+    """Return the age of the first commit of a verb behind what upkeep has gone over, and behind what the receipts have:
+    `Ledger.fill_receipts` copies commits, too."""
+    filled = store.engine.greatest("receipts", "version") or 0
+    files = table_files(store.engine.place("visibility"), store.storage_options)
+    since = max(filled, look.gone_over())
+    with naming(store.engine.place("visibility")):
+        first = find_first_commit(files, since, "visibility", said_in, lambda one: not is_of_upkeep(one.metadata))
+    return None if first is None else max(0, now - first.timestamp) / MILLISECONDS
+
+
+def _vitals(store: DeltaStore, clock: Clock) -> Vitals | None:
+    try:
+        return store.vital_signs.measure(clock)
+    except TableAltered:
+        return None
 
 
 def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> dict[str, str]:

@@ -89,7 +89,7 @@ class Purger:
         if sent == 0 or (forgotten is not None and sent == forgotten + 1):
             # Never sent to, or not since the last purge, which counts, too.
             return (self._opened.tables.transaction_version("messages", fifo.sends(queue.id)) or 0) == sent
-        metadata = self._transactions.metadata(secrets.token_hex(8), "purge", queue.id, clock(), [])
+        metadata = self._transactions.metadata(secrets.token_hex(8), "purge", queue.id, clock(), [], attempts.losses)
         self._transactions.step("chosen")
         marks = (fifo.sends(queue.id), sent + 1), (purges, sent)
         mark = partial(self._opened.tables.mark, "messages", metadata, *marks)

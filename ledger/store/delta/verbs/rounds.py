@@ -34,9 +34,20 @@ from ledger.delta_log.protocol import Conflict, LogReplaced
 from ledger.delta_log.spec import kept_by
 from ledger.errors import LedgerError
 from ledger.rules.limits import MILLISECONDS
-from ledger.rules.upkeep import AGE_DUE, COMMAND, COMMITS_DUE, COMMITS_OVERDUE, Load, Round, load_since, why_overdue
+from ledger.rules.upkeep import (
+    AGE_DUE,
+    COMMAND,
+    COMMITS_DUE,
+    COMMITS_OVERDUE,
+    Load,
+    Round,
+    gone_over,
+    load_since,
+    why_overdue,
+)
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.commit_metadata import is_of_upkeep
 from ledger.store.delta.engine import Engine
 
 log = logging.getLogger("ledger.upkeep")
@@ -61,6 +72,10 @@ class Look:
     def load(self, now: int) -> Load:
         """Return what upkeep has not gone over by an instant (milliseconds)."""
         return load_since(self.last, self.versions["messages"], self.versions["visibility"], now)
+
+    def gone_over(self) -> int:
+        """Return the version of `visibility` up to which upkeep has gone over it."""
+        return gone_over(self.versions["visibility"], 0 if self.last is None else self.last.visibility)
 
 
 class Rounds:
@@ -128,7 +143,7 @@ class Rounds:
     def _reached(self, table: str, version: int) -> int:
         """Return the last version behind which a commit of others comes, from the one at which a round began."""
         for commit in self._engine.history(table, version):
-            if commit.metadata.get("verb", "upkeep") != "upkeep":
+            if not is_of_upkeep(commit.metadata):
                 break
             version = commit.version
         return version

@@ -173,7 +173,7 @@ class Sender:
         first. After any other error nobody knows what became of them, and they are not used again."""
         tables = self._opened.tables
         generation, since = tables.generation(), tables.version("messages")
-        metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
+        metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [], attempts.losses)
         self._transactions.step("chosen")
 
         def write() -> int:

@@ -41,7 +41,7 @@ from ledger.store.delta.state.missing_messages import missing_of, outside
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.recent_messages import RecentMessages
 from ledger.store.delta.state.snapshot import Classified, Loaded, load_all
-from ledger.store.delta.state.statuses import GONE_STATES, STATES, kept_from
+from ledger.store.delta.state.statuses import STATES, kept_from
 from ledger.store.delta.verbs.actions import Applier
 from ledger.store.delta.verbs.granting import grant_of
 from ledger.store.delta.verbs.move_tasks import Tasks
@@ -55,6 +55,7 @@ from ledger.store.delta.verbs.rejections import Rejecter
 from ledger.store.delta.verbs.rounds import OverdueNotice, Rounds
 from ledger.store.delta.verbs.sending import Sender
 from ledger.store.delta.verbs.sharing import SharedReads, SharedSends, SharedVerbs
+from ledger.store.delta.verbs.vitals import VitalSigns
 
 if TYPE_CHECKING:
     from ledger.outputs.tables_of_spark import SparkOutputTables
@@ -117,6 +118,7 @@ class DeltaStore:
         self.receive = Receiver(opened, groups, queues, self.outputs, self._shared).receive
         self.reject = Rejecter(opened, queues, self._shared).reject
         self.redrive = Redriver(opened, groups, queues, self.outputs).redrive
+        self.vital_signs = VitalSigns(engine, settings, queues.all, self.listings, storage_options)
         self._reader = Reader(engine, self.listings, self.recent)
         self._reads = SharedReads(opened, self._reader)
 
@@ -298,7 +300,5 @@ def missing_rows(receipt_id: str, count: int, lost: int, place: str) -> LedgerDa
 
 
 def _counts(classified: Classified) -> Counts:
-    _, files, pieces, state = classified
-    counted = np.bincount(state, pieces.lengths, len(STATES)).astype(np.int64)
-    sent_at = files.sent_at[pieces.query[~np.isin(state, GONE_STATES)]]
-    return Counts(dict(zip(STATES, counted.tolist())), int(sent_at.min()) if len(sent_at) else None)
+    counted = np.bincount(classified.state, classified.pieces.lengths, len(STATES)).astype(np.int64)
+    return Counts(dict(zip(STATES, counted.tolist())), classified.oldest_sent_at())

@@ -1,0 +1,112 @@
+"""Why the storage below a path does not let a process work, in words, and the command that helps."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+DENIED = (errno.EACCES, errno.EPERM)
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+#: How delta-rs and Arrow tell the system's number of an error.
+_NUMBER = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
+
+
+def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
+    """Return what an error of the storage at a place means, and what to do; None: it is none of the system's."""
+    number = _number_of(error)
+    if number is None:
+        return None
+    at = _path_of(error) or place
+    said = os.strerror(number)
+    if number in FULL:
+        return (
+            f"the disk of {place} is full ({said})",
+            f"free space there (`df -h {place}`, `df -i {place}`), then run `ledger upkeep`",
+        )
+    if number in DENIED:
+        owner, me = _owner_of(at), _name_of(os.geteuid())
+        return (
+            f"{at} belongs to {owner}, and this is {me} ({said})",
+            f"run it as {owner} (`sudo -u {owner} ledger doctor {place}`), or `sudo chown -R {me} {place}`",
+        )
+    if number == errno.EROFS:
+        return f"the file system of {place} is read-only ({said})", "see `dmesg`: a broken disk is mounted so; mend it"
+    if number in GONE:
+        return f"{at} is gone ({said})", f"is the disk mounted (`findmnt -T {place}`)? Or restore a backup"
+    return f"{at}: {said}", "see the system's log (`dmesg`): the disk or its connection may be broken"
+
+
+def unusable(folder: Path, most: int) -> tuple[int, list[Path]]:
+    """Return how many files below a folder this user cannot read, and folders not write, and the first of them."""
+    count, first = 0, list[Path]()
+    for path in _denied(folder):
+        count += 1
+        if len(first) < most:
+            first.append(path)
+    return count, first
+
+
+def owner_and_user(path: Path) -> tuple[str, str]:
+    """Return the names of the user that a file belongs to, and of the one that this process runs as."""
+    return _owner_of(path), _name_of(os.geteuid())
+
+
+def _denied(folder: Path) -> Iterator[Path]:
+    folders = [folder]
+    while folders:
+        current = folders.pop()
+        if not os.access(current, os.R_OK | os.W_OK | os.X_OK):
+            yield current
+        try:
+            with os.scandir(current) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(Path(entry.path))
+                    elif not os.access(entry.path, os.R_OK) and os.path.lexists(entry.path):
+                        yield Path(entry.path)
+        except OSError:
+            # It is told of already, or others have removed it meanwhile.
+            continue
+
+
+def _number_of(error: BaseException) -> int | None:
+    """Return the system's number of an error, or of the one behind it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno:
+            return seen.errno
+        told = _NUMBER.search(str(seen))
+        if told is not None:
+            return int(told[1] or told[2])
+        seen = seen.__cause__
+    return None
+
+
+def _path_of(error: BaseException) -> Path | None:
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and isinstance(seen.filename, str):
+            return Path(seen.filename)
+        seen = seen.__cause__
+    return None
+
+
+def _owner_of(path: Path) -> str:
+    for one in (path, *path.parents):
+        try:
+            return _name_of(one.stat().st_uid)
+        except OSError:
+            continue
+    return "another user"
+
+
+def _name_of(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)

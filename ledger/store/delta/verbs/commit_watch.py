@@ -1,0 +1,119 @@
+"""What the newest commits tell of the load: their paths, how often they lost to others, the last beat of each claim.
+
+Each commit is read once, and a bounded number of them is kept: as many as upkeep lets come together before a round is
+due. What is told is what the commits say, of all processes. So a process that has just started tells the same as one
+that has followed the log for days.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ledger.delta_log.paths import DIRECT, STATEMENT
+from ledger.delta_log.protocol import Commit
+from ledger.forks import renew_in_child
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.upkeep import COMMITS_DUE
+from ledger.store.delta.commit_metadata import losses_in, verb_of
+from ledger.store.delta.engine import Tables
+
+#: The tables that verbs commit to all the time.
+WATCHED = ("messages", "visibility")
+#: So many commits of each are kept.
+MOST_COMMITS = COMMITS_DUE
+#: Rates are those of the last hour, in seconds.
+RATE_SECONDS = 3_600
+#: The events that show that a claim's holder is there.
+BEATS = ("granted", "granted again", "extended")
+
+
+@dataclass(frozen=True)
+class RecentCommits:
+    """The commits of `messages` and `visibility` within `seconds`: the last hour, or as far back as was looked (the
+    newest 2,000 of each table).
+
+    Attributes:
+        commits: How many there are.
+        conflicts: How often these lost to other writers before they landed, as they say themselves.
+        seconds: How long that is.
+        merges: By path ("direct", "statement"), the newest 2,000 commits of `visibility`, however old.
+    """
+
+    commits: int
+    conflicts: int
+    seconds: float
+    merges: Mapping[str, int]
+
+    @property
+    def conflicts_a_minute(self) -> float:
+        """Conflicts, by minute."""
+        return self.conflicts * 60 / self.seconds
+
+
+class _Seen(NamedTuple):
+    """What is kept of a commit; `verb` is empty for one that made a table, or that is not the ledger's."""
+
+    verb: str
+    at: int
+    path: str
+    losses: int
+    beats: tuple[str, ...]
+
+
+class CommitWatch:
+    """Follows the logs of one ledger. Threads share it."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._lock = threading.Lock()
+        renew_in_child(self, CommitWatch._renew)
+        self._forget(tables.generation())
+
+    def follow(self) -> None:
+        """Read the commits that came since the last call. Raises StorageFailed and LedgerDamaged."""
+        with self._lock:
+            generation = self._tables.generation()
+            if generation != self._generation:
+                self._forget(generation)
+            for table in WATCHED:
+                newest = self._tables.version(table)
+                since = self._last.get(table, max(-1, newest - MOST_COMMITS))
+                commits = self._tables.history(table, since) if newest > since else []
+                self._seen[table].extend(map(_seen, commits))
+                self._last[table] = max([since, *(commit.version for commit in commits)])
+
+    def recent(self, now: int) -> RecentCommits:
+        """Return what the commits of the last hour before `now` (milliseconds) tell, as of the last `follow`."""
+        with self._lock:
+            full = [seen[0].at for seen in self._seen.values() if len(seen) == MOST_COMMITS]
+            since = max([now - RATE_SECONDS * MILLISECONDS, *full])
+            lately = [one for seen in self._seen.values() for one in seen if one.verb and one.at >= since]
+            paths = Counter(one.path for one in self._seen["visibility"])
+        seconds = max(1.0, (now - since) / MILLISECONDS)
+        merges = {path: paths[path] for path in (DIRECT, STATEMENT)}
+        return RecentCommits(len(lately), sum(one.losses for one in lately), seconds, merges)
+
+    def last_beat(self, receipt_id: str) -> int | None:
+        """Return when a claim was granted or extended last; None: not by a commit that is kept."""
+        with self._lock:
+            return max((one.at for one in self._seen["visibility"] if receipt_id in one.beats), default=None)
+
+    def _forget(self, generation: int) -> None:
+        self._generation = generation
+        self._last: dict[str, int] = {}
+        self._seen: dict[str, deque[_Seen]] = {table: deque(maxlen=MOST_COMMITS) for table in WATCHED}
+
+    def _renew(self) -> None:
+        """Another thread of the parent may have been in the midst of it."""
+        self._lock = threading.Lock()
+        self._forget(self._generation)
+
+
+def _seen(commit: Commit) -> _Seen:
+    said = commit.metadata
+    beats = tuple(str(one.get("receipt_id")) for one in said.get("events", ()) if one.get("event") in BEATS)
+    return _Seen(verb_of(said), int(said.get("at", commit.timestamp)), commit.path, losses_in(said), beats)

@@ -1,0 +1,146 @@
+"""What grows with the load of a ledger, and what hangs in it: cheap enough for a monitor that asks all the time.
+
+Each value is found from facts that are there anyway: files and their times, rows of `visibility`, the newest commits.
+A process keeps what it has read of the commits, so that the next measurement reads only new ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.clock import Clock
+from ledger.delta_log.failures import naming
+from ledger.delta_log.storage import table_files
+from ledger.errors import ClocksDisagree
+from ledger.rules.limits import MILLISECONDS
+from ledger.settings import Settings
+from ledger.store import QueueRecord
+from ledger.store.delta.engine import Engine
+from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.model.where import Where
+from ledger.store.delta.state.listing import Listings
+from ledger.store.delta.state.snapshot import load_all
+from ledger.store.delta.verbs.commit_watch import CommitWatch, RecentCommits
+from ledger.store.delta.verbs.disk_use import DiskUse, free_bytes, measure_files
+
+
+@dataclass(frozen=True)
+class OldestClaim:
+    """The claim that is held for the longest time. What was given back for later is no claim any more.
+
+    Attributes:
+        queue: Its queue's name.
+        receipt_id: Its receipt.
+        age: Seconds since it was granted.
+        beat_age: Seconds since it was granted or extended last; None: not within the newest 2,000 commits.
+    """
+
+    queue: str
+    receipt_id: str
+    age: float
+    beat_age: float | None
+
+
+@dataclass(frozen=True)
+class OldestMessage:
+    """The message that is there for the longest time, whatever its state: its queue's name, and `age` in seconds."""
+
+    queue: str
+    age: float
+
+
+@dataclass(frozen=True)
+class Vitals:
+    """Attributes:
+    disk: What the tables take.
+    unjoined_receipts: Receipts of acknowledged claims that can still be restored, and that upkeep has not joined.
+    oldest_claim: None: nothing is in flight.
+    oldest_message: None: there is none, or the clocks disagree.
+    recent: What the newest commits tell.
+    """
+
+    disk: DiskUse
+    unjoined_receipts: int
+    oldest_claim: OldestClaim | None
+    oldest_message: OldestMessage | None
+    recent: RecentCommits
+
+
+class VitalSigns:
+    """Measures one ledger. Threads share it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        queues: Callable[[], Sequence[QueueRecord]],
+        listings: Listings,
+        storage_options: Mapping[str, str] | None,
+    ) -> None:
+        self._engine, self._settings, self._queues = engine, settings, queues
+        self._listings, self._options = listings, storage_options
+        self._watch = CommitWatch(engine)
+
+    def measure(self, clock: Clock) -> Vitals:
+        """Write nothing. Raises StorageFailed, LedgerDamaged, and TableAltered for a table that no verb can use."""
+        self._watch.follow()
+        rows, queues = self._engine.load("visibility", Where()).rows, self._queues()
+        now = clock()
+        names = {queue.id: queue.name for queue in queues}
+        is_deleted, has_receipt = pc.is_valid(rows["deleted_at"]), pc.is_valid(rows["receipt_id"])
+        unjoined = pc.count_distinct(rows["receipt_id"].filter(pc.and_(is_deleted, has_receipt))).as_py()
+        return Vitals(
+            self.disk_use(),
+            unjoined,
+            self._oldest_claim(rows, names, now),
+            self._oldest_message(rows, queues, clock),
+            self._watch.recent(now),
+        )
+
+    def disk_use(self) -> DiskUse:
+        """Return what the tables take. Lists their files: on an object store a request for 1,000 of them."""
+        places = {table: self._engine.place(table) for table in TABLES}
+        with naming(places["messages"]):
+            stored = [table_files(place, self._options) for place in places.values()]
+            free = free_bytes(places["messages"])
+            return measure_files((file for files in stored for file in files.files()), time.time(), free)
+
+    def _oldest_claim(self, rows: pa.Table, names: Mapping[str, str], now: int) -> OldestClaim | None:
+        held = pc.and_(pc.is_valid(rows["receipt_id"]), pc.is_in(rows["queue"], pa.array(names, pa.string())))
+        for ended in ("deleted_at", "moved_to", "released_at"):
+            held = pc.and_(held, pc.is_null(rows[ended]))
+        held = pc.and_(held, pc.fill_null(pc.greater(rows["visible_at"].cast(pa.int64()), now * 1_000), False))
+        claims = rows.select(["queue", "receipt_id", "received_at"]).filter(held)
+        if not claims.num_rows:
+            return None
+        first = claims["received_at"].cast(pa.int64()).to_numpy().argmin()
+        queue, receipt_id = claims["queue"][first].as_py(), claims["receipt_id"][first].as_py()
+        received_at = claims["received_at"].cast(pa.int64())[first].as_py() // 1_000
+        beat = self._watch.last_beat(receipt_id)
+        age = None if beat is None else _seconds(now - beat)
+        return OldestClaim(names[queue], receipt_id, _seconds(now - received_at), age)
+
+    def _oldest_message(self, rows: pa.Table, queues: Sequence[QueueRecord], clock: Clock) -> OldestMessage | None:
+        # Of idle queues that hold nothing, nothing is decided.
+        named = {*rows["queue"].unique().to_pylist(), *self._listings.newest().queues()}
+        try:
+            _, now, loaded = load_all(
+                self._engine, self._settings, [queue for queue in queues if queue.id in named], clock
+            )
+        except ClocksDisagree:
+            return None
+        oldest = {name: one.classify(self._listings).oldest_sent_at() for name, one in loaded.items()}
+        found = [(sent_at, name) for name, sent_at in oldest.items() if sent_at is not None]
+        if not found:
+            return None
+        sent_at, name = min(found)
+        return OldestMessage(name, _seconds(now - sent_at))
+
+
+def _seconds(milliseconds: int) -> float:
+    return max(0, milliseconds) / MILLISECONDS
