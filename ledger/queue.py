@@ -419,13 +419,19 @@ class Queue(Settling):
                 f"Message {message_id} is in flight or deleted; only a message that nobody holds can be locked"
             )
 
-    def purge(self) -> int:
+    def purge(self, older_than: float | None = None) -> int:
         """Deletes every message there is now, in flight or not; returns how many. What is sent meanwhile stays.
 
         M3: a FIFO queue forgets all deduplication ids, also when it is empty: what was sent before is sent again.
-        Raises PurgeQueueInProgress, with Limits=SQS, within the setting purge_interval (60 s) of the last purge.
+        With `older_than` (seconds, 0 or more) only messages that were sent earlier than so long ago, counted from the
+        call by this process's clock. It is one commit, forgets no deduplication id, and has no interval. A dead letter
+        counts from when it was sent first. Whoever holds a message that is purged keeps its copy of it; its receipt
+        changes nothing any more, as after a delete.
+        Raises PurgeQueueInProgress, with Limits=SQS, within the setting purge_interval (60 s) of the last purge of all;
+        InvalidParameterValue for an age that is no number of seconds.
         """
-        gone = self.access.store.purge(self.access.record(), self.access.clock)
+        age = None if older_than is None else bounds.milliseconds_of_age("older_than", older_than)
+        gone = self.access.store.purge(self.access.record(), self.access.clock, age)
         log.info("%d messages of %s were purged", gone, self.name)
         return gone
 

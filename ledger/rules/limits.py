@@ -112,6 +112,14 @@ def move_rate(value: object, limits: Limits) -> int | None:
     return whole_number("MaxNumberOfMessagesPerSecond", value, 1, limits.maximum_move_rate, fix)
 
 
+def milliseconds_of_age(field: str, value: object) -> int:
+    """Return an age, given in seconds, in milliseconds; raises InvalidParameterValue for what is no age."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LONGEST_RETENTION:
+        bound = f"Must be a number of seconds from 0 to {LONGEST_RETENTION}"
+        raise InvalidParameterValue(field, value, bound, "7 * 86_400 is a week. Nothing was changed.")
+    return round(value * MILLISECONDS)
+
+
 def wait(value: object, limits: Limits) -> float:
     """Q5: how long a receive waits for a message, in seconds."""
     if (

@@ -288,9 +288,12 @@ class Store(Protocol):
         """Raise LedgerDamaged where some of these messages (RUNS), which are of the grant, have no row any
         more, and the grant still holds them. Ask before they are acknowledged; it reads no message."""
 
-    def purge(self, queue: QueueRecord, clock: Clock) -> int:
+    def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Deletes every message stored now; returns how many. M3: a FIFO queue forgets all deduplication ids until now.
-        Raises PurgeQueueInProgress within the setting purge_interval of the last one, on queues with intervals."""
+        Raises PurgeQueueInProgress within the setting purge_interval of the last one, on queues with intervals.
+
+        With `older_than` (milliseconds) only those that were sent earlier than so long ago: no deduplication id is
+        forgotten, and no interval is kept or begun."""
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         """Counts by state, from metadata and records alone."""

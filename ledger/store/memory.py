@@ -168,16 +168,20 @@ class MemoryStore(MemoryReceives):
         # A message and its record are one object here.
         pass
 
-    def purge(self, queue: QueueRecord, clock: Clock) -> int:
+    def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         with self._lock:
             now, (last, _) = clock(), self._purged.get(queue.id, (None, 0))
             stored, limits = self._stored(queue), limits_of(queue.attributes)
-            intervals.require_purge(queue.name, last, limits, self._settings.purge_interval, now)
-            self._purged[queue.id] = now, self._commit()
+            if older_than is None:
+                intervals.require_purge(queue.name, last, limits, self._settings.purge_interval, now)
+                self._purged[queue.id] = now, self._commit()
             alive = [m for m in stored.values() if self._status(queue, m, now) not in GONE]
-            for message in alive:
+            chosen = [m for m in alive if older_than is None or m.sent_at < now - older_than]
+            for message in chosen:
                 message.record = visibility.purge(message.record, now)
-            return len(alive)
+            if chosen and older_than is not None:
+                self._commit()
+            return len(chosen)
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         with self._lock:
