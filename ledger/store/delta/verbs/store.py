@@ -43,6 +43,8 @@ from ledger.store.delta.state.recent_messages import RecentMessages
 from ledger.store.delta.state.snapshot import Classified, Loaded, load_all
 from ledger.store.delta.state.statuses import GONE_STATES, STATES, kept_from
 from ledger.store.delta.verbs.actions import Applier
+from ledger.store.delta.verbs.contents import QueueContents
+from ledger.store.delta.verbs.copies import Copies
 from ledger.store.delta.verbs.granting import grant_of
 from ledger.store.delta.verbs.move_tasks import Tasks
 from ledger.store.delta.verbs.moving import Redriver
@@ -119,6 +121,9 @@ class DeltaStore:
         self.redrive = Redriver(opened, groups, queues, self.outputs).redrive
         self._reader = Reader(engine, self.listings, self.recent)
         self._reads = SharedReads(opened, self._reader)
+        self.contents = QueueContents(opened, self._reader).contents
+        copies = Copies(opened, engine, queues)
+        self.copy_progress, self.add_copies = copies.progress, copies.add
 
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
         """See Store.change_queue. Raises ClocksDisagree where a receive would: a longer retention notes, by the clock,
