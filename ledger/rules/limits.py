@@ -39,6 +39,8 @@ MAXIMUM_RESULTS, MAXIMUM_TASKS_LISTED = 1_000, 10
 MAXIMUM_MOVE_RATE = 500
 #: How far apart two lanes' numbers may be: lanes are named 0 to Lanes - 1.
 DEFAULT_LANES, MAXIMUM_LANES = 8, 256
+#: What a queue's MaximumMessages may be at most: the largest number that an attribute holds.
+MAXIMUM_STORED = 999_999_999_999
 MILLISECONDS = 1_000
 
 
@@ -55,6 +57,8 @@ class Limits:
     maximum_wait: int | None = None
     maximum_in_flight: int | None = None
     maximum_move_rate: int | None = None
+    #: How many messages the queue may have, see `admission.require_room`.
+    maximum_messages: int | None = None
     #: M3: whether purges, and queues of one name, keep their distance; for how long is a setting.
     has_intervals: bool = False
 

@@ -240,6 +240,7 @@ class Store(Protocol):
         returns the same.
 
         F1: on FIFO queues what was sent under the same deduplication id within 5 minutes is not sent again.
+        Raises OverLimit, and stores nothing, where the queue would have more messages than its MaximumMessages.
         """
 
     def receive(self, queue: QueueRecord, requests: Sequence[Request], clock: Clock) -> list[Received]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ledger.clock import Clock
 from ledger.errors import LedgerError, MessageDoesNotExist
-from ledger.rules import fifo, intervals, visibility
+from ledger.rules import admission, fifo, intervals, visibility
 from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of
 from ledger.rules.attributes import is_fifo, limits_of
@@ -67,6 +67,9 @@ class MemoryStore(MemoryReceives):
             stored, in_order = self._stored(queue), is_fifo(queue.attributes)
             places = self._remembered(queue, stored, now) if in_order else {}
             answer: list[Sent] = []
+            keys = {_key(queue, entry) for entry in entries} if in_order else ()
+            more = sum(key not in places for key in keys) if in_order else len(entries)
+            self._require_room(queue, stored, more, now)
             for entry in entries:
                 place = segment, len(answer)
                 if in_order:
@@ -80,6 +83,10 @@ class MemoryStore(MemoryReceives):
             if attempt is not None:
                 self._sent[attempt.attempt_id] = attempt, answer
             return answer
+
+    def _require_room(self, queue: QueueRecord, stored: dict[Place, Stored], more: int, now: int) -> None:
+        there = sum(self._status(queue, message, now) not in GONE for message in stored.values())
+        admission.require_room(queue.name, there, more, limits_of(queue.attributes))
 
     def _remembered(self, queue: QueueRecord, stored: dict[Place, Stored], now: int) -> dict[tuple[str, str], Place]:
         """F1: what was sent to this queue so lately that sending it again is a duplicate; not what was moved here, and
@@ -218,6 +225,7 @@ class MemoryStore(MemoryReceives):
             stored = self._stored(queue)
             if progress.parts != (before.parts if before else 0) + 1:
                 return False
+            self._require_room(queue, stored, len(messages), now)
             segment, send = ids.segment(ids.new_send_key(), 0), self._commit()
             for seq, (entry, kept_since, available_at, sender) in enumerate(messages):
                 at = instants_in_target(kept_since, available_at, now, queue.retention, fifo=in_order)

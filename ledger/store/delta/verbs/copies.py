@@ -21,6 +21,7 @@ from ledger.store.delta.state.last_sends import last_send
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.record_rows import copied_rows
 from ledger.store.delta.verbs.queues import Queues
+from ledger.store.delta.verbs.quotas import Quotas
 
 
 class Copies:
@@ -28,7 +29,7 @@ class Copies:
 
     def __init__(self, opened: OpenTables, engine: Engine, queues: Queues) -> None:
         self._opened, self._engine, self._queues = opened, engine, queues
-        self._transactions, self._settings = opened.transactions, opened.settings
+        self._transactions, self._settings, self._quotas = opened.transactions, opened.settings, Quotas(opened)
 
     def progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
         """See Store.copy_progress. The parts are read first: of a part that is committed meanwhile the marks may be
@@ -56,10 +57,11 @@ class Copies:
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", queue.id if in_order else None, losses):
-                sends = self._version(fifo.sends(queue.id)) or 0
+                sends, bounded = self._version(fifo.sends(queue.id)) or 0, self._quotas.next_send(queue)
                 if (self._version(first[0]) or 0) != progress.parts - 1:
                     return False
                 self._queues.require(queue)
+                self._quotas.require_room(queue, len(messages), clock)
                 since, now = self._opened.tables.version("messages"), clock()
                 generation = self._opened.tables.generation()
                 if in_order:
@@ -67,7 +69,8 @@ class Copies:
                     rows, carried = _rows_in_order(queue, messages, sends + 1, now), [first, *beside]
                     counted = fifo.sends(queue.id), sends + 1
                 else:
-                    rows, carried, counted = _rows(queue, messages, progress, key, now), beside, first
+                    rows = _rows(queue, messages, progress, key, now)
+                    counted, *carried = [first, *beside] if bounded is None else [bounded, first, *beside]
                 metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
                 self._transactions.step("chosen")
                 append = partial(self._opened.tables.append, "messages", rows, metadata, counted)

@@ -51,6 +51,7 @@ from ledger.store.delta.verbs.moving import Redriver
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.purging import Purger
 from ledger.store.delta.verbs.queues import Queues
+from ledger.store.delta.verbs.quotas import Quotas
 from ledger.store.delta.verbs.reading import Reader
 from ledger.store.delta.verbs.receiving import Receiver
 from ledger.store.delta.verbs.rejections import Rejecter
@@ -123,6 +124,7 @@ class DeltaStore:
         self._reads = SharedReads(opened, self._reader)
         self.contents = QueueContents(opened, self._reader).contents
         copies = Copies(opened, engine, queues)
+        self.quotas = Quotas(opened)
         self.copy_progress, self.add_copies = copies.progress, copies.add
 
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
