@@ -169,7 +169,7 @@ class ReceiptHandleIsInvalid(LedgerError, ValueError):
 
 
 class OverLimit(LedgerError):
-    """Q2: as many messages are in flight as the queue's limits allow."""
+    """Q2: as many messages are in flight as the queue's limits allow; or it has as many as its MaximumMessages."""
 
     code = "OverLimit"
 

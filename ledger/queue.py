@@ -17,6 +17,7 @@ from ledger import (
     receiving,
     sending,
     shown_html,
+    transfers,
     working,
 )
 from ledger.access import Access
@@ -29,7 +30,7 @@ from ledger.explanation import OF_QUEUE, Explanation, explain, numbered
 from ledger.group_limits import Limits
 from ledger.message import Message, public_message
 from ledger.move_tasks import MoveTasks
-from ledger.results import Consumed, Counts, HandleOutcome, SendOutcome, Worked
+from ledger.results import Consumed, Copied, Counts, Exported, HandleOutcome, SendOutcome, Worked
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import move_task, policy
@@ -419,15 +420,85 @@ class Queue(Settling):
                 f"Message {message_id} is in flight or deleted; only a message that nobody holds can be locked"
             )
 
-    def purge(self) -> int:
+    def purge(self, older_than: float | None = None) -> int:
         """Deletes every message there is now, in flight or not; returns how many. What is sent meanwhile stays.
 
         M3: a FIFO queue forgets all deduplication ids, also when it is empty: what was sent before is sent again.
-        Raises PurgeQueueInProgress, with Limits=SQS, within the setting purge_interval (60 s) of the last purge.
+        With `older_than` (seconds, 0 or more) only messages that were sent earlier than so long ago, counted from the
+        call by this process's clock. It is one commit, forgets no deduplication id, and has no interval. A dead letter
+        counts from when it was sent first. Whoever holds a message that is purged keeps its copy of it; its receipt
+        changes nothing any more, as after a delete.
+        Raises PurgeQueueInProgress, with Limits=SQS, within the setting purge_interval (60 s) of the last purge of all;
+        InvalidParameterValue for an age that is no number of seconds.
         """
-        gone = self.access.store.purge(self.access.record(), self.access.clock)
+        age = None if older_than is None else bounds.milliseconds_of_age("older_than", older_than)
+        gone = self.access.store.purge(self.access.record(), self.access.clock, age)
         log.info("%d messages of %s were purged", gone, self.name)
         return gone
+
+    def copy_to(
+        self,
+        target: Queue,
+        *,
+        attempt_id: str | None = None,
+        bar: bool | None = None,
+        report: Callable[[str], None] | None = None,
+    ) -> Copied:
+        """Send every message that this queue has to another queue, of this ledger or another one, and keep them here.
+
+        That is what is neither deleted nor expired: visible, delayed, locked or held by somebody. A copy has the body,
+        attributes, group, deduplication id, trace header and sender, and was never received. In a standard queue it is
+        as old as the message, unless the target's MessageRetentionPeriod would end it at once, and a delay goes on. In
+        a FIFO queue it is sent now, as order is by when messages come; each group is in order, and no deduplication id
+        leaves one out. The message ids are others.
+
+        Copied is what arrived before the call began. Stop what sends to this queue and receives from it, or read in
+        the source and the target what was done meanwhile: a message that somebody holds is copied as well.
+        Safe to retry, and beside another call: each part is one commit, which also notes how far the copy is. The same
+        call again sends what is missing, and nothing twice: nothing at all where the copy was complete. To copy the
+        queue once more give an `attempt_id`, another one each time. `bar` and `report` are as in `consume`.
+        This ledger may be open read-only.
+
+        Raises InvalidParameterValue for a target of the other kind (FIFO or standard) and for a message over the
+        target's MaximumMessageSize: what stands before it is copied, and the same call goes on. QueueDoesNotExist.
+        """
+        if not isinstance(target, Queue):
+            raise InvalidParameterValue("target", target, "Must be a Queue", "Such as Ledger.open(root).queue(name).")
+        return transfers.copy(self.access, target.access, attempt_id, report, bar)
+
+    def export_to(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        bar: bool | None = None,
+        report: Callable[[str], None] | None = None,
+    ) -> Exported:
+        """Write every message that this queue has, as `copy_to` says, to a new Parquet file on a local path.
+
+        It has a row for each message, in order: message_id, body, message_attributes, message_group_id,
+        message_deduplication_id, aws_trace_header, sender_id, sequence_number, sent_at, enqueued_at, available_at and
+        receive_count. The queue's attributes are in the file's metadata. The messages stay in the queue. The file is
+        there as a whole, and survives a power cut, or it is not there.
+        Raises InvalidParameterValue where there is something of that name, or no folder to write in; StorageFailed.
+        """
+        return transfers.export(self.access, path, report, bar)
+
+    def import_from(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        attempt_id: str | None = None,
+        bar: bool | None = None,
+        report: Callable[[str], None] | None = None,
+    ) -> Copied:
+        """Send the messages of an exported file to this queue, as `copy_to` sends those of a queue.
+
+        Safe to retry, as `copy_to` is: the same file again sends what is missing, and nothing twice. To import a file
+        once more give an `attempt_id`.
+        Raises InvalidParameterValue for a file that is no export, was changed, or is of the other kind of queue, and
+        for a row that the queue does not take, which it names; StorageFailed for one that cannot be read.
+        """
+        return transfers.import_file(self.access, path, attempt_id, report, bar)
 
     def release_postponed(self, receipt_id: str | None = None, reason: str | None = None) -> int:
         """Makes what was given back and is hidden until later visible now; returns how many messages.

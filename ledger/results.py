@@ -197,6 +197,30 @@ class Consumed:
 
 
 @dataclass(frozen=True)
+class Copied:
+    """What `Queue.copy_to` or `Queue.import_from` did: how many messages this call has sent, and how many earlier calls
+    of the same copy had."""
+
+    messages: int
+    before: int = 0
+
+    def _repr_html_(self) -> str:
+        return of_fields(self, ("messages", "before"))
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What `Queue.export_to` wrote: which file, how many messages, and how many bytes."""
+
+    path: str
+    messages: int
+    bytes: int
+
+    def _repr_html_(self) -> str:
+        return of_fields(self, ("path", "messages", "bytes"))
+
+
+@dataclass(frozen=True)
 class Settled:
     """What a verb on a whole claim did: to how many messages, and how many of the claim others have by now.
 

@@ -52,6 +52,7 @@ VERBS = {
     "peek": lambda queue, one, claim: queue.peek(one.message_id),
     "lock": lambda queue, one, claim: queue.lock(queue.send("a")[0], 5),
     "purge": lambda queue, one, claim: queue.purge(),
+    "copy_to": lambda queue, one, claim: queue.copy_to(Ledger.in_memory().create_queue("there")),
     "restore": lambda queue, one, claim: queue.restore(claim.receipt_id),
     "release_postponed": lambda queue, one, claim: queue.release_postponed(),
     "delete one": lambda queue, one, claim: queue.delete(one.receipt_handle),

@@ -89,6 +89,8 @@ LAYERS = {
     "ledger.entries": 5,
     "ledger.access": 5,
     "ledger.sending": 6,
+    "ledger.export_file": 4,
+    "ledger.transfers": 6,
     "ledger.applying": 6,
     "ledger.queue_settings": 6,
     "ledger.dead_letters": 6,

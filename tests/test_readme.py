@@ -74,7 +74,7 @@ def test_the_section_on_the_command_line_runs_as_it_stands(tmp_path, monkeypatch
     assert said["ledger send work orders.csv"] == "sent 3 messages to work\n"
     assert said["ledger receive work --json | ledger delete work -"] == "deleted 1 message\n"
     assert said["ledger receive work --all --claim"].split()[3] == "1"
-    assert len(lines) == len(said) == 18
+    assert len(lines) == len(said) == 22
 
 
 def blocks(section, language):

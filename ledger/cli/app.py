@@ -29,6 +29,7 @@ from ledger.cli import (
     sql,
     submit,
     top,
+    transfer,
     upkeep,
 )
 from ledger.cli.diagnosis import versions_of_engines
@@ -103,6 +104,9 @@ for command in (
     top.top,
     repair.repair,
     upkeep.upkeep,
+    transfer.copy,
+    transfer.export,
+    transfer.import_,
     backup.backup,
     backup.restore_backup,
     destroy.destroy,

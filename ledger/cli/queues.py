@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -224,19 +225,38 @@ def delete(queue: str, yes: bool, json: bool, root: str | None, settings: str | 
 
 @queues.command()
 @click.argument("queue")
+@click.option("--older-than", metavar="AGE", help="Only what was sent longer ago than AGE (90s, 30m, 12h, 7d).")
 @_yes
 @as_json
 @with_root
-def purge(queue: str, yes: bool, json: bool, root: str | None, settings: str | None) -> None:
+def purge(queue: str, older_than: str | None, yes: bool, json: bool, root: str | None, settings: str | None) -> None:
     """Delete every message of QUEUE, in flight or not. Asks on a terminal; else it needs --yes.
 
     \b
     Example:
       ledger queues purge work --yes
+      ledger queues purge work --older-than 7d --yes
     """
+    age = None if older_than is None else _age("older-than", older_than)
     known = open_ledger(root, settings).queue(queue)
     counts = known.counts()
     there = counts.stored + counts.in_flight
-    confirm(f"Delete all of {many(there, 'message')} in {queue}, {counts.in_flight:,} of them in flight?", yes)
-    gone = known.purge()
+    whole = f"all of {many(there, 'message')} in {queue}, {counts.in_flight:,} of them in flight"
+    confirm(f"Delete {whole}?" if age is None else f"Delete what was sent more than {older_than} ago, of {whole}?", yes)
+    gone = known.purge(older_than=age)
     report(json, {"queue": queue, "messages": gone}, f"deleted {many(gone, 'message')} of {queue}")
+
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def _age(name: str, text: str) -> float:
+    """Return an age in seconds, of a text such as 90, 90s, 30m, 12h or 7d; raises InvalidParameterValue."""
+    from ledger.errors import InvalidParameterValue
+
+    read = _AGE.fullmatch(text)
+    if read is None:
+        bound = "Must be a number with the unit s, m, h or d"
+        raise InvalidParameterValue(name, text, bound, "Such as 90s, 30m, 12h or 7d. Nothing was changed.")
+    return float(read[1]) * _UNITS[read[2]]

@@ -35,6 +35,7 @@ from ledger.delta_log.delta_rs_commits import (
     require_plain,
     require_removable,
     require_staged,
+    with_all_columns,
 )
 from ledger.delta_log.failures import translate_storage_errors
 from ledger.delta_log.file_facts import FileStatistics
@@ -275,12 +276,13 @@ class DeltaRsTables:
         metadata: Mapping[str, Any],
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None = None,
+        beside: Sequence[tuple[str, int]] = (),
     ) -> int:
         return self.paths.commit(
             table,
             metadata,
-            partial(self._direct[table].append, rows, metadata, transaction, still_valid),
-            partial(self._append_by_statement, table, rows, metadata, transaction, still_valid),
+            partial(self._direct[table].append, rows, metadata, transaction, still_valid, beside),
+            partial(self._append_by_statement, table, rows, metadata, transaction, still_valid, beside),
         )
 
     def _append_by_statement(
@@ -290,6 +292,7 @@ class DeltaRsTables:
         metadata: Mapping[str, Any],
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None,
+        beside: Sequence[tuple[str, int]],
         reason: str,
     ) -> int:
         """Commit rows that delta-rs writes, under a transaction that may be committed next. See `add_rows`."""
@@ -298,15 +301,13 @@ class DeltaRsTables:
         self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
         with self._committing(table) as loaded:
             require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
-            for added in pa.schema(loaded.schema().to_arrow()):
-                if added.name not in rows.column_names:
-                    rows = rows.append_column(added, pa.nulls(rows.num_rows, added.type))
+            rows = with_all_columns(loaded, rows)
             files, known = self._files[table], [] if transaction is None else [transaction]
             with conflicts():
                 if isinstance(files, LocalFiles) and commits_here(loaded, files):
                     each_next = partial(require_each_next, transactions=known)
-                    return append_rows(loaded, files, rows, metadata, transaction, each_next)
-                write_deltalake(loaded, rows, mode="append", **committing(metadata, transaction))
+                    return append_rows(loaded, files, rows, metadata, [*known, *beside], each_next)
+                write_deltalake(loaded, rows, mode="append", **committing(metadata, *known, *beside))
             return loaded.version()
 
     def is_direct(self, table: str) -> bool:

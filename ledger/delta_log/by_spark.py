@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,7 @@ from ledger.forks import require_own
 from ledger.rules.location import recorded
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 #: Siblings, not a hierarchy: each has to be named.
 CONFLICTS = (
@@ -91,10 +91,21 @@ def committing(
 
 def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, int]) -> None:
     """Commits a transaction that says nothing but which versions of which applications it is."""
+    _commit(session, begun, _marks(session, transactions))
+
+
+def commit_rows(session: SparkSession, begun: Any, frame: DataFrame, *transactions: tuple[str, int]) -> None:
+    """Commit a transaction that appends rows, and says which versions of which applications it is: a writer of Spark's
+    says one of them at most."""
+    converters = jvm_of(session).scala.jdk.javaapi.CollectionConverters
+    files = list(converters.asJava(begun.writeFiles(frame._jdf)))
+    _commit(session, begun, [*_marks(session, transactions), *files])
+
+
+def _marks(session: SparkSession, transactions: Iterable[tuple[str, int]]) -> list[Any]:
     jvm = jvm_of(session)
     delta, none = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
-    marks = [delta.actions.SetTransaction(application, version, none) for application, version in transactions]
-    _commit(session, begun, marks)
+    return [delta.actions.SetTransaction(application, version, none) for application, version in transactions]
 
 
 def commit_layout(session: SparkSession, begun: Any, properties: Mapping[str, str]) -> None:
@@ -284,12 +295,13 @@ class SparkTables:
         metadata: Mapping[str, Any],
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None = None,
+        beside: Sequence[tuple[str, int]] = (),
     ) -> int:
         return self.paths.commit(
             table,
             metadata,
-            partial(self._direct[table].append, rows, metadata, transaction, still_valid),
-            partial(self._append_by_statement, table, rows, metadata, transaction, still_valid),
+            partial(self._direct[table].append, rows, metadata, transaction, still_valid, beside),
+            partial(self._append_by_statement, table, rows, metadata, transaction, still_valid, beside),
         )
 
     def _append_by_statement(
@@ -299,6 +311,7 @@ class SparkTables:
         metadata: Mapping[str, Any],
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None,
+        beside: Sequence[tuple[str, int]],
         reason: str,
     ) -> int:
         """Commit rows that Spark writes, under a transaction that may be committed next. See `add_rows`."""
@@ -308,7 +321,16 @@ class SparkTables:
         self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
         require_next(transaction, transaction and self.transaction_version(table, transaction[0]))
         with self.committing(metadata) as session:
-            writer = arrow_frame(session, rows).coalesce(1).write.format("delta").mode("append")
+            frame = arrow_frame(session, rows).coalesce(1)
+            if beside:
+                begun = self.begin(session, self.locations[table])
+                carried = [*([] if transaction is None else [transaction]), *beside]
+                # Delta remembers that it was asked, and commits only where nobody commits the first one meanwhile.
+                committed = begun.txnVersion(carried[0][0])
+                require_next(transaction, None if committed < 0 else int(committed))
+                commit_rows(session, begun, frame, *carried)
+                return self._made_durable(table)
+            writer = frame.write.format("delta").mode("append")
             if transaction is not None:
                 writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
             writer.save(self.locations[table])

@@ -85,6 +85,14 @@ def committing_aside(metadata: Mapping[str, Any], *transactions: tuple[str, int]
     }
 
 
+def with_all_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
+    """Rows with every column of a table, null where they have none: somebody may have added some."""
+    for added in pa.schema(loaded.schema().to_arrow()):
+        if added.name not in rows.column_names:
+            rows = rows.append_column(added, pa.nulls(rows.num_rows, added.type))
+    return rows
+
+
 def commit_nothing(loaded: DeltaTable, said: CommitProperties) -> None:
     """Commits to any table what a commit says of itself, and no rows."""
     with conflicts():

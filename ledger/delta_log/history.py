@@ -323,7 +323,7 @@ def find_first_commit(
     """Return the first commit with a version > `since` that the log still has and that is wanted; None: there is none.
     Reads the commits up to it, and no later one. Raises as `history` does, but not for entries that are missing."""
     there = versions_in(stored.log_paths())
-    begins = max(since + 1, beginning(there))
+    begins = max(since + 1, first_version(there))
     for version in there[bisect_left(there, begins) :]:
         commit = _commit(stored, version, table, read_metadata)
         if commit is not None and is_wanted(commit):

@@ -281,7 +281,7 @@ def append_rows(
     files: LocalFiles,
     rows: pa.Table,
     metadata: Mapping[str, Any],
-    transaction: tuple[str, int] | None,
+    transactions: Iterable[tuple[str, int]],
     still_valid: Callable[[DeltaTable], None],
 ) -> int:
     """Append rows that delta-rs writes, in one commit, and return the version. As `delete_rows`, delta-rs commits to a
@@ -292,7 +292,7 @@ def append_rows(
         files: The table's files.
         rows: With all columns of the table.
         metadata: What the commit says of itself.
-        transaction: The transaction that it carries, if any.
+        transactions: The transactions that it carries.
         still_valid: As of `commit_files`.
 
     Raises:
@@ -301,7 +301,7 @@ def append_rows(
     """
 
     def append(copy: DeltaTable) -> None:
-        write_deltalake(copy, rows, mode="append", **committing_aside(metadata, transaction))
+        write_deltalake(copy, rows, mode="append", **committing_aside(metadata, *transactions))
 
     still_valid(loaded)
     _, actions = commit_on_copy(files, append)

@@ -80,6 +80,8 @@ class NewCommit(NamedTuple):
     adds: Sequence[AddedFile] = ()
     removes: Sequence[RemovedFile] = ()
     transaction: tuple[str, int] | None = None
+    #: Further ones, which go with it, whatever was before.
+    beside: Sequence[tuple[str, int]] = ()
     is_change: bool = True
     with_statistics: bool = False
 
@@ -221,6 +223,7 @@ class LogWriter:
         actions = [commit_info(commit.operation, commit.metadata, now, parameters)]
         if commit.transaction is not None:
             actions.append(txn_action(commit.transaction, now))
+        actions += [txn_action(one, now) for one in commit.beside]
         named = self._table.statistics if commit.with_statistics else ()
         for path, size, partition in commit.removes:
             actions.append(remove_action(path, size, partition, now, is_change=commit.is_change))
@@ -461,8 +464,9 @@ class DirectTable:
         metadata: Mapping[str, Any],
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None,
+        beside: Sequence[tuple[str, int]] = (),
     ) -> int:
-        """Commit rows, under a transaction that may be committed next, and return the version.
+        """Commit rows, under a transaction that may be committed next and those `beside` it, and return the version.
 
         Raises NotDirect where only a statement can do it; ValueError for a row without a partition; else what
         `LogWriter.commit` does.
@@ -479,7 +483,7 @@ class DirectTable:
         # Of a single one without a copy.
         of_partition = [(one, of_partitions(rows, [one]) if len(partitions) > 1 else rows) for one in partitions]
         adds = [AddedFile(new_path(one), one, part) for one, mine in of_partition for part in in_parts(mine, FILE)]
-        commit = NewCommit("WRITE", metadata, adds, transaction=transaction, with_statistics=True)
+        commit = NewCommit("WRITE", metadata, adds, transaction=transaction, beside=beside, with_statistics=True)
         return self.writer.commit(commit, still_valid or _always)
 
     def small_rows(self, where: PartitionFilter, above: Mapping[str, int]) -> pa.Table | None:

@@ -177,7 +177,7 @@ class ObjectStore:
 
     def files(self) -> Iterator[tuple[str, int, float]]:
         """Yield the same, and when each was written, in seconds since 1970."""
-        with self._naming():
+        with self._naming_errors():
             for some in obstore.list(self._store):
                 yield from ((one["path"], one["size"], one["last_modified"].timestamp()) for one in some)
 

@@ -192,11 +192,13 @@ class DeltaTables(Protocol):
         metadata: Mapping[str, Any],
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Any], None] | None = None,
+        beside: Sequence[tuple[str, int]] = (),
     ) -> int:
         """Commit one blind append.
 
         With a transaction (application id, version) it is committed only as the first one of its application, or
-        directly after the version before; else Conflict. `still_valid` is called with the files (`replay.Files`) of the
+        directly after the version before; else Conflict. The transactions `beside` it go with it, whatever was before.
+        `still_valid` is called with the files (`replay.Files`) of the
         version that the commit follows, and raises where it may not. NotDirect: only a statement could commit it, and
         a statement does not call that.
         """

@@ -1,4 +1,4 @@
-"""How many messages a receive may take under the quota on messages in flight (Q2, Q3)."""
+"""How many messages a receive may take under the quota on messages in flight (Q2, Q3), and a queue may have at all."""
 
 from __future__ import annotations
 
@@ -23,3 +23,23 @@ def admit(asked: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> i
             "make a queue with Limits=UNBOUNDED.",
         )
     return left if asked is None else min(asked, left)
+
+
+def require_room(queue: str, there: int, more: int, limits: Limits) -> None:
+    """Raise OverLimit where a send of `more` messages would pass the queue's MaximumMessages. `there`: messages that it
+    has, in whatever state; not those that are deleted, expired or moved."""
+    most = limits.maximum_messages
+    if most is None or there + more <= most:
+        return
+    left = max(0, most - there)
+    fits = f"send at most {left:,} of them" if left else "wait until some are done"
+    raise OverLimit(
+        f"The queue {queue} has {there:,} messages, and {more:,} more would pass its MaximumMessages of {most:,}.",
+        f"Nothing was sent. Receive and delete messages, {fits}, or raise the queue's MaximumMessages (0: no bound).",
+    )
+
+
+def counted_sends(queue: str) -> str:
+    """The application id under which sends to a queue with a bound are counted: one that did not see the send before it
+    does not commit, so that two at once cannot pass the bound together."""
+    return f"quota/{queue}"

@@ -77,6 +77,8 @@ OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
     # Q4: UNBOUNDED keeps the semantics and lifts the numbers.
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
     "Lanes": WholeNumber(limits.DEFAULT_LANES, 1, limits.MAXIMUM_LANES),
+    # How many messages the queue may have, in whatever state: a send that would pass it is refused. 0: no bound.
+    "MaximumMessages": WholeNumber(0, 0, limits.MAXIMUM_STORED),
 }
 ATTRIBUTES = {**SQS_ATTRIBUTES, **OUR_ATTRIBUTES}
 #: The names of those that are ours: who answers as SQS does leaves them out.

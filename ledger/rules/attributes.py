@@ -210,6 +210,8 @@ def limits_of(attributes: Mapping[str, str]) -> Limits:
         maximum_wait=chosen.maximum_wait,
         maximum_in_flight=in_flight,
         maximum_move_rate=chosen.maximum_move_rate,
+        # Queues that are older than the attribute have none.
+        maximum_messages=int(attributes.get("MaximumMessages", 0)) or None,
         has_intervals=chosen.has_intervals,
     )
 

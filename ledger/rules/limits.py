@@ -39,6 +39,8 @@ MAXIMUM_RESULTS, MAXIMUM_TASKS_LISTED = 1_000, 10
 MAXIMUM_MOVE_RATE = 500
 #: How far apart two lanes' numbers may be: lanes are named 0 to Lanes - 1.
 DEFAULT_LANES, MAXIMUM_LANES = 8, 256
+#: What a queue's MaximumMessages may be at most: the largest number that an attribute holds.
+MAXIMUM_STORED = 999_999_999_999
 MILLISECONDS = 1_000
 
 
@@ -55,6 +57,8 @@ class Limits:
     maximum_wait: int | None = None
     maximum_in_flight: int | None = None
     maximum_move_rate: int | None = None
+    #: How many messages the queue may have, see `admission.require_room`.
+    maximum_messages: int | None = None
     #: M3: whether purges, and queues of one name, keep their distance; for how long is a setting.
     has_intervals: bool = False
 
@@ -110,6 +114,14 @@ def move_rate(value: object, limits: Limits) -> int | None:
         return None
     fix = "" if limits.maximum_move_rate is None else "Without a rate all messages move at once."
     return whole_number("MaxNumberOfMessagesPerSecond", value, 1, limits.maximum_move_rate, fix)
+
+
+def milliseconds_of_age(field: str, value: object) -> int:
+    """Return an age, given in seconds, in milliseconds; raises InvalidParameterValue for what is no age."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LONGEST_RETENTION:
+        bound = f"Must be a number of seconds from 0 to {LONGEST_RETENTION}"
+        raise InvalidParameterValue(field, value, bound, "7 * 86_400 is a week. Nothing was changed.")
+    return round(value * MILLISECONDS)
 
 
 def wait(value: object, limits: Limits) -> float:

@@ -174,9 +174,7 @@ def entry(
     most = int(queue["MaximumMessageSize"])
     known = attribute_rules.message_attributes(message_attributes)
     checked = body(text, most)
-    size = len(checked.encode()) + size_of(known)
-    if size > most:
-        raise too_long(checked, most, f"With its attributes it has {size} bytes")
+    require_size(Entry(checked, message_attributes=known), queue)
     fifo = is_fifo(queue)
     group = _identifier("MessageGroupId", message_group_id)
     deduplication = _identifier("MessageDeduplicationId", message_deduplication_id)
@@ -243,6 +241,14 @@ def body(text: object, maximum_bytes: int) -> str:
     if size > maximum_bytes:
         raise too_long(text, maximum_bytes, f"MessageBody has {size} bytes")
     return text
+
+
+def require_size(given: Entry, queue: Mapping[str, str]) -> None:
+    """Raise InvalidParameterValue for a message that is over the queue's MaximumMessageSize with its attributes."""
+    most = int(queue["MaximumMessageSize"])
+    size = len(given.body.encode()) + size_of(given.message_attributes)
+    if size > most:
+        raise too_long(given.body, most, f"With its attributes it has {size} bytes")
 
 
 def too_long(text: str, maximum_bytes: int, has: str = "It has more") -> InvalidParameterValue:

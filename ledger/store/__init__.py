@@ -9,7 +9,7 @@ reads it at each decision, when it has waited for its turn and read what it deci
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -21,12 +21,14 @@ from ledger.clock import Clock
 from ledger.errors import LedgerError
 from ledger.rules import visibility
 from ledger.rules.attributes import is_fifo
+from ledger.rules.copies import CopyProgress, Position, position
 from ledger.rules.limits import Limits
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import Attribute
 from ledger.rules.move_task import MoveTask
-from ledger.rules.state import Record, Status, deadline
+from ledger.rules.state import Record, Status, arrived_at, deadline
 from ledger.rules.visibility import Outcome, Receipts, Verb
+from ledger.store.copies import CopiedMessage as CopiedMessage
 from ledger.store.outputs import ArrowOutputs as ArrowOutputs
 from ledger.store.outputs import OutputWrites as OutputWrites
 from ledger.store.queue_record import Change as Change
@@ -165,6 +167,22 @@ class StoredMessage:
     aws_trace_header: str | None = None
     sender_id: str | None = None
 
+    @property
+    def position(self) -> Position:
+        """Its place in the order in which its queue is copied."""
+        arrived = arrived_at(self.record, self.sent_at)
+        return position(arrived, self.sent_at, self.sequence_number, self.segment, self.seq)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a queue has, as of one moment: how many messages, when the last of them arrived (milliseconds), and the
+    messages in the order of their positions, some at a time: each part fits in memory."""
+
+    count: int
+    until: int
+    parts: Iterator[Sequence[StoredMessage]]
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -222,6 +240,7 @@ class Store(Protocol):
         returns the same.
 
         F1: on FIFO queues what was sent under the same deduplication id within 5 minutes is not sent again.
+        Raises OverLimit, and stores nothing, where the queue would have more messages than its MaximumMessages.
         """
 
     def receive(self, queue: QueueRecord, requests: Sequence[Request], clock: Clock) -> list[Received]:
@@ -288,9 +307,28 @@ class Store(Protocol):
         """Raise LedgerDamaged where some of these messages (RUNS), which are of the grant, have no row any
         more, and the grant still holds them. Ask before they are acknowledged; it reads no message."""
 
-    def purge(self, queue: QueueRecord, clock: Clock) -> int:
+    def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Deletes every message stored now; returns how many. M3: a FIFO queue forgets all deduplication ids until now.
-        Raises PurgeQueueInProgress within the setting purge_interval of the last one, on queues with intervals."""
+        Raises PurgeQueueInProgress within the setting purge_interval of the last one, on queues with intervals.
+
+        With `older_than` (milliseconds) only those that were sent earlier than so long ago: no deduplication id is
+        forgotten, and no interval is kept or begun."""
+
+    def contents(
+        self, queue: QueueRecord, clock: Clock, after: Position | None = None, until: int | None = None
+    ) -> Contents:
+        """Every message that the queue has now, held or not: not those that are deleted, expired or moved. Only
+        what is behind the position `after`, and arrived no later than `until`. What is deleted while parts are read may
+        be there, or not."""
+
+    def copy_progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
+        """How far the copy of this name is, which ends in the queue; None: no part of it is committed."""
+
+    def add_copies(
+        self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock
+    ) -> bool:
+        """Stores the next part of a copy: all of these messages, whatever their deduplication ids, and the copy's
+        progress with them. False, and nothing is stored, where another part than the one before it is the last."""
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         """Counts by state, from metadata and records alone."""

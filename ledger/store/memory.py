@@ -8,10 +8,11 @@ import pyarrow as pa
 
 from ledger.clock import Clock
 from ledger.errors import LedgerError, MessageDoesNotExist
-from ledger.rules import fifo, intervals, visibility
+from ledger.rules import admission, fifo, intervals, visibility
 from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of
 from ledger.rules.attributes import is_fifo, limits_of
+from ledger.rules.copies import CopyProgress, Position, instants_in_target
 from ledger.rules.limits import MILLISECONDS, Limits
 from ledger.rules.message import Entry, deduplication_key
 from ledger.rules.message_fields import GIVEN
@@ -21,6 +22,8 @@ from ledger.settings import Settings
 from ledger.store import (
     RUNS,
     Action,
+    Contents,
+    CopiedMessage,
     Counts,
     Grant,
     Lease,
@@ -34,6 +37,9 @@ from ledger.store.memory_applying import applied
 from ledger.store.memory_queues import Place, Stored
 from ledger.store.memory_receiving import MemoryReceives, as_found, by_arrival
 
+#: So many messages at a time are read to be copied.
+PART = 100
+
 
 class MemoryStore(MemoryReceives):
     """A Store of one process, gone with it."""
@@ -44,6 +50,8 @@ class MemoryStore(MemoryReceives):
         self._purged: dict[str, tuple[int, int]] = {}
         self._sender = sender_id
         self._sent: dict[str, tuple[Attempt, list[Sent]]] = {}
+        #: By queue id and name.
+        self._copies: dict[tuple[str, str], CopyProgress] = {}
 
     def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
         if not entries:
@@ -59,6 +67,9 @@ class MemoryStore(MemoryReceives):
             stored, in_order = self._stored(queue), is_fifo(queue.attributes)
             places = self._remembered(queue, stored, now) if in_order else {}
             answer: list[Sent] = []
+            keys = {_key(queue, entry) for entry in entries} if in_order else ()
+            more = sum(key not in places for key in keys) if in_order else len(entries)
+            self._require_room(queue, stored, more, now)
             for entry in entries:
                 place = segment, len(answer)
                 if in_order:
@@ -66,12 +77,16 @@ class MemoryStore(MemoryReceives):
                 if place not in stored:
                     sequence = fifo.sequence_number(send, place[1])
                     available_at, lane = now + entry.delay_seconds * MILLISECONDS, _lane(queue, entry)
-                    stored[place] = Stored(queue.id, entry, now, available_at, sequence, lane)
+                    stored[place] = Stored(queue.id, entry, now, available_at, sequence, lane, sender_id=self._sender)
                 number = stored[place].sequence_number if in_order else None
                 answer.append(Sent(ids.message_id(*place), number))
             if attempt is not None:
                 self._sent[attempt.attempt_id] = attempt, answer
             return answer
+
+    def _require_room(self, queue: QueueRecord, stored: dict[Place, Stored], more: int, now: int) -> None:
+        there = sum(self._status(queue, message, now) not in GONE for message in stored.values())
+        admission.require_room(queue.name, there, more, limits_of(queue.attributes))
 
     def _remembered(self, queue: QueueRecord, stored: dict[Place, Stored], now: int) -> dict[tuple[str, str], Place]:
         """F1: what was sent to this queue so lately that sending it again is a duplicate; not what was moved here, and
@@ -168,16 +183,56 @@ class MemoryStore(MemoryReceives):
         # A message and its record are one object here.
         pass
 
-    def purge(self, queue: QueueRecord, clock: Clock) -> int:
+    def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         with self._lock:
             now, (last, _) = clock(), self._purged.get(queue.id, (None, 0))
             stored, limits = self._stored(queue), limits_of(queue.attributes)
-            intervals.require_purge(queue.name, last, limits, self._settings.purge_interval, now)
-            self._purged[queue.id] = now, self._commit()
+            if older_than is None:
+                intervals.require_purge(queue.name, last, limits, self._settings.purge_interval, now)
+                self._purged[queue.id] = now, self._commit()
             alive = [m for m in stored.values() if self._status(queue, m, now) not in GONE]
-            for message in alive:
+            chosen = [m for m in alive if older_than is None or m.sent_at < now - older_than]
+            for message in chosen:
                 message.record = visibility.purge(message.record, now)
-            return len(alive)
+            if chosen and older_than is not None:
+                self._commit()
+            return len(chosen)
+
+    def contents(
+        self, queue: QueueRecord, clock: Clock, after: Position | None = None, until: int | None = None
+    ) -> Contents:
+        with self._lock:
+            now = clock()
+            alive = {p: m for p, m in self._stored(queue).items() if self._status(queue, m, now) not in GONE}
+            found = [self._answer(place, message) for place, message in alive.items()]
+        if after is not None:
+            found = [message for message in found if message.position > after]
+        if until is not None:
+            found = [message for message in found if message.position.arrived_at <= until]
+        found.sort(key=lambda message: message.position)
+        parts = (found[first : first + PART] for first in range(0, len(found), PART))
+        return Contents(len(found), max((one.position.arrived_at for one in found), default=0), parts)
+
+    def copy_progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
+        with self._lock:
+            return self._copies.get((queue.id, key))
+
+    def add_copies(
+        self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock
+    ) -> bool:
+        with self._lock:
+            before, now, in_order = self._copies.get((queue.id, key)), clock(), is_fifo(queue.attributes)
+            stored = self._stored(queue)
+            if progress.parts != (before.parts if before else 0) + 1:
+                return False
+            self._require_room(queue, stored, len(messages), now)
+            segment, send = ids.segment(ids.new_send_key(), 0), self._commit()
+            for seq, (entry, kept_since, available_at, sender) in enumerate(messages):
+                at = instants_in_target(kept_since, available_at, now, queue.retention, fifo=in_order)
+                number, lane = fifo.sequence_number(send, seq), _lane(queue, entry)
+                stored[segment, seq] = Stored(queue.id, entry, *at, number, lane, sender_id=sender)
+            self._copies[queue.id, key] = progress
+            return True
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         with self._lock:
@@ -212,7 +267,7 @@ class MemoryStore(MemoryReceives):
             seq=seq,
             record=message.record,
             sequence_number=message.sequence_number if message.entry.message_deduplication_id else None,
-            sender_id=self._sender,
+            sender_id=message.sender_id,
             **{field.name: getattr(message.entry, field.name) for field in GIVEN if field.is_shown},
         )
 

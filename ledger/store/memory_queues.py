@@ -31,6 +31,7 @@ class Stored:
     sequence_number: int
     lane: int
     record: Record = UNTOUCHED
+    sender_id: str | None = None
 
 
 class MemoryQueues:

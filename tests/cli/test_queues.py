@@ -1,5 +1,9 @@
 """`ledger queues`."""
 
+import time
+
+import pytest
+
 from tests.cli.running import run
 
 
@@ -80,3 +84,21 @@ def test_a_mistyped_root_is_an_error_and_no_new_ledger(tmp_path):
 def test_without_a_root_the_error_says_how_to_name_one(tmp_path):
     ran = run("queues", "list")
     assert ran.code == 2 and "--root" in ran.err and "LEDGER_ROOT" in ran.err
+
+
+def test_a_purge_by_age_asks_and_takes_only_what_is_old(cli, queue):
+    queue.send(["a", "b"])
+    assert cli("queues", "purge", "work", "--older-than", "7d").code == 2
+    done = cli("queues", "purge", "work", "--older-than", "7d", "--yes")
+    assert done.out == "deleted 0 messages of work\n"
+    time.sleep(0.01)
+    assert cli("queues", "purge", "work", "--older-than", "0s", "--yes", "--json").documents == [
+        {"queue": "work", "messages": 2}
+    ]
+
+
+@pytest.mark.parametrize("age", ["week", "7w", "-1d", ""])
+def test_a_purge_by_an_age_that_is_none_is_refused(cli, queue, age):
+    queue.send("a")
+    refused = cli("queues", "purge", "work", f"--older-than={age}", "--yes")
+    assert refused.code == 2 and "7d" in refused.err and queue.counts().visible == 1

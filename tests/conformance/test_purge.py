@@ -3,7 +3,7 @@
 import pytest
 
 from ledger import Ledger
-from ledger.errors import PurgeQueueInProgress, QueueDeletedRecently
+from ledger.errors import InvalidParameterValue, PurgeQueueInProgress, QueueDeletedRecently
 from ledger.settings import Settings
 
 FIFO = {"FifoQueue": True, "Lanes": 2}
@@ -130,3 +130,60 @@ def test_m3_both_intervals_can_be_turned_off(store, tmp_path):
     assert (queue.purge(), queue.purge()) == (0, 0)
     ledger.delete_queue("q")
     ledger.create_queue("q", sqs)
+
+
+@pytest.mark.spark_too
+def test_a_purge_by_age_deletes_what_was_sent_before_and_nothing_else(make_queue, clock):
+    queue = make_queue(Lanes=1)
+    queue.send(["a", "b"])
+    clock.advance(50)
+    queue.send("c")
+    clock.advance(10)
+    assert queue.purge(older_than=60) == 0, "a and b are 60 seconds old, and no more"
+    clock.advance(0.001)
+    assert queue.purge(older_than=60) == 2
+    assert bodies(queue) == ["c"] and queue.purge(older_than=60) == 0
+
+
+def test_a_purge_by_age_takes_what_is_held_locked_or_delayed_too(make_queue, clock):
+    queue = make_queue(Lanes=1, VisibilityTimeout=600)
+    queue.send("held")
+    claim = queue.receive(1)
+    handle = claim.messages()[0].receipt_handle
+    (locked,) = queue.send(["locked"])
+    queue.lock(locked, 600)
+    queue.send("delayed", delay_seconds=900)
+    clock.advance(10)
+    queue.send("young")
+    assert queue.purge(older_than=5) == 3
+    assert bodies(queue) == ["young"]
+    (outcome,) = queue.delete([handle])
+    assert outcome, "as after a delete, the holder's receipt changes nothing"
+    assert queue.counts().in_flight == 1
+
+
+def test_a_purge_by_age_counts_dead_letters_from_when_they_were_sent(make_queue, clock):
+    dead = make_queue(Lanes=1)
+    queue = make_queue(Lanes=1, RedrivePolicy={"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1})
+    queue.send("old")
+    queue.receive(1, 0)
+    clock.advance(100)
+    assert not queue.receive(1)
+    assert dead.purge(older_than=101) == 0 and dead.purge(older_than=99) == 1
+
+
+def test_a_purge_by_age_forgets_no_deduplication_id_and_has_no_interval(ledger, clock):
+    queue = ledger.create_queue("aged.fifo", {**FIFO, "Limits": "SQS"})
+    first = queue.send(entries("a"))
+    clock.advance(10)
+    assert (queue.purge(older_than=5), queue.purge(older_than=5)) == (1, 0)
+    assert queue.send(entries("a")) == first and bodies(queue) == []
+    assert queue.purge() == 0, "a purge of all is not held up by one by age"
+
+
+@pytest.mark.parametrize("age", [-1, float("nan"), float("inf"), "7d", True, 10**15])
+def test_a_purge_by_what_is_no_age_is_refused(queue, age):
+    queue.send("a")
+    with pytest.raises(InvalidParameterValue, match="older_than"):
+        queue.purge(older_than=age)
+    assert queue.counts().visible == 1

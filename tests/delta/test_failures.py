@@ -82,6 +82,7 @@ CALLS = {
     "release_postponed": lambda ledger, queue, claim: queue.release_postponed(),
     "redrive": lambda ledger, queue, claim: queue.redrive(destination="other"),
     "purge": lambda ledger, queue, claim: queue.purge(),
+    "copy_to": lambda ledger, queue, claim: queue.copy_to(ledger.queue("other")),
     "counts": lambda ledger, queue, claim: queue.counts(),
     "set_attributes": lambda ledger, queue, claim: queue.set_attributes({"DelaySeconds": 1}),
     "create_queue": lambda ledger, queue, claim: ledger.create_queue("new"),

@@ -64,6 +64,13 @@ def test_it_follows_what_others_write(root, queue):
     assert seen.counts().in_flight == 2
 
 
+def sent_in_memory():
+    """A queue with a message, to be copied from."""
+    queue = Ledger.in_memory().create_queue("mine")
+    queue.send("a")
+    return queue
+
+
 WRITING = {
     "send": lambda ledger, queue, claim: queue.send("a"),
     "send a table": lambda ledger, queue, claim: queue.send(pa.table({"body": ["a"]})),
@@ -76,6 +83,8 @@ WRITING = {
     "write": lambda ledger, queue, claim: claim.write(pa.table({"n": [1]}), "/nowhere/out"),
     "lock": lambda ledger, queue, claim: queue.lock(claim.messages()[0].message_id, 9),
     "purge": lambda ledger, queue, claim: queue.purge(),
+    "purge by age": lambda ledger, queue, claim: queue.purge(older_than=0),
+    "copy_to": lambda ledger, queue, claim: sent_in_memory().copy_to(queue),
     "restore": lambda ledger, queue, claim: queue.restore(claim.receipt_id),
     "redrive": lambda ledger, queue, claim: queue.redrive(destination="work"),
     "set_attributes": lambda ledger, queue, claim: queue.set_attributes({"DelaySeconds": 1}),

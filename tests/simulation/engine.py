@@ -158,6 +158,7 @@ class SimulatedEngine:
         transaction: tuple[str, int] | None,
         ends: Sequence[SegmentEnd] = (),
         generation: int | None = None,
+        beside: Sequence[tuple[str, int]] = (),
     ) -> int:
         self._at(f"append {table}")
         known, seen = self._look(table)
@@ -173,7 +174,9 @@ class SimulatedEngine:
                 if committed is not None and committed >= transaction[1]:
                     raise Conflict("nothing was committed: the transaction was committed before")
         added = [(partition, File(part)) for partition, part in split(rows, known.partitions)]
-        version = self._commit(table, known, base, [], added, metadata, None, transaction, ends=ends, is_synced=False)
+        version = self._commit(
+            table, known, base, [], added, metadata, None, transaction, also=beside, ends=ends, is_synced=False
+        )
         return version if self._spark else self.version(table)
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:

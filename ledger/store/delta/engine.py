@@ -83,9 +83,11 @@ class Tables(Protocol):
         transaction: tuple[str, int] | None,
         ends: Sequence[SegmentEnd] = (),
         generation: int | None = None,
+        beside: Sequence[tuple[str, int]] = (),
     ) -> int:
         """One blind append. With a transaction (application id, version) it is committed only as the first one of its
-        application, or directly after the version before; else Conflict. It is committed only where the segments of
+        application, or directly after the version before; else Conflict. The transactions `beside` it go with it,
+        whatever was before. It is committed only where the segments of
         `messages` that it extends end as `ends` says; else SegmentTaken. With the `generation` in which its rows were
         decided, LogReplaced where that is over."""
 
@@ -249,6 +251,7 @@ class LedgerTables(DeltaTables):
         transaction: tuple[str, int] | None,
         ends: Sequence[SegmentEnd] = (),
         generation: int | None = None,
+        beside: Sequence[tuple[str, int]] = (),
     ) -> int:
         """See Tables."""
 
@@ -258,13 +261,13 @@ class LedgerTables(DeltaTables):
 
         try:
             is_asked = bool(ends) or generation is not None
-            return self.add_rows(table, rows, metadata, transaction, require_valid if is_asked else None)
+            return self.add_rows(table, rows, metadata, transaction, require_valid if is_asked else None, beside)
         except NotDirect:
             require_new(ends)
             if generation is not None:
                 self.version(table)
                 require_generation(table, generation, self.generation())
-            return self.add_rows(table, rows, metadata, transaction)
+            return self.add_rows(table, rows, metadata, transaction, None, beside)
 
     def extends_segments(self) -> bool:
         """See Tables."""

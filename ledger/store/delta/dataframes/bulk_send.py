@@ -75,6 +75,7 @@ class BulkSender:
         """Sends every row; see Queue.send."""
         # Before anything is computed or staged.
         self._store.transactions.require_writable("send")
+        self._writer.require_takes(queue)
         self._store.times.require(queue, clock)
         try:
             columns = message_columns(frame, queue.attributes, body)

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
 from ledger.delta_log.history import is_gap
+from ledger.errors import InvalidParameterValue
 from ledger.rules import message_id as ids
 from ledger.store import QueueRecord
 from ledger.store.delta.dataframes.placed_rows import Placed, refused, rows_of_a_file
+from ledger.store.delta.verbs.quotas import is_bounded
 
 if TYPE_CHECKING:
     from ledger.store.delta.verbs.store import DeltaStore
@@ -28,6 +30,15 @@ class SparkAppend:
 
     def __init__(self, store: DeltaStore) -> None:
         self._store, self._transactions = store, store.transactions
+
+    @staticmethod
+    def require_takes(queue: QueueRecord) -> None:
+        """Raise InvalidParameterValue for a queue with a bound. A write of Spark's is its commit: how many rows it has
+        is known when it is too late."""
+        if is_bounded(queue):
+            bound = f"Where Spark commits, {queue.name} takes no DataFrames: its MaximumMessages could not be kept"
+            fix = "Send lists or Arrow tables through a ledger without Spark, or open it with engine='delta-rs'."
+            raise InvalidParameterValue("messages", queue.name, bound, f"{fix} Nothing was sent.")
 
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
         """A context in which a send may decide and write."""

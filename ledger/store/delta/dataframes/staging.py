@@ -45,6 +45,10 @@ class Staging:
         self._folders: Folders = folders
         self._most_losses = store.settings.losses_before_waiting
 
+    @staticmethod
+    def require_takes(queue: QueueRecord) -> None:
+        """It takes all."""
+
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
         """A context in which a send may decide and write: alone only when it has lost to others too often."""
         return self._transactions.turn("messages", queue.id, losses) if self._is_alone(losses) else nullcontext()
@@ -66,7 +70,8 @@ class Staging:
             if files:
                 operation = secrets.token_hex(8)
                 metadata = self._transactions.metadata(operation, "send", placed.queue.id, placed.at, [], losses)
-                publisher = Publisher(self._transactions, self._engine, folder, files)
+                admit = partial(self._admit, placed.queue, files, clock)
+                publisher = Publisher(self._transactions, self._engine, folder, files, admit)
                 turn = partial(self._turn_to_publish, placed, self._is_alone(losses))
                 published = publisher.publish(metadata, transaction, turn, self._transactions.attempts("send"))
             return published or not files
@@ -76,6 +81,15 @@ class Staging:
             elif publisher is None or not publisher.undecided:
                 with contextlib.suppress(StorageFailed):
                     self._folders.remove(folder)
+
+    def _admit(self, queue: QueueRecord, files: list[StagedFile], clock: Clock) -> tuple[str, int] | None:
+        """Raise OverLimit where the queue has no room for what is staged; else return the transaction that goes with
+        it."""
+        counted = self._store.quotas.next_send(queue)
+        if counted is not None:
+            rows = sum(json.loads(file.statistics)["numRecords"] for file in files)
+            self._store.quotas.require_room(queue, rows, clock)
+        return counted
 
     def _staged(self, placed: Placed, folder: str) -> list[StagedFile]:
         """Writes the rows; returns the files. Rows that are sorted by their segments anyway are parted by Spark. To

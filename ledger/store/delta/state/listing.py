@@ -80,11 +80,11 @@ class Listing:
         #: By segment, the ordinals that the log tells, as far as somebody has asked.
         self._told: dict[str, list[tuple[int, int]]] = {}
 
-    def of(self, queue: str, now: int, expired: int) -> FileRuns:
-        """The messages that were ever sent to a queue, by its id, and are not dropped; what came until the instant
-        `expired` has expired."""
+    def of(self, queue: str, now: int, *borders: int) -> FileRuns:
+        """Return the messages that were ever sent to a queue, by its id, and are not dropped. No run has both messages
+        that were sent by one of the instants `borders` and later ones."""
         files = self._known(queue)
-        inside = files.worth_reading(now, expired)
+        inside = files.worth_reading(now, *borders)
         if (queue, inside) not in self._runs:
             self._runs[queue, inside] = self._read(queue, files.files, inside)
         return self._runs[queue, inside]
@@ -243,11 +243,11 @@ class _QueueFiles:
         self.doubled = _doubled(files, pc.fill_null(pc.greater(files["messages"], span), False).to_numpy())
         self._available, self._sent = instants
 
-    def worth_reading(self, now: int, expired: int) -> tuple[str, ...]:
+    def worth_reading(self, now: int, *borders: int) -> tuple[str, ...]:
         """The segments with a file of which the log does not tell enough: gaps between its ordinals, or messages that
-        differ in being delayed at `now`, or in having come by the instant `expired`."""
+        differ in being delayed at `now`, or in having come by one of the instants `borders`."""
         worth = self._untold.copy()
-        for (first, last), instant in ((self._available, now), (self._sent, expired)):
+        for (first, last), instant in ((self._available, now), *((self._sent, border) for border in borders)):
             worth |= (first <= instant) & (instant < last)
         return tuple_of(self.files["segment"].filter(pa.array(worth)).to_pylist()) if worth.any() else ()
 

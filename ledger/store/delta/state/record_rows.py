@@ -7,11 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from ledger.rules.copies import instants_in_target
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import SENDER, Attribute
 from ledger.rules.message_fields import STORED
-from ledger.store import QueueRecord
+from ledger.store import CopiedMessage, QueueRecord
 from ledger.store.delta.model.tables import MESSAGES, instant_column
 
 
@@ -41,6 +42,29 @@ def message_rows(
     kinds = {field.name: field.type for field in MESSAGES}
     arrays = {name: v if isinstance(v, pa.Array) else pa.array(v, kinds[name]) for name, v in columns.items()}
     return pa.table({name: arrays[name] for name in MESSAGES.names}, schema=MESSAGES)
+
+
+def copied_rows(
+    queue: QueueRecord,
+    lane: int,
+    segment: str,
+    copies: Sequence[CopiedMessage],
+    now: int,
+    sequence_numbers: Sequence[int] | None = None,
+) -> pa.Table:
+    """Rows of `messages` for messages that come from elsewhere, at `now`; they take the ordinals from 0 on."""
+    in_order = sequence_numbers is not None
+    instants = [
+        instants_in_target(one.kept_since, one.available_at, now, queue.retention, fifo=in_order) for one in copies
+    ]
+    rows = message_rows(queue, lane, segment, 0, [one.entry for one in copies], now, sequence_numbers)
+    kind = MESSAGES.field("message_attributes").type
+    own = {
+        "sent_at": instant_column([sent_at for sent_at, _ in instants]),
+        "available_at": instant_column([available_at for _, available_at in instants]),
+        "message_attributes": pa.array([_attributes(one.entry, one.sender_id) for one in copies], kind),
+    }
+    return pa.table([own.get(name, rows[name]) for name in MESSAGES.names], schema=MESSAGES)
 
 
 def _attributes(entry: Entry, sender: str | None) -> list[tuple[str, dict[str, object]]] | None:

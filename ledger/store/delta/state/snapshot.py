@@ -77,17 +77,18 @@ class Loaded:
     targets: Sequence[QueueRecord] = ()
     #: The output tables that were asked, and did not say what they have of a write.
     silent: dict[str, OutputUnreadable] = field(default_factory=dict)
-    #: Where the queue's messages lie, by the version of the listing and how many segments were met by then.
-    _placed: dict[tuple[int, int], Placed] = field(default_factory=dict)
+    #: Where the queue's messages lie, by the version of the listing, how many segments were met by then, and borders.
+    _placed: dict[tuple[int, ...], Placed] = field(default_factory=dict)
 
-    def classify(self, listings: Listings) -> Classified:
-        """Every message of the queue."""
+    def classify(self, listings: Listings, *borders: int) -> Classified:
+        """Return every message of the queue. No piece has both messages that were sent by one of the instants `borders`
+        and later ones."""
         expired, listing = self.queue.retention.expired(self.now), listings.newest()
         self.read["messages"] = listing.version
-        placed = self._placed.get((listing.version, len(self.lanes.segments)))
+        looked_at = (listing.version, len(self.lanes.segments), *borders)
+        placed = self._placed.get(looked_at)
         if placed is None:
-            placed = placed_files(self.lanes, listing, self.now, expired)
-            self._placed[listing.version, len(self.lanes.segments)] = placed
+            placed = self._placed[looked_at] = placed_files(self.lanes, listing, self.now, expired, *borders)
         files, pieces = placed.files, placed.messages(self.lanes)
         state = states(self.lanes, files, pieces, self.now, expired)
         # As if locked: not to be received, and on FIFO queues nothing behind it.

@@ -44,14 +44,15 @@ def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) ->
     return placed.files, placed.messages(lanes)
 
 
-def placed_files(lanes: Lanes, listing: Listing, now: int, expired: int) -> Placed:
-    """What `existing_messages` cuts: the same as long as no other segments are met in the lanes."""
-    own = listing.of(lanes.queue, now, expired)
+def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> Placed:
+    """What `existing_messages` cuts: the same as long as no other segments are met in the lanes. `borders`: as of
+    `Listing.of`."""
+    own = listing.of(lanes.queue, now, *borders)
     known = set(own.segment.unique().to_pylist()) if lanes.segments else set()
     foreign = [name for name in lanes.segments if name not in known]
     files = own
     for queue, names in listing.homes(foreign).items():
-        there = listing.of(queue, now, expired)
+        there = listing.of(queue, now, *borders)
         lent = there.take(pc.is_in(there.segment, pa.array(names)).to_numpy(zero_copy_only=False))
         lane = np.array([lanes.lane_of_segment(name) for name in lent.segment.to_pylist()], dtype=np.int64)
         files = files.joined(lent, lane)

@@ -15,9 +15,10 @@ from ledger.store import QueueRecord
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.transactions import Plan
-from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.model.run_algebra import Pieces, Runs
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.open_tables import OpenTables
+from ledger.store.delta.state.snapshot import Loaded
 from ledger.store.delta.state.statuses import GONE_STATES
 
 
@@ -28,13 +29,16 @@ class Purger:
         self._opened, self._transactions, self._settings = opened, opened.transactions, opened.settings
 
     @releasing
-    def purge(self, queue: QueueRecord, clock: Clock) -> int:
+    def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """See Store.purge. On FIFO queues two commits: everything is deleted, then the sends until now are forgotten,
         by a commit that counts as a send does. A send that came in between makes both of them happen again, so that
         none is half before the purge: one that knew a message which is deleted now is as a whole among what is deleted,
         and one that comes later knows nothing of before. Should this process end in between, the queue is empty, and
-        remembers; called again it goes on, as a purge counts for the interval when all of it is done.
+        remembers; called again it goes on, as a purge counts for the interval when all of it is done. A purge by age
+        forgets nothing, and is one commit.
         """
+        if older_than is not None:
+            return self._empty_by_age(queue, clock, older_than)
         if not is_fifo(queue.attributes):
             return self._empty(queue, clock, whole=True)
         attempts, purged = self._transactions.attempts("purge"), 0
@@ -59,13 +63,24 @@ class Purger:
             lanes = loaded.lanes
             intervals.require_purge(queue.name, lanes.heads.purged_at, limits, interval, loaded.now)
             _, _, pieces, state = loaded.classify(self._opened.listings)
-            alive = pieces.where(~np.isin(state, GONE_STATES))
-            code = lanes.per_code(alive.code, lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
-            replacement = alive.coded(code).in_order()
-            events.add("purged", UNTOUCHED, replacement)
+            replacement = _purged(loaded, pieces.where(~np.isin(state, GONE_STATES)), events)
             if noted:
                 lanes.heads.purged_at = loaded.now
             return loaded.plan(replacement, events, lambda version: replacement.count, (0,), always=noted)
+
+        return self._transactions.run("purge", "visibility", queue.id, decide)
+
+    def _empty_by_age(self, queue: QueueRecord, clock: Clock, older_than: int) -> int:
+        """Delete what was sent more than `older_than` milliseconds before the instant of the decision. The age is
+        counted back from one instant for all tries: a purge that waits does not take more than was asked for."""
+        border = clock() - older_than - 1
+
+        def decide(losses: int) -> Plan[int]:
+            loaded, events = self._opened.load(queue, clock), Events()
+            _, files, pieces, state = loaded.classify(self._opened.listings, border)
+            is_old = files.sent_at[pieces.query] <= border
+            replacement = _purged(loaded, pieces.where(is_old & ~np.isin(state, GONE_STATES)), events)
+            return loaded.plan(replacement, events, lambda version: replacement.count)
 
         return self._transactions.run("purge", "visibility", queue.id, decide)
 
@@ -97,3 +112,12 @@ class Purger:
             return False
         self._transactions.step("committed")
         return True
+
+
+def _purged(loaded: Loaded, alive: Pieces, events: Events) -> Runs:
+    """Return what a purge records of messages that are there, and note it among the events."""
+    lanes = loaded.lanes
+    code = lanes.per_code(alive.code, lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
+    replacement = alive.coded(code).in_order()
+    events.add("purged", UNTOUCHED, replacement)
+    return replacement

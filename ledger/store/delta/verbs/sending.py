@@ -34,6 +34,7 @@ from ledger.store.delta.state.recent_messages import Append, RecentMessages
 from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.delta.state.send_attempts import sent_before
 from ledger.store.delta.verbs.open_segments import OpenSegment, OpenSegments
+from ledger.store.delta.verbs.quotas import Quotas
 
 #: What makes two messages the same, see `deduplication_key`.
 Key = tuple[str, str]
@@ -47,11 +48,12 @@ log = logging.getLogger("ledger.verbs")
 @dataclass
 class _Append:
     """What an append of messages has beside them: the open segments that it extends, as they are after it, by how they
-    were before; and the transaction that it carries. `is_taken`: another writer extended one of them. `entries`: what
+    were before; and the transactions that it carries. `is_taken`: another writer extended one of them. `entries`: what
     it appends to each open segment, with the sequence numbers of a FIFO queue."""
 
     segments: dict[OpenSegment, OpenSegment]
     transaction: tuple[str, int] | None = None
+    beside: Sequence[tuple[str, int]] = ()
     is_taken: bool = False
     entries: dict[OpenSegment, tuple[Sequence[Entry], Sequence[int] | None]] = field(default_factory=dict)
 
@@ -72,6 +74,7 @@ class Sender:
         self._opened, self._transactions, self._settings = opened, opened.transactions, opened.settings
         self._sender, self._recent = sender, recent
         self._segments = OpenSegments(opened.settings.open_segment_seconds)
+        self._quotas = Quotas(opened)
         self._turn = secrets.randbelow(1 << 16)
 
     @releasing
@@ -94,11 +97,15 @@ class Sender:
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", losses=losses):
+                # Before the attempt is looked for: whoever commits it meanwhile counts up.
+                counted = self._quotas.next_send(queue)
                 before = attempt and sent_before(self._opened.tables, attempt)
                 if before:
                     return [Sent(ids.message_id(ids.segment(before, 0), seq)) for seq in range(len(entries))]
+                self._quotas.require_room(queue, len(entries), clock)
                 now = clock()
-                append = _Append({}, attempt and attempt.transaction)
+                carried = [one for one in (counted, attempt and attempt.transaction) if one is not None]
+                append = _Append({}, carried[0] if carried else None, carried[1:])
                 if attempt is None:
                     mine = self._segments.take(queue.id, lane, now)
                     append.extend(mine, entries)
@@ -127,6 +134,7 @@ class Sender:
                         fresh.setdefault(lane, []).append((len(answer), entry, key))
                         new.add(key)
                     answer.append(key)
+                self._quotas.require_room(queue, len(new), clock)
                 tables = []
                 append = _Append({}, (application, count + 1))
                 for lane, mine in fresh.items():
@@ -179,7 +187,7 @@ class Sender:
         def write() -> int:
             try:
                 ends = [segment.end for segment in append.segments]
-                return tables.append("messages", rows, metadata, append.transaction, ends)
+                return tables.append("messages", rows, metadata, append.transaction, ends, beside=append.beside)
             except SegmentTaken as taken:
                 append.is_taken = True
                 log.info("a send begins a new segment: %s", taken)

@@ -29,6 +29,7 @@ from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.verbs.moving import load_beside
 from ledger.store.delta.verbs.queues import Queues
+from ledger.store.delta.verbs.quotas import is_bounded
 from ledger.store.delta.verbs.reading import Reader
 from ledger.store.delta.verbs.sending import Sender
 
@@ -184,7 +185,8 @@ class SharedSends:
             return self._send(queue, entries, clock, attempt_id)
 
     def _send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
-        if attempt_id is not None or not _is_small(entries):
+        # Of a queue with a bound one send may fit where several do not.
+        if attempt_id is not None or not _is_small(entries) or is_bounded(queue):
             return self._sender.send(queue, entries, clock, attempt_id)
         send = _Send(queue, entries)
         while not send.done:

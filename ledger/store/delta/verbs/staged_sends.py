@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +38,16 @@ class Publisher:
     """Publishes what one try of a send has staged."""
 
     def __init__(
-        self, transactions: Transactions, engine: Publishing, folder: str, files: Sequence[StagedFile]
+        self,
+        transactions: Transactions,
+        engine: Publishing,
+        folder: str,
+        files: Sequence[StagedFile],
+        admit: Callable[[], tuple[str, int] | None] | None = None,
     ) -> None:
+        """`admit`: asks before each try whether the queue has room, and says under which further transaction."""
         self._transactions, self._engine, self._folder, self._files = transactions, engine, folder, files
+        self._admit = admit or (lambda: None)
         #: Whether a commit was begun that nobody knows the end of.
         self.undecided = False
 
@@ -55,9 +62,9 @@ class Publisher:
         own = staging.application(self._folder), staging.PUBLISHED
         for losses in attempts:
             with turn(losses):
-                since = self._engine.version("messages")
+                since, counted = self._engine.version("messages"), self._admit()
                 self._transactions.step("chosen")
-                write = partial(self._engine.publish, "messages", self._files, metadata, transaction, own)
+                write = partial(self._engine.publish, "messages", self._files, metadata, transaction, own, counted)
                 self.undecided = True
                 version = self._transactions.commit("messages", metadata, since, write, attempts)
                 self.undecided = False

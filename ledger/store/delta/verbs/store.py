@@ -43,12 +43,15 @@ from ledger.store.delta.state.recent_messages import RecentMessages
 from ledger.store.delta.state.snapshot import Classified, Loaded, load_all
 from ledger.store.delta.state.statuses import STATES, kept_from
 from ledger.store.delta.verbs.actions import Applier
+from ledger.store.delta.verbs.contents import QueueContents
+from ledger.store.delta.verbs.copies import Copies
 from ledger.store.delta.verbs.granting import grant_of
 from ledger.store.delta.verbs.move_tasks import Tasks
 from ledger.store.delta.verbs.moving import Redriver
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.purging import Purger
 from ledger.store.delta.verbs.queues import Queues
+from ledger.store.delta.verbs.quotas import Quotas
 from ledger.store.delta.verbs.reading import Reader
 from ledger.store.delta.verbs.receiving import Receiver
 from ledger.store.delta.verbs.rejections import Rejecter
@@ -121,6 +124,10 @@ class DeltaStore:
         self.vital_signs = VitalSigns(engine, settings, queues.all, self.listings, storage_options)
         self._reader = Reader(engine, self.listings, self.recent)
         self._reads = SharedReads(opened, self._reader)
+        self.contents = QueueContents(opened, self._reader).contents
+        copies = Copies(opened, engine, queues)
+        self.quotas = Quotas(opened)
+        self.copy_progress, self.add_copies = copies.progress, copies.add
 
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
         """See Store.change_queue. Raises ClocksDisagree where a receive would: a longer retention notes, by the clock,

@@ -1,0 +1,128 @@
+"""`ledger copy`, `ledger export` and `ledger import`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from ledger.cli.opening import as_json, named_root, open_ledger, with_root
+from ledger.cli.printing import many, report
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+    from ledger.queue import Queue
+    from ledger.results import Copied
+
+#: What names queues of the ledger that a queue comes from.
+OF_ITS_LEDGER = ("RedrivePolicy", "RedriveAllowPolicy", "Policy")
+_attempt = click.option("--attempt-id", metavar="ID", help="Names a further copy; the same one is made once.")
+_bar = click.option("--bar/--no-bar", default=None, help="A bar of progress (default: on a terminal).")
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+@click.command(short_help="Send all messages of a queue to another queue, or ledger.")
+@click.argument("queue")
+@click.option("--to", "target_root", metavar="ROOT", help="The other ledger (default: the same one).")
+@click.option("--to-queue", metavar="NAME", help="The other queue (default: the same name).")
+@click.option("--create", is_flag=True, help="Make the other queue, with this one's attributes, if there is none.")
+@_attempt
+@_bar
+@as_json
+@with_root
+def copy(
+    queue: str,
+    target_root: str | None,
+    to_queue: str | None,
+    create: bool,
+    attempt_id: str | None,
+    bar: bool | None,
+    json: bool,
+    root: str | None,
+    settings: str | None,
+) -> None:
+    """Send every message of QUEUE, held or not, to another queue, and keep them here.
+
+    Stop what sends to QUEUE and receives from it before. The same command again, after a crash, sends what is missing
+    and nothing twice. RedrivePolicy, RedriveAllowPolicy and Policy name queues and accounts of one ledger: --create
+    leaves them out.
+
+    \b
+    Example:
+      ledger copy work --to s3://bucket/ledger --create
+      ledger copy work --to-queue work-2
+    """
+    from ledger.ledger import Ledger
+
+    if target_root is None and to_queue is None:
+        raise click.UsageError("Where to? Give --to ROOT, --to-queue NAME, or both.")
+    where, name = named_root(root), to_queue or queue
+    source = open_ledger(root, settings, read_only=target_root is not None)
+    target = source if target_root is None else Ledger.open(target_root, create=False, settings=source.settings)
+    known = source.queue(queue)
+    there = _made(target, name, known) if create else target.queue(name)
+    done = known.copy_to(there, attempt_id=attempt_id, bar=bar, report=_say)
+    to = f"{name} of {target_root or where}"
+    _report(json, {"queue": queue, "to": target_root or where, "to_queue": name}, done, f"copied %s of {queue} to {to}")
+
+
+def _made(target: Ledger, name: str, known: Queue) -> Queue:
+    from ledger.errors import QueueDoesNotExist
+
+    try:
+        return target.queue(name)
+    except QueueDoesNotExist:
+        record = known.access.record()
+        attributes = {key: value for key, value in record.attributes.items() if key not in OF_ITS_LEDGER}
+        return target.create_queue(name, attributes, dict(record.tags))
+
+
+@click.command(short_help="Write all messages of a queue to a Parquet file.")
+@click.argument("queue")
+@click.argument("path", metavar="FILE")
+@_bar
+@as_json
+@with_root
+def export(queue: str, path: str, bar: bool | None, json: bool, root: str | None, settings: str | None) -> None:
+    """Write every message of QUEUE, held or not, to the new Parquet file FILE. They stay in the queue.
+
+    \b
+    Example:
+      ledger export work work.parquet
+    """
+    done = open_ledger(root, settings, read_only=True).queue(queue).export_to(path, bar=bar, report=_say)
+    sentence = f"wrote {many(done.messages, 'message')} of {queue} to {done.path}"
+    report(json, {"queue": queue, **dataclasses.asdict(done)}, sentence)
+
+
+@click.command("import", short_help="Send the messages of an exported file.")
+@click.argument("queue")
+@click.argument("path", metavar="FILE")
+@_attempt
+@_bar
+@as_json
+@with_root
+def import_(
+    queue: str, path: str, attempt_id: str | None, bar: bool | None, json: bool, root: str | None, settings: str | None
+) -> None:
+    """Send the messages of FILE, which `ledger export` wrote, to QUEUE.
+
+    The same command again, after a crash, sends what is missing and nothing twice.
+
+    \b
+    Example:
+      ledger import work work.parquet
+    """
+    done = open_ledger(root, settings).queue(queue).import_from(path, attempt_id=attempt_id, bar=bar, report=_say)
+    _report(json, {"queue": queue, "path": path}, done, f"imported %s of {path} to {queue}")
+
+
+def _report(json: bool, about: dict[str, object], done: Copied, sentence: str) -> None:
+    before = f"; {many(done.before, 'message')} had been sent before" if done.before else ""
+    if done.before and not done.messages:
+        before += ". To send all once more give an --attempt-id"
+    report(json, {**about, **dataclasses.asdict(done)}, sentence % many(done.messages, "message") + before)

@@ -1,0 +1,218 @@
+"""An exported queue: a Parquet file with a row for each message, which other programs read and `import` takes back.
+
+Its metadata says that it is one, and has its id. So an import that died goes on where it was: the file's row groups are
+what it counts. A file is there as a whole or not at all: it is written under another name in the same folder, synced,
+and then linked to its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ledger.clock import instant, milliseconds_of
+from ledger.errors import InvalidParameterValue, LedgerError, StorageFailed
+from ledger.place import here
+from ledger.rules import message as message_rules
+from ledger.rules import message_attributes
+from ledger.rules.attributes import is_fifo
+from ledger.rules.message_attributes import Attribute
+from ledger.store import CopiedMessage, QueueRecord, StoredMessage
+
+#: The file's metadata about itself, and the format that this release writes. A later one has a greater number.
+KEY, FORMAT = b"ledger.export", 1
+_INSTANT = pa.timestamp("us", "UTC")
+_ATTRIBUTE = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])
+SCHEMA = pa.schema(
+    [
+        ("message_id", pa.string()),
+        ("body", pa.string()),
+        ("message_attributes", pa.map_(pa.string(), _ATTRIBUTE)),
+        ("message_group_id", pa.string()),
+        ("message_deduplication_id", pa.string()),
+        ("aws_trace_header", pa.string()),
+        ("sender_id", pa.string()),
+        ("sequence_number", pa.int64()),  # of FIFO queues: the order; an import gives new ones, in this order
+        ("sent_at", _INSTANT),
+        ("enqueued_at", _INSTANT),  # of what was moved to the queue since: from when it is kept
+        ("available_at", _INSTANT),  # when its delay was over
+        ("receive_count", pa.int32()),  # an import begins at 0
+    ]
+)
+_PLAIN = ("message_id", "body", "message_group_id", "message_deduplication_id", "aws_trace_header", "sender_id")
+_FIX = "Name a file that `ledger export` or queue.export_to wrote. What else has rows, `ledger send` sends."
+
+
+@dataclass(frozen=True)
+class ExportFile:
+    """An exported file that is open: where it lies, its id, whether it is of a FIFO queue, and how many row groups and
+    messages it has."""
+
+    path: str
+    id: str
+    fifo: bool
+    groups: int
+    messages: int
+    _file: pq.ParquetFile
+
+    def group(self, number: int, queue: Mapping[str, str]) -> list[CopiedMessage]:
+        """The messages of one row group, each as a queue with these attributes takes it. Raises InvalidParameterValue
+        that names the row, StorageFailed where the file cannot be read."""
+        before = sum(self._file.metadata.row_group(n).num_rows for n in range(number))
+        with _reading(self.path):
+            rows = self._file.read_row_group(number).to_pylist()
+        return [_message(row, queue, self.path, before + place) for place, row in enumerate(rows, 1)]
+
+
+def local_path(given: object) -> Path:
+    """The file that a user names; raises InvalidParameterValue for what is not on a local path."""
+    place = here("path", given)
+    if not place.is_local:
+        raise InvalidParameterValue("path", given, "Must be a local path", "Copy the file from or to other storage.")
+    return Path(place.text)
+
+
+def write_file(
+    path: Path, queue: QueueRecord, parts: Iterable[Sequence[StoredMessage]], now: int, told: Callable[[int], None]
+) -> int:
+    """Write an exported file, each part as a row group, and return how many messages it has. `told` is told how many
+    are written so far.
+
+    Raises InvalidParameterValue where there is something of that name, StorageFailed.
+    """
+    _require_free(path)
+    about = {"format": FORMAT, "id": secrets.token_hex(16), "queue": queue.name, "exported_at": now}
+    about |= {"fifo": is_fifo(queue.attributes), "attributes": dict(queue.attributes)}
+    schema, written = SCHEMA.with_metadata({KEY: json.dumps(about).encode()}), 0
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with aside.open("xb") as file:
+            # Of bodies no statistics: they would be in the file's footer once more.
+            with pq.ParquetWriter(file, schema, compression="zstd", write_statistics=["sent_at"]) as writer:
+                for part in parts:
+                    if part:
+                        rows = pa.Table.from_pylist([_row(message) for message in part], schema)
+                        writer.write_table(rows, row_group_size=len(part))
+                        written += len(part)
+                        told(written)
+            file.flush()
+            os.fsync(file.fileno())
+        _give_name(aside, path)
+    except OSError as error:
+        raise StorageFailed(str(path), f"{error.strerror or error}", "export") from error
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+    return written
+
+
+def _require_free(path: Path) -> None:
+    if path.exists() or path.is_symlink():
+        fix = "Name a new file: an export replaces nothing."
+        raise InvalidParameterValue("path", str(path), "There is something of that name", fix)
+    if not path.parent.is_dir():
+        raise InvalidParameterValue("path", str(path), f"There is no folder {path.parent}", "Make the folder.")
+
+
+def _give_name(aside: Path, path: Path) -> None:
+    """Give a written file its name, durably, unless somebody has taken the name meanwhile."""
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        _require_free(path)
+    except OSError:
+        # A file system without hard links.
+        aside.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def open_file(given: object) -> Iterator[ExportFile]:
+    """An exported file. Raises InvalidParameterValue for what is none, or of a later format; StorageFailed."""
+    path = local_path(given)
+    if not path.is_file():
+        raise InvalidParameterValue("path", str(path), "There is no such file", _FIX)
+    try:
+        file = pq.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise InvalidParameterValue("path", str(path), f"It is no whole Parquet file ({error})", _FIX) from None
+    except OSError as error:
+        raise StorageFailed(str(path), f"{error.strerror or error}", "import") from error
+    with file:
+        about = _about(path, file)
+        yield ExportFile(str(path), about["id"], about["fifo"], file.num_row_groups, file.metadata.num_rows, file)
+
+
+def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
+    """What the file says of itself."""
+    try:
+        about = json.loads((file.schema_arrow.metadata or {}).get(KEY) or b"{}")
+    except ValueError:
+        about = {}
+    kinds = {"format": int, "id": str, "fifo": bool}
+    if not isinstance(about, dict) or not all(isinstance(about.get(name), kind) for name, kind in kinds.items()):
+        raise InvalidParameterValue("path", str(path), f"It does not say that it is an export ({KEY.decode()})", _FIX)
+    if about["format"] > FORMAT:
+        bound = f"It has the format {about['format']}, and this release reads formats up to {FORMAT}"
+        raise InvalidParameterValue("path", str(path), bound, "Install a newer release.")
+    if not file.schema_arrow.remove_metadata().equals(SCHEMA):
+        bound = "Its columns are not those of an export: somebody has changed it"
+        raise InvalidParameterValue("path", str(path), bound, _FIX)
+    return about
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise StorageFailed(path, f"its rows cannot be read ({error})", "import") from error
+
+
+def _row(message: StoredMessage) -> dict[str, Any]:
+    attributes = [(name, one._asdict()) for name, one in message.message_attributes.items()]
+    moved_at = message.record.enqueued_at
+    return {
+        **{name: getattr(message, name) for name in _PLAIN},
+        "message_attributes": attributes or None,
+        "sequence_number": message.sequence_number,
+        "sent_at": instant(message.sent_at),
+        "enqueued_at": None if moved_at is None else instant(moved_at),
+        "available_at": instant(message.available_at),
+        "receive_count": message.record.receive_count,
+    }
+
+
+def _message(row: Mapping[str, Any], queue: Mapping[str, str], path: str, number: int) -> CopiedMessage:
+    attributes = {name: Attribute(**one) for name, one in row["message_attributes"] or ()}
+    try:
+        entry = message_rules.entry(
+            row["body"],
+            queue,
+            message_attributes=attributes,
+            message_group_id=row["message_group_id"],
+            message_deduplication_id=row["message_deduplication_id"],
+            aws_trace_header=row["aws_trace_header"],
+        )
+        sender = message_attributes.sender_id(row["sender_id"])
+        if row["sent_at"] is None or row["available_at"] is None:
+            raise InvalidParameterValue("sent_at", None, "A message has the instants sent_at and available_at")
+    except LedgerError as error:
+        advice = f"{error.advice} What stands before this part of the file is imported; import it again for the rest."
+        raise InvalidParameterValue(f"row {number}", path, f"It cannot be imported: {error.message}", advice) from error
+    kept_since = row["enqueued_at"] or row["sent_at"]
+    return CopiedMessage(entry, milliseconds_of(kept_since), milliseconds_of(row["available_at"]), sender)

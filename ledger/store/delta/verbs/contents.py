@@ -1,0 +1,120 @@
+"""All messages that a queue has, as of one moment, in the order in which a copy takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ledger.clock import Clock
+from ledger.delta_log.values import milliseconds
+from ledger.rules.copies import Position, segment_numbers
+from ledger.store import GRANTED_RUNS, Contents, Grant, QueueRecord, StoredMessage
+from ledger.store.delta.model.run_algebra import ABSENT, SEGMENT_SHIFT, Runs, positions
+from ledger.store.delta.model.where import Where, tuple_of
+from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
+from ledger.store.delta.state.open_tables import OpenTables
+from ledger.store.delta.state.statuses import GONE_STATES
+from ledger.store.delta.verbs.reading import MOST_SEGMENTS, Reader
+
+#: So many messages are read at first. Later parts have about PART_BYTES of bodies, by the part before them, but no more
+#: than GROWTH times as many messages as that, and than MOST.
+FEW, PART_BYTES, GROWTH, MOST = 100, 16 << 20, 4, 20_000
+_ORDER = ["segment", "seq", "sent_at", "sequence_number"]
+
+
+class Ordered(NamedTuple):
+    """Messages: each by its place on the axis and the code of what is recorded about it, in the order of a copy."""
+
+    place: np.ndarray
+    code: np.ndarray
+
+
+@dataclass(frozen=True)
+class QueueContents:
+    """Reads what a queue has."""
+
+    opened: OpenTables
+    reader: Reader
+
+    def contents(
+        self, queue: QueueRecord, clock: Clock, after: Position | None = None, until: int | None = None
+    ) -> Contents:
+        """See Store.contents. Reads four columns of each message at once, and then the messages of a part."""
+        loaded = self.opened.load(queue, clock)
+        _, _, pieces, state = loaded.classify(self.opened.listings)
+        alive = pieces.where(~np.isin(state, GONE_STATES))
+        alive = alive.where(np.argsort(alive.first, kind="stable"))
+        ordered, latest = self._in_order(loaded.lanes, alive, after, until)
+        parts = self._parts(queue, loaded.lanes, ordered)
+        return Contents(len(ordered.place), latest, parts)
+
+    def _in_order(self, lanes: Lanes, alive: Runs, after: Position | None, until: int | None) -> tuple[Ordered, int]:
+        """The messages that are asked for, and when the last of them arrived."""
+        columns = [np.concatenate(column) for column in zip(*self._rows(lanes, alive))]
+        if not columns:
+            nothing = np.empty(0, dtype=np.int64)
+            return Ordered(nothing, nothing), 0
+        place, sent_at, sequence = columns
+        code = alive.code[alive.find(place)]
+        # -1 where nothing is recorded.
+        moved_in = lanes.records.numbers("enqueued_at")[code - ABSENT]
+        arrived = np.where(moved_in >= 0, moved_in, sent_at)
+        halves = np.array([segment_numbers(name) for name in lanes.segments], dtype=np.int64)[place >> SEGMENT_SHIFT]
+        seq = place & ((1 << SEGMENT_SHIFT) - 1)
+        keys = [arrived, sent_at, sequence, halves[:, 0], halves[:, 1], seq]
+        order = np.lexsort(keys[::-1])
+        if until is not None:
+            order = order[arrived[order] <= until]
+        if after is not None:
+            order = order[_is_behind([key[order] for key in keys], after)]
+        latest = int(arrived[order].max()) if len(order) else 0
+        return Ordered(place[order], code[order]), latest
+
+    def _rows(self, lanes: Lanes, alive: Runs) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Of each message that is there its place, when it was sent, and its sequence number or 0."""
+        names = [lanes.segments[number] for number in np.unique(alive.segment).tolist()]
+        for queue, there in self.opened.listings.newest().homes(names).items():
+            # Named one by one, many would make a predicate that takes longer than to read the others, too.
+            some = tuple_of(there) if len(there) <= MOST_SEGMENTS else None
+            rows = self.opened.files.messages(Where(queue, None, some), _ORDER)
+            number = lanes.look_up(rows["segment"])
+            place = positions(np.maximum(number, 0), rows["seq"].to_numpy())
+            mine = (number != UNKNOWN) & (alive.find(place) != ABSENT)
+            rows, place = rows.filter(pa.array(mine)), place[mine]
+            yield place, milliseconds(rows["sent_at"]).to_numpy(), rows["sequence_number"].fill_null(0).to_numpy()
+
+    def _parts(self, queue: QueueRecord, lanes: Lanes, ordered: Ordered) -> Iterator[Sequence[StoredMessage]]:
+        first, some = 0, FEW
+        while first < len(ordered.place):
+            part = Ordered(*(column[first : first + some] for column in ordered))
+            found = sorted(self.reader.messages(queue, _grant_of(lanes, part)), key=lambda one: one.position)
+            size = sum(len(message.body) for message in found)
+            first, some = first + some, min(max(some * PART_BYTES // max(size, 1), 1), GROWTH * some, MOST)
+            yield found
+
+
+def _is_behind(keys: Sequence[np.ndarray], after: Position) -> np.ndarray:
+    """Which positions, given as an array for each of their numbers, are behind one."""
+    behind, equal = np.zeros(len(keys[0]), dtype=bool), np.ones(len(keys[0]), dtype=bool)
+    for key, number in zip(keys, after):
+        behind |= equal & (key > number)
+        equal &= key == number
+    return behind
+
+
+def _grant_of(lanes: Lanes, part: Ordered) -> Grant:
+    """Messages as if they were granted, to be read: with what is recorded about each of them."""
+    runs = Runs(part.place, part.place, part.code).in_order()
+    records = [lanes.record(code) for code in runs.code.tolist()]
+    columns = [
+        *lanes.to_arrow(runs),
+        pa.array([record.receive_count for record in records], pa.int32()),
+        pa.array([record.first_received_at for record in records], pa.int64()),
+        pa.array([record.origin_queue for record in records], pa.string()),
+        pa.array([record.enqueued_at for record in records], pa.int64()),
+    ]
+    return Grant("", 0, 0, 0, pa.table(columns, schema=GRANTED_RUNS))

@@ -1,0 +1,117 @@
+"""Messages that come from elsewhere, a part of a copy at a time: each part is one append, or none. See rules.copies."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from functools import partial
+from itertools import count
+
+import pyarrow as pa
+
+from ledger.clock import Clock
+from ledger.rules import copies, fifo, instants
+from ledger.rules import message_id as ids
+from ledger.rules.attributes import is_fifo
+from ledger.rules.copies import CopyProgress
+from ledger.store import CopiedMessage, QueueRecord
+from ledger.store.delta.commit.holdings import releasing
+from ledger.store.delta.engine import Engine
+from ledger.store.delta.state.last_sends import last_send
+from ledger.store.delta.state.open_tables import OpenTables
+from ledger.store.delta.state.record_rows import copied_rows
+from ledger.store.delta.verbs.queues import Queues
+from ledger.store.delta.verbs.quotas import Quotas
+
+
+class Copies:
+    """The copies that end in a store."""
+
+    def __init__(self, opened: OpenTables, engine: Engine, queues: Queues) -> None:
+        self._opened, self._engine, self._queues = opened, engine, queues
+        self._transactions, self._settings, self._quotas = opened.transactions, opened.settings, Quotas(opened)
+
+    def progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
+        """See Store.copy_progress. The parts are read first: of a part that is committed meanwhile the marks may be
+        read already, and the next part, which is decided on them, does not commit."""
+        parts = self._version(copies.application(key))
+        if parts is None:
+            return None
+        marks: list[int] = []
+        for number in count():
+            mark = self._version(copies.mark_application(key, number))
+            if mark is None:
+                break
+            marks.append(mark)
+        return CopyProgress(parts, self._version(copies.messages_application(key)) or 0, tuple(marks))
+
+    @releasing
+    def add(
+        self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock
+    ) -> bool:
+        """See Store.add_copies. On a FIFO queue a part counts as a send does: one that did not see the send before it
+        does not commit, so that sequence numbers grow."""
+        self._opened.times.require(queue, clock)
+        in_order = is_fifo(queue.attributes)
+        first, *beside = progress.transactions(key)
+        attempts = self._transactions.attempts("send")
+        for losses in attempts:
+            with self._transactions.turn("messages", queue.id if in_order else None, losses):
+                sends, bounded = self._version(fifo.sends(queue.id)) or 0, self._quotas.next_send(queue)
+                if (self._version(first[0]) or 0) != progress.parts - 1:
+                    return False
+                self._queues.require(queue)
+                self._quotas.require_room(queue, len(messages), clock)
+                since, now = self._opened.tables.version("messages"), clock()
+                generation = self._opened.tables.generation()
+                if in_order:
+                    now = self._not_before_the_last(queue, now)
+                    rows, carried = _rows_in_order(queue, messages, sends + 1, now), [first, *beside]
+                    counted = fifo.sends(queue.id), sends + 1
+                else:
+                    rows = _rows(queue, messages, progress, key, now)
+                    counted, *carried = [first, *beside] if bounded is None else [bounded, first, *beside]
+                metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
+                self._transactions.step("chosen")
+                append = partial(self._opened.tables.append, "messages", rows, metadata, counted)
+                write = partial(append, generation=generation, beside=carried)
+                if self._transactions.commit("messages", metadata, since, write, attempts) is not None:
+                    self._transactions.step("committed")
+                    return True
+        raise attempts.outlasted()
+
+    def _not_before_the_last(self, queue: QueueRecord, now: int) -> int:
+        skew = self._settings.maximum_clock_skew
+        last = last_send(self._engine, queue.id, self._opened.listings.newest().last_sent(queue.id), now, skew)
+        return instants.not_before(now, last, skew)
+
+    def _version(self, application: str) -> int | None:
+        return self._opened.tables.transaction_version("messages", application)
+
+
+def _rows(
+    queue: QueueRecord, messages: Sequence[CopiedMessage], progress: CopyProgress, key: str, now: int
+) -> pa.Table:
+    """A part is a segment of its own, in a lane of its own."""
+    segment = ids.segment(ids.new_send_key(), 0)
+    lane = (progress.parts + int(key[:8], 16)) % int(queue.attributes["Lanes"])
+    return copied_rows(queue, lane, segment, messages, now)
+
+
+def _rows_in_order(queue: QueueRecord, messages: Sequence[CopiedMessage], send: int, now: int) -> pa.Table:
+    """The lane of each message is that of its group; each lane is a segment. Numbers grow in the order of the part."""
+    key, by_lane = ids.new_send_key(), dict[int, list[int]]()
+    for ordinal, message in enumerate(messages):
+        by_lane.setdefault(fifo.lane(message.entry.group, int(queue.attributes["Lanes"])), []).append(ordinal)
+    tables = [
+        copied_rows(
+            queue,
+            lane,
+            ids.segment(key, lane),
+            [messages[ordinal] for ordinal in ordinals],
+            now,
+            [fifo.sequence_number(send, ordinal) for ordinal in ordinals],
+        )
+        for lane, ordinals in by_lane.items()
+    ]
+    return pa.concat_tables(tables)

@@ -1,0 +1,47 @@
+"""The most messages that a queue may have: decided inside the commit of a send, so that no two pass it together.
+
+A standard queue's sends are blind appends, which do not see each other. To a queue with a bound they are counted in the
+log, as those to a FIFO queue are: a send reads the count, then counts the messages that there are, and commits only as
+the next one of the count. Deletes meanwhile only make room. Moves are not bound: a dead letter has to go somewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ledger.clock import Clock
+from ledger.rules import admission
+from ledger.rules.attributes import limits_of
+from ledger.store import QueueRecord
+from ledger.store.delta.state.open_tables import OpenTables
+from ledger.store.delta.state.statuses import GONE_STATES
+
+
+def is_bounded(queue: QueueRecord) -> bool:
+    """Whether there is a most for the messages of a queue."""
+    return limits_of(queue.attributes).maximum_messages is not None
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """What sends ask about a queue's bound."""
+
+    opened: OpenTables
+
+    def next_send(self, queue: QueueRecord) -> tuple[str, int] | None:
+        """The transaction under which a send must be committed, as it is known now; None: the queue has no bound. Ask
+        before all else that the send decides on."""
+        if not is_bounded(queue):
+            return None
+        application = admission.counted_sends(queue.id)
+        return application, (self.opened.tables.transaction_version("messages", application) or 0) + 1
+
+    def require_room(self, queue: QueueRecord, more: int, clock: Clock) -> None:
+        """Raise OverLimit where the queue has no room for so many messages more."""
+        if not is_bounded(queue):
+            return
+        _, _, pieces, state = self.opened.load(queue, clock).classify(self.opened.listings)
+        there = pieces.where(~np.isin(state, GONE_STATES)).count
+        admission.require_room(queue.name, there, more, limits_of(queue.attributes))
