@@ -8,7 +8,7 @@ import numpy as np
 
 from ledger.rules.state import Record
 from ledger.store import Action
-from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.model.run_algebra import Runs, distinct_codes
 from ledger.store.delta.state.lane_records import Lanes
 
 #: So many receipts that ran out are named in a commit: it must not grow with the claims that a receive takes over.
@@ -55,11 +55,21 @@ class Events:
         """Notes the receipts whose deadline had passed on messages that are now received again, or moved. Of more than
         MOST_EXPIRED those with the most messages, and of the others how many messages they had: which these were, the
         version before says."""
+        met = distinct_codes(taken.code)
+        lanes.records.read(met)
+        if not any(_ran_out(lanes.record(code)) for code in met):
+            # Mostly what is received was held by nobody.
+            return
         codes, which = np.unique(taken.code, return_inverse=True)
         messages = np.bincount(which, taken.lengths, len(codes)).astype(np.int64)
-        over = lanes.per_code(codes, lambda r: r.receipt_id is not None and r.released_at is None, bool)
+        over = lanes.per_code(codes, _ran_out, bool)
         codes, messages = codes[over], messages[over]
         by_size = np.argsort(-messages, kind="stable")
         for place in np.sort(by_size[:MOST_EXPIRED]).tolist():
             self._note("expired", lanes.record(int(codes[place])), int(messages[place]))
         self.note("expired", lanes.queue, int(messages[by_size[MOST_EXPIRED:]].sum()))
+
+
+def _ran_out(record: Record) -> bool:
+    """Whether a receipt holds a message until its deadline passes, and nobody gave it back."""
+    return record.receipt_id is not None and record.released_at is None

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ledger.delta_log.rewrite import numbered
 from ledger.delta_log.values import milliseconds
 from ledger.rules.state import UNTOUCHED, Record
-from ledger.store.delta.model.run_algebra import ABSENT
+from ledger.store.delta.model.run_algebra import ABSENT, FEW_CODES, distinct_codes
 from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
 
 _NOTHING = VISIBILITY.empty_table().select(RECORD_COLUMNS)
@@ -26,6 +26,8 @@ _POSITION = {name: number for number, name in enumerate(RECORD_COLUMNS)}
 NONE = -1
 #: Up to so many are few.
 FEW = 200
+#: Up to so many are told apart by their receipts once; of more, a receipt is looked for whenever it is asked for.
+MOST_INDEXED = 20_000
 
 
 class Records:
@@ -36,6 +38,8 @@ class Records:
         self._read: list[Record | None] = []
         #: Those that are read when they are asked for: the first ones.
         self._stored = _NOTHING
+        #: By receipt, the codes of these; None: nobody has asked yet.
+        self._by_receipt: dict[str | None, list[int]] | None = None
         #: What was asked of a field of these.
         self._columns: dict[tuple[str, object], np.ndarray] = {}
         #: The fields of the others, and of how many records that was.
@@ -55,6 +59,10 @@ class Records:
             return UNTOUCHED
         found = self._read[code]
         return self._read_all([code])[0] if found is None else found
+
+    def read(self, codes: Iterable[int]) -> None:
+        """Read the records of some codes at once, before they are asked for one by one."""
+        self._read_all([code for code in codes if code != ABSENT])
 
     def all(self) -> list[Record]:
         """All of them."""
@@ -77,6 +85,11 @@ class Records:
     ) -> np.ndarray:
         """`rule` of each piece's record, asked once per distinct record. `among`, a mask by code (see `is_there`): of
         all others the rule's answer is 0, and they are not asked."""
+        if among is None and len(codes) <= FEW_CODES:
+            each = distinct_codes(codes)
+            self.read(each)
+            answer_of = {code: rule(self.record(code)) for code in each}
+            return np.array([answer_of[code] for code in codes.tolist()], dtype=kind)
         # Codes count from ABSENT up: a table of answers, where sorting the codes would cost more than all the rest.
         used = np.flatnonzero(np.bincount(codes - ABSENT)) if len(codes) else codes
         answers = np.zeros(int(used[-1]) + 1 if len(used) else 0, dtype=kind)
@@ -122,10 +135,19 @@ class Records:
 
     def _under(self, receipt_id: str | None) -> list[int]:
         """The codes of what is stored under a receipt, or none, and was not read yet."""
+        return [code for code in self._stored_under(receipt_id) if self._read[code] is None]
+
+    def _stored_under(self, receipt_id: str | None) -> list[int]:
         column = self._stored["receipt_id"]
-        same = pc.is_null(column) if receipt_id is None else pc.equal(column, receipt_id)
-        found: list[int] = np.flatnonzero(pc.fill_null(same, False).to_numpy()).tolist()
-        return [code for code in found if self._read[code] is None]
+        if len(column) > MOST_INDEXED:
+            same = pc.is_null(column) if receipt_id is None else pc.equal(column, receipt_id)
+            found: list[int] = np.flatnonzero(pc.fill_null(same, False).to_numpy()).tolist()
+            return found
+        if self._by_receipt is None:
+            self._by_receipt = {}
+            for code, receipt in enumerate(column.to_pylist()):
+                self._by_receipt.setdefault(receipt, []).append(code)
+        return self._by_receipt.get(receipt_id, [])
 
     def _read_all(self, codes: Sequence[int]) -> list[Record]:
         """The records of codes."""

@@ -13,7 +13,7 @@ from ledger.errors import LedgerDamaged, LedgerError, OutputUnreadable
 from ledger.rules import visibility
 from ledger.rules.state import Record, latest_hold
 from ledger.store import GRANTED_RUNS, Grant, Received, Request
-from ledger.store.delta.model.run_algebra import FEW_CODES, Runs
+from ledger.store.delta.model.run_algebra import FEW_CODES, Runs, distinct_codes
 from ledger.store.delta.model.tables import TWO_MESSAGES
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
@@ -48,9 +48,10 @@ def granted(
     order: np.ndarray | None,
     undecided: OutputUnreadable | None,
     events: Events,
+    grants: GrantRows,
 ) -> Part:
     """Messages under a new receipt, in `order` (see Grant). When there are none: `undecided`, which says why, if some
-    are left alone in doubt."""
+    are left alone in doubt. `grants`: has the rows of those that are decided with it."""
     lanes, (_, timeout, attempt_id) = loaded.lanes, request
 
     def received(record: Record) -> int:
@@ -60,30 +61,59 @@ def granted(
     if not len(runs):
         return Part(runs, lambda version: undecided)
     events.add("granted", lanes.record(runs.code[0]), runs)
-    return Part(runs, grant_of(lanes, runs, order))
+    return Part(runs, grant_of(lanes, runs, order, grants))
 
 
-def grant_of(lanes: Lanes, runs: Runs, order: np.ndarray | None = None) -> Callable[[int], Grant | None]:
-    """The grant of runs that one receipt holds, once its version is known; None for no messages. `order`: see Grant."""
+def grant_of(
+    lanes: Lanes, runs: Runs, order: np.ndarray | None = None, grants: GrantRows | None = None
+) -> Callable[[int], Grant | None]:
+    """The grant of runs that one receipt holds, once its version is known; None for no messages. `order`: see Grant.
+    `grants`: has the rows of those that are decided with it."""
+    rows = GrantRows(lanes) if grants is None else grants
+    number = rows.add(runs)
 
     def answer(version: int) -> Grant | None:
-        codes, which = _each_once(runs.code)
-        records = [lanes.record(code) for code in codes]
-        latest = latest_hold(records)
+        latest = latest_hold(map(lanes.record, distinct_codes(runs.code)))
         if latest is None:
             return None
+        places = None if order is None else pa.array(order)
+        return Grant(latest.receipt_id, latest.visible_at, latest.received_at, version, rows.of(number), places)
+
+    return answer
+
+
+class GrantRows:
+    """The rows (GRANTED_RUNS) of grants that are decided together: parts of one table, which is made when the first of
+    them is asked for. To make a table takes as long for one grant as for thirty."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes, self._runs = lanes, list[Runs]()
+        self._table: pa.Table | None = None
+
+    def add(self, runs: Runs) -> int:
+        """Add the runs of a grant, before any rows are asked for; return its number."""
+        self._runs.append(runs)
+        return len(self._runs) - 1
+
+    def of(self, number: int) -> pa.Table:
+        """Return the rows of a grant."""
+        if self._table is None:
+            self._table = self._rows()
+        before = sum(map(len, self._runs[:number]))
+        return self._table.slice(before, len(self._runs[number]))
+
+    def _rows(self) -> pa.Table:
+        runs = Runs.concatenated(self._runs)
+        codes, which = _each_once(runs.code)
+        records = [self._lanes.record(code) for code in codes]
         columns = [
-            *lanes.to_arrow(runs),
+            *self._lanes.to_arrow(runs),
             _taken([r.receive_count for r in records], pa.int32(), which),
             _taken([r.first_received_at for r in records], pa.int64(), which),
             _taken([r.origin_queue for r in records], pa.string(), which),
             _taken([r.enqueued_at for r in records], pa.int64(), which),
         ]
-        table = pa.table(columns, schema=GRANTED_RUNS)
-        places = None if order is None else pa.array(order)
-        return Grant(latest.receipt_id, latest.visible_at, latest.received_at, version, table, places)
-
-    return answer
+        return pa.table(columns, schema=GRANTED_RUNS)
 
 
 def _each_once(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:

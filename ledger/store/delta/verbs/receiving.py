@@ -31,7 +31,7 @@ from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.receivable import receivable
 from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.state.statuses import INDEX
-from ledger.store.delta.verbs.granting import Part, grant_of, granted, refused, require_apart
+from ledger.store.delta.verbs.granting import GrantRows, Part, grant_of, granted, refused, require_apart
 from ledger.store.delta.verbs.moving import Move, dead_letter_queues, move
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues
@@ -139,7 +139,7 @@ class Receiver:
         alive = runs.where(~dead)
         some = _of_few_lanes(lanes, alive, most, losses, fifo=fifo)
         deal = Deal(alive.where(some), TURN_SHIFT if fifo else None)
-        parts = {}
+        parts, grants = {}, GrantRows(lanes)
         for n, (request, receipt_id) in requests.items():
             try:
                 most = admit(request.maximum, in_flight, limits, fifo=fifo)
@@ -150,7 +150,7 @@ class Receiver:
             require_apart(lanes, chosen, doubled)
             order = chosen.order if fifo else None
             events.expired(lanes, chosen)
-            parts[n] = granted(loaded, chosen, request, receipt_id, order, undecided, events)
+            parts[n] = granted(loaded, chosen, request, receipt_id, order, undecided, events, grants)
             in_flight += chosen.count
         return parts, buried
 
