@@ -131,7 +131,7 @@ print(len(bodies), len(set(bodies)))
 
 
 def run(script, root):
-    found = subprocess.run([sys.executable, "-c", script, root], capture_output=True, text=True, timeout=120)
+    found = subprocess.run([sys.executable, "-c", script, root], capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stdout[-2_000:] + found.stderr[-2_000:]
     assert "panicked" not in found.stderr
     return found.stdout

@@ -107,7 +107,7 @@ def test_a_retry_carries_on_with_the_claim_of_a_killed_worker_and_waits_for_no_l
 
 def run_job(script, *arguments, cwd):
     job = WORK.with_name(script)
-    return subprocess.run([sys.executable, job, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, job, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300)
 
 
 def test_what_needs_no_spark_is_refused_before_it_starts(tmp_path):

@@ -35,7 +35,7 @@ STEPS = [("chosen", 1), ("committed", 1), ("begun", 1), ("written", 1), ("chosen
 def killed_writer(place, step, times, attempt=""):
     process = subprocess.run(
         [sys.executable, "-c", WRITER, place.root, place.table, step, str(times), attempt],
-        cwd=CHECKOUT, env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True, timeout=120,
+        cwd=CHECKOUT, env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert process.returncode == -signal.SIGKILL, process.stderr[-2_000:]
 
