@@ -37,6 +37,8 @@ STRANGERS_BYTES = READ_AT_ONCE = 65_536
 FORGOTTEN = 8
 #: Listing the files of a ledger with 20,000 commits takes a fifth of a second, so it is done at most once in this time.
 VITALS_SECONDS = 60.0
+#: On an object store each 1,000 files are a request that costs money.
+VITALS_SECONDS_OF_OBJECT_STORES = 600.0
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 #: What a proxy on this machine says of those on others that it asks for.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
@@ -75,8 +77,8 @@ class Application:
         interval = endpoint.ledger.settings.poll_interval
         self.polls = Polls(self.pool, self._store.change_token, interval, bounds.long_polls)
         self.metrics, self.stopping = Metrics(), False
-        #: What was measured last, and when, in seconds that pass.
-        self._measured: tuple[float, list[str]] | None = None
+        #: What was measured last, when, in seconds that pass, and for how many seconds that is told.
+        self._measured: tuple[float, float, list[str]] | None = None
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
         """One request, by the rules of ASGI."""
@@ -256,20 +258,22 @@ class Application:
             return []
 
     async def _vitals(self) -> list[str]:
-        """What grows with the load, and what hangs, at most VITALS_SECONDS old: it lists all files of the tables."""
+        """What grows with the load, and what hangs, measured now and then: that lists all files of the tables."""
         # A ledger in memory has none.
         signs = getattr(self._store, "vital_signs", None)
         if signs is None:
             return []
         known = self._measured
-        if known is None or time.monotonic() - known[0] >= VITALS_SECONDS:
+        if known is None or time.monotonic() - known[0] >= known[1]:
             began = time.monotonic()
             try:
                 measured = await self.pool.run(functools.partial(signs.measure, self._endpoint.ledger.clock))
             except LedgerError:
                 return []
-            known = self._measured = began, [*metrics.vitals(measured)]
-        return known[1]
+            is_local = measured.disk.free is not None
+            lasts = VITALS_SECONDS if is_local else VITALS_SECONDS_OF_OBJECT_STORES
+            known = self._measured = began, lasts, [*metrics.vitals(measured)]
+        return known[2]
 
     async def _queues(self) -> list[str]:
         def counted() -> list[tuple[str, Any]]:

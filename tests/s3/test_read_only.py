@@ -14,7 +14,11 @@ def test_looking_at_a_ledger_asks_for_nothing_but_to_read(place, s3):
     (seen,) = ledger.list_queues()
     assert (seen.counts().visible, seen.counts().in_flight) == (1, 1)
     assert [message.body for message in seen.claim(claim.receipt_id)] == ["a"]
-    assert ledger.health().tables["messages"].files == 1
+    health = ledger.health()
+    assert health.tables["messages"].files == 1
+    disk = health.vitals.disk
+    assert disk.free is None and disk.files > disk.log_files > 5 and disk.bytes > disk.log_bytes > 0
+    assert disk.written_a_day == 24 * disk.bytes, "an hour at least is what is measured"
     with pytest.raises(LedgerIsReadOnly):
         seen.receive()
     asked = s3.requests()[before:]
