@@ -29,7 +29,11 @@ def _say(line: str) -> None:
 @click.argument("queue")
 @click.option("--to", "target_root", metavar="ROOT", help="The other ledger (default: the same one).")
 @click.option("--to-queue", metavar="NAME", help="The other queue (default: the same name).")
-@click.option("--create", is_flag=True, help="Make the other queue, with this one's attributes, if there is none.")
+@click.option(
+    "--create",
+    is_flag=True,
+    help="Make the other queue, with this one's attributes, and the ledger around it, if there is none.",
+)
 @_attempt
 @_bar
 @as_json
@@ -53,8 +57,8 @@ def copy(
 
     \b
     Example:
-      ledger copy work --to s3://bucket/ledger --create
-      ledger copy work --to-queue work-2
+      ledger copy work --to ./other-ledger --create
+      ledger copy work --to-queue work-2 --create
     """
     from ledger.ledger import Ledger
 
@@ -62,7 +66,7 @@ def copy(
         raise click.UsageError("Where to? Give --to ROOT, --to-queue NAME, or both.")
     where, name = named_root(root), to_queue or queue
     source = open_ledger(root, settings, read_only=target_root is not None)
-    target = source if target_root is None else Ledger.open(target_root, create=False, settings=source.settings)
+    target = source if target_root is None else Ledger.open(target_root, create=create, settings=source.settings)
     known = source.queue(queue)
     there = _made(target, name, known) if create else target.queue(name)
     done = known.copy_to(there, attempt_id=attempt_id, bar=bar, report=_say)
@@ -115,7 +119,7 @@ def import_(
 
     \b
     Example:
-      ledger import work work.parquet
+      ledger import work monday.parquet
     """
     done = open_ledger(root, settings).queue(queue).import_from(path, attempt_id=attempt_id, bar=bar, report=_say)
     _report(json, {"queue": queue, "path": path}, done, f"imported %s of {path} to {queue}")

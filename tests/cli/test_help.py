@@ -44,6 +44,7 @@ def place(tmp_path, monkeypatch):
     work.set_tags({"team": "data"})
     work.send([f"body {number}" for number in range(20)])
     ledger.backup("monday")
+    work.export_to("monday.parquet")
     (tmp_path / "orders.csv").write_text("body\none\n")
     (tmp_path / "bodies.txt").write_text("one\ntwo\n")
     return work
