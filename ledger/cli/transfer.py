@@ -53,8 +53,8 @@ def copy(
 
     \b
     Example:
-      ledger copy work --to s3://bucket/ledger --create
-      ledger copy work --to-queue work-2
+      ledger copy work --to archive --create
+      ledger copy work --to-queue work-2 --create
     """
     from ledger.ledger import Ledger
 
@@ -115,7 +115,7 @@ def import_(
 
     \b
     Example:
-      ledger import work work.parquet
+      ledger import work sunday.parquet
     """
     done = open_ledger(root, settings).queue(queue).import_from(path, attempt_id=attempt_id, bar=bar, report=_say)
     _report(json, {"queue": queue, "path": path}, done, f"imported %s of {path} to {queue}")

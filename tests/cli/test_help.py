@@ -44,6 +44,8 @@ def place(tmp_path, monkeypatch):
     work.set_tags({"team": "data"})
     work.send([f"body {number}" for number in range(20)])
     ledger.backup("monday")
+    work.export_to("sunday.parquet")
+    Ledger.open("archive")
     (tmp_path / "orders.csv").write_text("body\none\n")
     (tmp_path / "bodies.txt").write_text("one\ntwo\n")
     return work
@@ -68,8 +70,9 @@ def test_every_example_runs(example, place):
         "HANDLE": message.receipt_handle,
         "RECEIPT": claim.receipt_id,
         "ID": claim.receipt_id,
+        "GROUP": str(os.getgid()),
     }
-    example = re.sub(r"\b(MESSAGE_ID|HANDLE|RECEIPT|ID)\b", lambda found: known[found[0]], example)
+    example = re.sub(r"\b(MESSAGE_ID|HANDLE|RECEIPT|ID|GROUP)\b", lambda found: known[found[0]], example)
     assert shell(example).out, "it said something"
 
 
