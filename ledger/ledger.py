@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ledger.store.delta.backups import BackupReport
     from ledger.store.delta.destruction import Destroyed
     from ledger.store.delta.opening import Opened
+    from ledger.store.delta.permissions import SharedLedger
     from ledger.store.delta.verbs.clock_repair import ClockRepair
     from ledger.store.delta.verbs.health import Health
     from ledger.store.delta.verbs.repair import Repair
@@ -320,6 +321,23 @@ class Ledger:
         from ledger.store.delta.destruction import destroy_ledger
 
         return destroy_ledger(root, storage_options, dry_run=dry_run)
+
+    @staticmethod
+    def share(root: str = DEFAULT_ROOT, *, group: str, everyone: bool = False) -> SharedLedger:
+        """Lets all users of a group use the ledger at `root`, a local path; with `everyone` all others may read it.
+
+        Its folders and locks become writable for the group, and its files readable. So does what anybody makes there
+        later, also by delta-rs and other programs: new files have their folder's group, and its default ACL takes the
+        place of the maker's umask. Where the file system has no ACLs, `is_inherited` is False, and every user needs the
+        umask 002. Spark sets permissions by itself: give its session spark.hadoop.fs.permissions.umask-mode=002.
+        Only the owner of all of it, who is in the group, and root may do so; again at any time, which mends what was
+        made otherwise. The doctor names it.
+        Raises LedgerDoesNotExist; InvalidParameterValue for a group that there is not, and for other storage;
+        StorageFailed, which names what is another user's.
+        """
+        from ledger.store.delta.permissions import share_ledger
+
+        return share_ledger(root, group, everyone=everyone)
 
     def upkeep(self, vacuum: bool = True, report: Callable[[str], None] | None = None) -> UpkeepReport:
         """Drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention, and

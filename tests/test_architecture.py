@@ -76,6 +76,7 @@ LAYERS = {
     "ledger.store.delta.schemas": 3.6,
     "ledger.store.delta.backups": 3.6,
     "ledger.store.delta.destruction": 3.6,
+    "ledger.store.delta.permissions": 3.6,
     "ledger.store.delta.opening": 3.7,
     "ledger.message": 4,
     "ledger.results": 4,

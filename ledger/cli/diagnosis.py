@@ -95,6 +95,7 @@ def _ledger(root: str, settings: str | None, known: dict[str, Any], deep: bool) 
     from ledger.runtime.checks import Finding
     from ledger.runtime.storage import local_path
 
+    yield from _permissions(root)
     try:
         from ledger.ledger import Ledger
         from ledger.settings import Settings
@@ -120,6 +121,26 @@ def _ledger(root: str, settings: str | None, known: dict[str, Any], deep: bool) 
     else:
         known["ledger"] = dataclasses.asdict(health)
         yield from _judged(health)
+
+
+def _permissions(root: str) -> Iterator[Finding]:
+    """Who may use a ledger on a local path."""
+    from ledger.errors import LedgerError
+    from ledger.runtime.checks import Finding
+
+    try:
+        from ledger.store.delta.permissions import look_over
+
+        found = look_over(root)
+    except (ImportError, LedgerError):
+        # Whatever reads the tables says so, too.
+        return
+    if found is None or not found.faults:
+        return
+    more = f"; and {len(found.faults) - MOST_NAMED:,} more" if len(found.faults) > MOST_NAMED else ""
+    named = "; ".join(found.faults[:MOST_NAMED])
+    advice = found.command if found.is_shared else f"who only looks needs no more; who is to write: {found.command}"
+    yield Finding("FAIL" if found.is_shared else "WARN", "permissions", f"{named}{more}", advice)
 
 
 def _judged(health: Health) -> Iterator[Finding]:

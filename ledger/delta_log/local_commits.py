@@ -329,9 +329,10 @@ def commit_on_copy(
         added = [unquote(one["add"]["path"]) for one in actions if "add" in one]
         for path in added:
             if not files.absolute(path).exists():
-                # The table has no folder of this partition of its own yet.
+                # The table has no folder of this partition of its own yet. The file is made there anew, and not moved:
+                # its group and its permissions are those that the folder hands down.
                 files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.move(Path(scratch, path), files.absolute(path))
+                shutil.copyfile(Path(scratch, path), files.absolute(path))
         files.sync(added)
     return committed, actions
 

@@ -75,8 +75,9 @@ def test_every_example_runs(example, place):
         "HANDLE": message.receipt_handle,
         "RECEIPT": claim.receipt_id,
         "ID": claim.receipt_id,
+        "GROUP": str(os.getgid()),
     }
-    example = re.sub(r"\b(MESSAGE_ID|HANDLE|RECEIPT|ID)\b", lambda found: known[found[0]], example)
+    example = re.sub(r"\b(MESSAGE_ID|HANDLE|RECEIPT|ID|GROUP)\b", lambda found: known[found[0]], example)
     assert shell(example).out, "it said something"
 
 

@@ -50,6 +50,7 @@ from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.formats import require_readable
 from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.permissions import LOOK_ONLY, require_writable
 from ledger.store.delta.verbs.ages import Ages
 from ledger.store.delta.verbs.store import DeltaStore
 
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ledger.opening")
 #: What to do where a ledger can be read and not written.
-LOOK_ONLY = "Who may only read there opens it by Ledger.open(root, read_only=True)."
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,8 @@ def open_tables(
     steady = SteadyClock(clock, passing or passing_of(clock), settings.maximum_clock_skew)
     clocks = StorageClock(steady, storage_clock, settings.maximum_clock_skew)
     locks: dict[str, Any] = dict.fromkeys(TABLES, NoLock())
+    if place.is_local and not read_only and not missing:
+        require_writable(folder.parent)
     if place.is_local and not read_only:
         locks = _locks(root, folder.parent / LOCKS, there=not missing)
     try:

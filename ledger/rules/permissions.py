@@ -1,0 +1,67 @@
+"""Who may use a ledger's files and folders on a local path, as git's core.sharedRepository has it: a group, or a group
+that writes and everybody who reads.
+
+A file of a table is never written again, so who reads it is all that counts; locks are written by everybody. What is
+made later takes after its folder: its group by the set-group-ID bit, its permissions by the folder's default ACL,
+whatever umask the process has that makes it.
+"""
+
+from __future__ import annotations
+
+import stat
+import struct
+from typing import NamedTuple
+
+#: What a folder's default ACL is kept under, and its version; the tags of its entries; an entry without an id.
+DEFAULT_ACL, _VERSION = "system.posix_acl_default", 2
+_OWNER, _GROUP, _OTHERS, _NO_ID = 0x01, 0x04, 0x20, 0xFFFFFFFF
+_READ, _WRITE, _ENTER = 4, 2, 1
+
+
+class LocalEntry(NamedTuple):
+    """A file or a folder, as the file system tells of it. `is_lock`: every user of the ledger writes it."""
+
+    path: str
+    mode: int
+    owner: int
+    group: int
+    is_lock: bool = False
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder."""
+        return stat.S_ISDIR(self.mode)
+
+
+def shared_mode(mode: int, *, everyone: bool, is_lock: bool = False) -> int:
+    """The permissions of a file or folder once it is shared: its owner's stay, the group has as many. A lock's group
+    writes. `everyone`: all others may read."""
+    bits = stat.S_IMODE(mode)
+    if stat.S_ISDIR(mode):
+        bits |= stat.S_IRWXU | stat.S_IRWXG | stat.S_ISGID
+        return bits | (stat.S_IROTH | stat.S_IXOTH if everyone else 0)
+    bits |= stat.S_IRGRP | (stat.S_IWGRP if is_lock or bits & stat.S_IWUSR else 0)
+    return bits | (stat.S_IROTH if everyone else 0)
+
+
+def default_acl(*, everyone: bool) -> bytes:
+    """What a shared folder gives to all that is made in it, as the kernel keeps it."""
+    full = _READ | _WRITE | _ENTER
+    entries = [(_OWNER, full), (_GROUP, full), (_OTHERS, _READ | _ENTER if everyone else 0)]
+    packed = (struct.pack("<HHI", tag, permissions, _NO_ID) for tag, permissions in entries)
+    return struct.pack("<I", _VERSION) + b"".join(packed)
+
+
+def is_shared(root: LocalEntry) -> bool:
+    """Whether a ledger is shared with its group, by its folder."""
+    return bool(root.mode & stat.S_ISGID and root.mode & stat.S_IWGRP)
+
+
+def lacking(root: LocalEntry, entry: LocalEntry) -> str | None:
+    """What keeps others of the group from using a part of a ledger that is shared, in words; None: nothing does."""
+    if entry.group != root.group:
+        return "is of another group"
+    needed = stat.S_IRWXG if entry.is_folder else stat.S_IRGRP | (stat.S_IWGRP if entry.is_lock else 0)
+    if entry.mode & needed == needed:
+        return None
+    return "is not writable for the group" if entry.is_folder or entry.is_lock else "is not readable for the group"

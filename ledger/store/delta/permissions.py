@@ -1,0 +1,199 @@
+"""The permissions of a ledger on a local path: given to a group, looked over, and required of whoever opens it."""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledger.delta_log.damage import LOST
+from ledger.delta_log.failures import naming
+from ledger.delta_log.storage import LOG
+from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, StorageFailed
+from ledger.place import here
+from ledger.rules.permissions import DEFAULT_ACL, LocalEntry, default_acl, is_shared, lacking, shared_mode
+from ledger.store.delta.commit.file_locks import LOCKS
+from ledger.store.delta.commit.storage_safety import PROBES
+from ledger.store.delta.model.tables import TABLES
+
+#: What file systems say that have no ACLs.
+_NO_ACLS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+LOOK_ONLY = "Who may only read there opens it by Ledger.open(root, read_only=True)."
+
+
+@dataclass(frozen=True)
+class SharedLedger:
+    """What `Ledger.share` did: to which root, for which group, to how many folders and files. `is_inherited`: what is
+    made later is shared as well, whatever umask its maker has; False where the file system has no ACLs."""
+
+    root: str
+    group: str
+    everyone: bool
+    folders: int
+    files: int
+    is_inherited: bool
+
+
+def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedger:
+    """See Ledger.share."""
+    folder = _local(root)
+    number = _group_number(group)
+    if not any((folder / name / LOG).is_dir() for name in TABLES):
+        raise LedgerDoesNotExist(root, f"it lacks {', '.join(TABLES)}", [*TABLES])
+    folders = files = 0
+    is_inherited = True
+    for entry in _entries(folder):
+        try:
+            if entry.group != number:
+                os.chown(entry.path, -1, number, follow_symlinks=False)
+            # After the group: to change that takes the set-group-ID bit.
+            wanted = shared_mode(entry.mode, everyone=everyone, is_lock=entry.is_lock)
+            if wanted != stat.S_IMODE(entry.mode) or entry.group != number:
+                Path(entry.path).chmod(wanted)
+            if entry.is_folder:
+                is_inherited = _hand_down(entry.path, everyone=everyone) and is_inherited
+        except FileNotFoundError:
+            # A file that somebody has removed meanwhile.
+            continue
+        except PermissionError as error:
+            said = f"{_told(entry)}: only its owner, who is in the group {group}, and root may share it"
+            advice = f"Call it again as {_user(entry.owner)} or as root; what is shared already stays so."
+            raise StorageFailed(entry.path, said).advised(advice) from error
+        folders, files = folders + entry.is_folder, files + (not entry.is_folder)
+    return SharedLedger(str(folder), group, everyone, folders, files, is_inherited)
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """What keeps others, or this user, from using a ledger: `faults` name each file and folder, whose it is, and what
+    is wrong; of a ledger that is not shared only what this user may not write. `command` mends them."""
+
+    faults: tuple[str, ...]
+    is_shared: bool
+    command: str
+
+
+def look_over(root: str) -> Permissions | None:
+    """The permissions of a ledger; None for what is on no local path, and where there is nothing. Changes nothing."""
+    place = here("root", root)
+    folder = Path(place.text)
+    about = _entry(folder) if place.is_local else None
+    if about is None:
+        return None
+    if is_shared(about):
+        wrong = ((entry, lacking(about, entry)) for entry in _entries(folder) if entry.path != about.path)
+        faults = [f"{_told(entry)} {why}" for entry, why in wrong if why is not None]
+    else:
+        faults = [f"{_told(entry)} is not writable for {_user(os.getuid())}" for entry in _refused(folder)]
+    return Permissions(tuple(faults), is_shared(about), _command(folder, about))
+
+
+def _command(folder: Path, about: LocalEntry) -> str:
+    named = _group(about.group) if is_shared(about) else "GROUP"
+    return f"`ledger share {folder} --group {named}`, as the owner of what is named, or as root"
+
+
+def require_writable(root: Path) -> None:
+    """Raise StorageFailed where this user may not write to a table's folder, its log, or a lock of a local ledger."""
+    for entry in _refused(root):
+        about = _entry(root)
+        said = f"{_told(entry)}: {_user(os.getuid())} may not write there"
+        advice = "" if about is None else f"To give it to a group: {_command(root, about)}."
+        raise StorageFailed(entry.path, said).advised(f"{advice} {LOOK_ONLY}".strip())
+
+
+def _refused(root: Path) -> Iterator[LocalEntry]:
+    """The folders and locks at the top of a ledger that this user may not write."""
+    places = [*(root / name for name in TABLES), *(root / name / LOG for name in TABLES), root / LOCKS]
+    locks = (root / LOCKS).glob("*") if os.access(root / LOCKS, os.R_OK | os.X_OK) else ()
+    for place in (*places, *locks):
+        entry = _entry(place)
+        needed = os.W_OK | os.R_OK | (os.X_OK if entry is not None and entry.is_folder else 0)
+        if entry is not None and not os.access(place, needed):
+            yield entry
+
+
+def _entries(root: Path) -> Iterator[LocalEntry]:
+    """The ledger's folder, and all that is the ledger's in it; no links."""
+    about = _entry(root)
+    if about is not None:
+        yield about
+    for name in (*TABLES, LOCKS, PROBES, LOST):
+        for folder, folders, files in os.walk(root / name):
+            for path in (folder, *(os.path.join(folder, file) for file in files)):  # noqa: PTH118 - there are many
+                entry = _entry(path, is_lock=name == LOCKS)
+                if entry is not None:
+                    yield entry
+            folders.sort()
+
+
+def _entry(path: str | Path, *, is_lock: bool = False) -> LocalEntry | None:
+    """A file or folder; None for a link, and where there is nothing."""
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISLNK(found.st_mode):
+        return None
+    is_file = not stat.S_ISDIR(found.st_mode)
+    return LocalEntry(str(path), found.st_mode, found.st_uid, found.st_gid, is_lock=is_lock and is_file)
+
+
+def _hand_down(folder: str, *, everyone: bool) -> bool:
+    """Have all that is made in a folder shared like it; False where the file system cannot."""
+    try:
+        os.setxattr(folder, DEFAULT_ACL, default_acl(everyone=everyone))
+    except AttributeError:
+        # Not on Linux.
+        return False
+    except OSError as error:
+        if error.errno not in _NO_ACLS:
+            raise
+        return False
+    return True
+
+
+def _local(root: str) -> Path:
+    place = here("root", root)
+    if not place.is_local:
+        fix = "An object store grants rights by its own policies."
+        raise InvalidParameterValue("root", root, "Must be a local path", fix)
+    folder = Path(place.text)
+    with naming(str(folder)):
+        if folder.is_symlink():
+            raise InvalidParameterValue("root", root, "It is a link", f"Name what it leads to, {folder.resolve()}.")
+    return folder
+
+
+def _group_number(group: str) -> int:
+    try:
+        return grp.getgrnam(group).gr_gid
+    except (KeyError, TypeError):
+        if isinstance(group, str) and group.isdecimal():
+            return int(group)
+        fix = "Name one that `getent group` lists. Nothing was changed."
+        raise InvalidParameterValue("group", group, "There is no such group", fix) from None
+
+
+def _told(entry: LocalEntry) -> str:
+    """A file or folder, and whose it is."""
+    return f"{entry.path} ({_user(entry.owner)}:{_group(entry.group)}, {stat.filemode(entry.mode)})"
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def _group(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
