@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
         "--receipts", choices=("fenced", "recorded"), default="fenced", help="of queues that are made from now on"
     )
     arguments.add_argument("--url", help="what queue URLs begin with, where a proxy has another name")
-    arguments.add_argument("--threads", type=int, default=32, help="threads that work on the tables")
+    arguments.add_argument("--threads", type=int, default=36, help="threads that work on the tables")
     arguments.add_argument("--open-metrics", action="store_true", help="let others than this machine read /metrics")
     arguments.add_argument("--access-log", metavar="FILE", help="append a line of JSON for each request; - is stdout")
     arguments.add_argument(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     help="What late and replaced receipts do in queues that are made from now on: as documented, or as recorded.",
 )
 @click.option("--url", help="What queue URLs begin with, where a proxy has another name.")
-@click.option("--threads", default=32, show_default=True, help="Threads that work on the tables.")
+@click.option("--threads", default=36, show_default=True, help="Threads that work on the tables.")
 @click.option("--open-metrics", is_flag=True, help="Let others than this machine read /metrics.")
 @click.option(
     "--access-log", metavar="FILE", help="Append a line of JSON for each request, without its body; - is stdout."

@@ -8,6 +8,7 @@ request's way goes down this list, and so do the imports::
     access_log.py               a line for each request, without its body
     key_rotation.py             keys read anew on SIGHUP
     polls.py pool.py            long polls that hold no thread; a fixed number of threads for the rest
+    lines.py                    whose call has the next thread, so that a hot queue slows no other
     handling.py                 one request: verified, read, done, answered
     signatures.py keys.py       SigV4: whose key signed it, when, and not twice
     signed_requests.py          what a request says of its signature, in a header or in its query

@@ -53,7 +53,8 @@ class Bounds:
     #: A batch of 1 MiB, every byte of it written as three in a form.
     request_bytes: int = 4 << 20
     request_seconds: float = 30.0
-    threads: int = 32
+    #: All but an eighth of them may be one queue's.
+    threads: int = 36
     backlog: int = 256
     #: What a disk must have free for the endpoint to be ready: some commits of the largest batches.
     free_bytes: int = 32 << 20
@@ -140,7 +141,7 @@ class Application:
         return min(self._bounds.request_bytes, STRANGERS_BYTES)
 
     async def _done(self, exchange: Exchange, call: Call, receive: Receive) -> Response:
-        done = await self.pool.run(functools.partial(_worked, exchange, call))
+        done = await self.pool.run(functools.partial(_worked, exchange, call), call.queue_named)
         if isinstance(done, Waiting):
             return exchange.written({} if self.stopping else await self._polled(done, receive))
         if call.action not in _QUIET and call.known_queue is not None:

@@ -26,21 +26,21 @@ def read(request: Request) -> Command:
     or has a value of another type than the model says."""
     target = request.headers.get(TARGET, "")
     action = target[len(PREFIX) :] if target.startswith(PREFIX) else target
-    shape = service_model.input_shape(action)
+    read_parameters = service_model.reader(action)
     try:
-        given = json.loads(request.body or b"{}", parse_constant=_refuse_constant, object_pairs_hook=names_once)
+        given = _decode(request.body or b"{}")
     except NamedTwice:
         raise not_serialized("The request body has an object that names a member twice") from None
     except (ValueError, RecursionError):
         raise not_serialized("The request body is no JSON object") from None
     if not isinstance(given, dict):
         raise not_serialized("The request body is no JSON object")
-    return Command(action, service_model.from_json(shape, given))
+    return Command(action, read_parameters(given))
 
 
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
     """The response with a result. S4: an action without one is answered by an empty body."""
-    body = b"" if service_model.output_shape(action) is None else json.dumps(result, default=_base64).encode()
+    body = b"" if service_model.output_shape(action) is None else _ENCODER.encode(result).encode()
     return Response(OK, body, _headers(request_id))
 
 
@@ -65,3 +65,12 @@ def _base64(value: object) -> str:
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(name)
+
+
+def _decode(body: bytes) -> object:
+    """As json.loads, which would make a decoder for each request."""
+    return _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=names_once)
+_ENCODER = json.JSONEncoder(default=_base64)

@@ -93,7 +93,7 @@ class Polls:
 
     async def _last(self, waiting: Waiting) -> Result:
         try:
-            return await self._pool.run(lambda: waiting.look(last=True)) or {}
+            return await self._pool.run(lambda: waiting.look(last=True), waiting.queue_named) or {}
         except Throttled:
             return {}
 
@@ -136,7 +136,9 @@ class Polls:
         some = [poll for poll in some if not poll.over]
         for poll in some:
             poll.idle.clear()
-        looks = [self._pool.run(functools.partial(poll.waiting.look, last=False)) for poll in some]
+        looks = [
+            self._pool.run(functools.partial(poll.waiting.look, last=False), poll.waiting.queue_named) for poll in some
+        ]
         found = await asyncio.gather(*looks, return_exceptions=True)
         left = []
         for poll, one in zip(some, found):

@@ -1,7 +1,8 @@
 """A fixed number of threads that do what requests ask for.
 
 More would not be faster: those that wait for one queue share a commit (ledger/store/delta/verbs/sharing.py), and each
-thread that ever ran keeps its own readers of the tables. What finds too many others before it is refused at once.
+thread that ever ran keeps its own readers of the tables. `lines.py` says which call has the next thread, and which one
+is refused where too many wait.
 
 It does what an executor of concurrent.futures does, for less: a call has one future, of the event loop. Calls that end
 while the event loop is busy wake it once for all of them.
@@ -14,12 +15,15 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from ledger.endpoint.lines import Lines
 from ledger.endpoint.refusals import Throttled
 
 Result = TypeVar("Result")
-_Call = tuple[Callable[[], Any], "asyncio.Future[Any]"]
+_Call: TypeAlias = "tuple[Callable[[], Any], asyncio.Future[Any]]"
+#: In this line wait calls that are about no queue, or about several.
+NO_QUEUE = ""
 
 
 class Pool:
@@ -27,9 +31,12 @@ class Pool:
     being done. Made in the event loop that it is for."""
 
     def __init__(self, threads: int, backlog: int) -> None:
-        self._threads, self._most, self._running = threads, threads + backlog, 0
+        self._threads, self._is_closing = threads, False
         self._loop = asyncio.get_running_loop()
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        #: Under the lock.
+        self._lock, self._lines = threading.Lock(), Lines[_Call](threads, backlog)
+        #: Calls that have a thread, each with its queue. None ends a worker.
+        self._begun: SimpleQueue[tuple[str, _Call] | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._ended = deque[tuple["asyncio.Future[Any]", Any, "BaseException | None"]]()
         #: The event loop will look at what has ended.
@@ -38,31 +45,43 @@ class Pool:
     @property
     def waiting(self) -> int:
         """How many calls wait for a thread."""
-        return max(0, self._running - self._threads)
+        return self._lines.waiting
 
     @property
     def busy(self) -> int:
         """How many calls are being done."""
-        return min(self._running, self._threads)
+        return self._lines.begun
 
-    async def run(self, call: Callable[[], Result]) -> Result:
+    async def run(self, call: Callable[[], Result], queue: str = NO_QUEUE) -> Result:
         """Return what a call returns, or raise what it raises; Throttled when too many wait. A call that was taken is
-        done to its end, whoever still waits for it."""
-        if self._running >= self._most:
-            raise Throttled()
-        self._running += 1
-        if self._running > len(self._workers) and len(self._workers) < self._threads:
-            self._start_worker()
+        done to its end, whoever still waits for it. `queue`: the name of the queue that it is about."""
         future: asyncio.Future[Result] = self._loop.create_future()
-        self._calls.put((call, future))
+        with self._lock:
+            refused = self._lines.add(queue, (call, future))
+            self._begin_calls()
+            is_short = len(self._workers) < min(self._lines.begun, self._threads)
+        if refused is not None and not refused[1].done():
+            refused[1].set_exception(Throttled())
+        if is_short:
+            self._start_worker()
         return await future
 
     def close(self) -> None:
-        """Wait for what was begun."""
-        for _ in self._workers:
-            self._calls.put(None)
+        """Wait for all calls that were taken."""
+        with self._lock:
+            self._is_closing = True
+            self._end_workers_when_idle()
         for worker in self._workers:
             worker.join()
+
+    def _begin_calls(self) -> None:
+        while (one := self._lines.begin_next()) is not None:
+            self._begun.put(one)
+
+    def _end_workers_when_idle(self) -> None:
+        if self._is_closing and not self._lines.open:
+            for _ in self._workers:
+                self._begun.put(None)
 
     def _start_worker(self) -> None:
         name = f"ledger-endpoint_{len(self._workers)}"
@@ -71,14 +90,20 @@ class Pool:
         self._workers.append(worker)
 
     def _work(self) -> None:
-        while (one := self._calls.get()) is not None:
-            call, future = one
+        while (one := self._begun.get()) is not None:
+            queue, (call, future) = one
+            result, failure = None, None
             try:
-                self._tell(future, call(), None)
+                result = call()
             except BaseException as error:
-                self._tell(future, None, error)
+                failure = error
+            with self._lock:
+                self._lines.end(queue)
+                self._begin_calls()
+                self._end_workers_when_idle()
+            self._tell(future, result, failure)
             # Nothing of a call is kept until the next one.
-            del one, call, future
+            del one, call, future, result, failure
 
     def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
         """Tell the event loop, from a worker. Nobody is told once the loop has ended."""
@@ -93,7 +118,6 @@ class Pool:
         self._is_woken = False
         while self._ended:
             future, result, error = self._ended.popleft()
-            self._running -= 1
             if future.done():
                 # Whoever asked has gone away.
                 continue

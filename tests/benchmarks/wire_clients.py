@@ -169,6 +169,8 @@ class Done:
     messages: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     processor_seconds: float = 0.0
+    #: Until the last cycle ended: of a slow server, well behind the end of the load.
+    wall_seconds: float = 0.0
 
     def add(self, other: Done) -> None:
         """Count what others did, too."""
@@ -177,6 +179,7 @@ class Done:
         self.messages += other.messages
         self.refused += other.refused
         self.processor_seconds += other.processor_seconds
+        self.wall_seconds = max(self.wall_seconds, other.wall_seconds)
 
 
 @dataclass(frozen=True)
@@ -221,7 +224,7 @@ def _process(load: Load, number: int, processes: int, barrier: Any, results: Any
         worker.start()
     for worker in workers:
         worker.join()
-    total = Done(processor_seconds=time.process_time() - used)
+    total = Done(processor_seconds=time.process_time() - used, wall_seconds=time.monotonic() - began)
     for one in done:
         total.add(one)
     results.put(total)

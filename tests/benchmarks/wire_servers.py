@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -36,6 +37,10 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependencies>
 </project>
 """
+
+
+class Unavailable(Exception):
+    """This machine lacks what a peer needs."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +109,16 @@ SERVERS = {"ledger": ledger_server, "elasticmq": elasticmq_server, "moto": moto_
 
 
 def _require_jars() -> None:
+    missing = [name for name in ("java", "mvn") if shutil.which(name) is None]
+    if missing:
+        raise Unavailable(f"ElasticMQ needs {' and '.join(missing)}")
     if any(JARS.glob("elasticmq-server*.jar")):
         return
     JARS.mkdir(parents=True, exist_ok=True)
     (JARS / "pom.xml").write_text(_POM)
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={JARS}"]
-    subprocess.run(["mvn", "-q", "-B", "-f", str(JARS / "pom.xml"), *goal], check=True)
+    if subprocess.run(["mvn", "-q", "-B", "-f", str(JARS / "pom.xml"), *goal]).returncode:
+        raise Unavailable("Maven does not bring ElasticMQ's jars")
 
 
 @contextmanager

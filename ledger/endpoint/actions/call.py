@@ -38,6 +38,11 @@ class Call:
         return self.parameters.get(name)
 
     @property
+    def queue_named(self) -> str:
+        """The name in QueueUrl, however that names the queue; empty where there is none. Nothing is verified."""
+        return str(self.parameters.get("QueueUrl", "")).rstrip("/").rpartition("/")[2]
+
+    @property
     def known_queue(self) -> str | None:
         """The id of the queue that this was about; None before it was looked up."""
         return self._found[-1].id if self._found else None

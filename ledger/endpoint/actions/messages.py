@@ -20,6 +20,7 @@ class Waiting:
     def __init__(self, call: Call, queue_id: str, reception: Reception) -> None:
         self._call, self._reception = call, reception
         self.queue_id, self.seconds = queue_id, min(reception.wait, limits.MAXIMUM_WAIT)
+        self.queue_named = call.queue_named
 
     def look(self, *, last: bool) -> Result | None:
         """The answer, or None to go on waiting; the `last` look answers in any case."""
