@@ -19,7 +19,7 @@ def bodies(root, name="work"):
 
 def test_a_queue_is_copied_to_another_ledger_and_made_there(cli, sent, tmp_path):
     there = str(tmp_path / "there")
-    missing = cli("copy", "work", "--to", there, "--create")
+    missing = cli("copy", "work", "--to", there)
     assert missing.code == 1 and "There is no ledger" in missing.err
     Ledger.open(there)
     refused = cli("copy", "work", "--to", there)
@@ -33,6 +33,12 @@ def test_a_queue_is_copied_to_another_ledger_and_made_there(cli, sent, tmp_path)
     made = Ledger.open(there).queue("work")
     assert (made.attributes()["DelaySeconds"], made.tags()) == ("3", {"team": "data"})
     assert bodies(there) == ["a", "a", "b", "b", "c", "c"] and sent.counts().visible == 3
+
+
+def test_a_ledger_is_made_around_the_queue_where_that_is_asked_for(cli, sent, tmp_path):
+    there = str(tmp_path / "there")
+    assert cli("copy", "work", "--to", there, "--create").out == f"copied 3 messages of work to work of {there}\n"
+    assert bodies(there) == ["a", "b", "c"]
 
 
 def test_a_queue_is_copied_within_its_ledger(cli, sent, root):
