@@ -31,6 +31,8 @@ from ledger.store import CopiedMessage, QueueRecord, StoredMessage
 
 #: The file's metadata about itself, and the format that this release writes. A later one has a greater number.
 KEY, FORMAT = b"ledger.export", 1
+#: How many rows each of its row groups has: another program that writes the file anew groups them otherwise.
+GROUPS = b"ledger.export.rows"
 _INSTANT = pa.timestamp("us", "UTC")
 _ATTRIBUTE = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])
 SCHEMA = pa.schema(
@@ -93,7 +95,7 @@ def write_file(
     _require_free(path)
     about = {"format": FORMAT, "id": secrets.token_hex(16), "queue": queue.name, "exported_at": now}
     about |= {"fifo": is_fifo(queue.attributes), "attributes": dict(queue.attributes)}
-    schema, written = SCHEMA.with_metadata({KEY: json.dumps(about).encode()}), 0
+    schema, written, groups = SCHEMA.with_metadata({KEY: json.dumps(about).encode()}), 0, list[int]()
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with aside.open("xb") as file:
@@ -105,6 +107,8 @@ def write_file(
                         writer.write_table(rows, row_group_size=len(part))
                         written += len(part)
                         told(written)
+                        groups.append(len(part))
+                writer.add_key_value_metadata({GROUPS: json.dumps(groups)})
             file.flush()
             os.fsync(file.fileno())
         _give_name(aside, path)
@@ -171,6 +175,11 @@ def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
         raise InvalidParameterValue("path", str(path), bound, "Install a newer release.")
     if not file.schema_arrow.remove_metadata().equals(SCHEMA):
         bound = "Its columns are not those of an export: somebody has changed it"
+        raise InvalidParameterValue("path", str(path), bound, _FIX)
+    groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+    if (file.metadata.metadata or {}).get(GROUPS) != json.dumps(groups).encode():
+        # An import that goes on would pass rows by.
+        bound = "Its rows are not those of the export: somebody has changed it"
         raise InvalidParameterValue("path", str(path), bound, _FIX)
     return about
 

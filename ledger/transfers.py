@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from ledger.access import Access
-from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.errors import InvalidParameterValue, LedgerError, OverLimit
 from ledger.export_file import local_path, open_file, write_file
 from ledger.progress import Meter, report
 from ledger.results import Copied, Exported
 from ledger.rules import attempts
 from ledger.rules import message as message_rules
+from ledger.rules.admission import NOTHING_SENT
 from ledger.rules.attributes import is_fifo
 from ledger.rules.copies import CopyProgress, Position, copy_key
 from ledger.store import Contents, CopiedMessage, QueueRecord, StoredMessage
@@ -25,7 +27,7 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
     """See Queue.copy_to."""
     attempts.attempt_id(attempt_id, "attempt_id")
     record, there = source.record(), target.record()
-    if source.store is target.store and record.id == there.id:
+    if source.store.place == target.store.place and record.id == there.id:
         raise InvalidParameterValue("target", there.name, "It is the queue itself", "Name another queue.")
     _require_same_kind("target", there, is_fifo(record.attributes), f"{record.name} is")
     key = copy_key("queue", record.id, there.id, attempt_id)
@@ -40,8 +42,12 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
                     # All of it was dropped meanwhile.
                     continue
                 following = _behind(progress, part, until)
+                # As the queue is by now: its bounds may be others than they were.
+                there = target.record()
                 copied = [_copied(message, there) for message in part]
-                if not target.store.add_copies(there, copied, key, following, target.clock):
+                with _told_of_parts(progress):
+                    is_next = target.store.add_copies(there, copied, key, following, target.clock)
+                if not is_next:
                     break
                 progress, done = following, done + len(part)
                 meter.update(done)
@@ -50,6 +56,17 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
                 return Copied(done, before.messages if before else 0)
         # Another process copies the same, and is further: this one goes on behind it.
         progress = target.store.copy_progress(there, key) or _NOTHING
+
+
+@contextmanager
+def _told_of_parts(progress: CopyProgress) -> Iterator[None]:
+    """Let OverLimit say what is there of a copy already."""
+    try:
+        yield
+    except OverLimit as error:
+        before = f"{progress.messages:,} messages of this copy are there: call it again then, and the rest follows."
+        advice = error.advice.replace(NOTHING_SENT, "")
+        raise OverLimit(error.message, f"{advice} {before}" if progress.messages else error.advice) from None
 
 
 def _rest(source: Access, record: QueueRecord, progress: CopyProgress) -> Contents:
@@ -103,9 +120,12 @@ def import_file(access: Access, path: object, attempt_id: str | None, say: Say |
         progress, done = before or _NOTHING, 0
         with Meter("messages", file.messages, report(say, log.info), show=bar) as meter:
             while (group := progress.marks[0] if progress.parts else 0) < file.groups:
+                record = access.record()
                 messages = file.group(group, record.attributes)
                 following = CopyProgress(progress.parts + 1, progress.messages + len(messages), (group + 1,))
-                if access.store.add_copies(record, messages, key, following, access.clock):
+                with _told_of_parts(progress):
+                    is_next = access.store.add_copies(record, messages, key, following, access.clock)
+                if is_next:
                     progress, done = following, done + len(messages)
                 else:
                     progress = access.store.copy_progress(record, key) or _NOTHING

@@ -277,12 +277,13 @@ class DeltaRsTables:
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None = None,
         beside: Sequence[tuple[str, int]] = (),
+        counted: Sequence[tuple[str, int]] = (),
     ) -> int:
         return self.paths.commit(
             table,
             metadata,
-            partial(self._direct[table].append, rows, metadata, transaction, still_valid, beside),
-            partial(self._append_by_statement, table, rows, metadata, transaction, still_valid, beside),
+            partial(self._direct[table].append, rows, metadata, transaction, still_valid, beside, counted),
+            partial(self._append_by_statement, table, rows, metadata, transaction, still_valid, beside, counted),
         )
 
     def _append_by_statement(
@@ -293,6 +294,7 @@ class DeltaRsTables:
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None,
         beside: Sequence[tuple[str, int]],
+        counted: Sequence[tuple[str, int]],
         reason: str,
     ) -> int:
         """Commit rows that delta-rs writes, under a transaction that may be committed next. See `add_rows`."""
@@ -300,9 +302,9 @@ class DeltaRsTables:
             raise NotDirect(reason)
         self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
         with self._committing(table) as loaded:
-            require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
+            files, known = self._files[table], [one for one in (transaction, *counted) if one is not None]
+            require_each_next(loaded, known)
             rows = with_all_columns(loaded, rows)
-            files, known = self._files[table], [] if transaction is None else [transaction]
             with conflicts():
                 if isinstance(files, LocalFiles) and commits_here(loaded, files):
                     each_next = partial(require_each_next, transactions=known)

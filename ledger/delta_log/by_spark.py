@@ -296,12 +296,13 @@ class SparkTables:
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None = None,
         beside: Sequence[tuple[str, int]] = (),
+        counted: Sequence[tuple[str, int]] = (),
     ) -> int:
         return self.paths.commit(
             table,
             metadata,
-            partial(self._direct[table].append, rows, metadata, transaction, still_valid, beside),
-            partial(self._append_by_statement, table, rows, metadata, transaction, still_valid, beside),
+            partial(self._direct[table].append, rows, metadata, transaction, still_valid, beside, counted),
+            partial(self._append_by_statement, table, rows, metadata, transaction, still_valid, beside, counted),
         )
 
     def _append_by_statement(
@@ -312,6 +313,7 @@ class SparkTables:
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None,
         beside: Sequence[tuple[str, int]],
+        counted: Sequence[tuple[str, int]],
         reason: str,
     ) -> int:
         """Commit rows that Spark writes, under a transaction that may be committed next. See `add_rows`."""
@@ -319,16 +321,18 @@ class SparkTables:
             raise NotDirect(reason)
         self._require_kept(table)
         self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
-        require_next(transaction, transaction and self.transaction_version(table, transaction[0]))
+        known = [one for one in (transaction, *counted) if one is not None]
+        for one in known:
+            require_next(one, self.transaction_version(table, one[0]))
         with self.committing(metadata) as session:
             frame = arrow_frame(session, rows).coalesce(1)
-            if beside:
+            if beside or counted:
                 begun = self.begin(session, self.locations[table])
-                carried = [*([] if transaction is None else [transaction]), *beside]
-                # Delta remembers that it was asked, and commits only where nobody commits the first one meanwhile.
-                committed = begun.txnVersion(carried[0][0])
-                require_next(transaction, None if committed < 0 else int(committed))
-                commit_rows(session, begun, frame, *carried)
+                for one in known:
+                    # Delta remembers that it was asked, and commits only where nobody commits one of these meanwhile.
+                    committed = begun.txnVersion(one[0])
+                    require_next(one, None if committed < 0 else int(committed))
+                commit_rows(session, begun, frame, *known, *beside)
                 return self._made_durable(table)
             writer = frame.write.format("delta").mode("append")
             if transaction is not None:

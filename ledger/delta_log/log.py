@@ -80,7 +80,9 @@ class NewCommit(NamedTuple):
     adds: Sequence[AddedFile] = ()
     removes: Sequence[RemovedFile] = ()
     transaction: tuple[str, int] | None = None
-    #: Further ones, which go with it, whatever was before.
+    #: Further ones: those that are committed only as the next of their applications, and those that go with it,
+    #: whatever was before.
+    counted: Sequence[tuple[str, int]] = ()
     beside: Sequence[tuple[str, int]] = ()
     is_change: bool = True
     with_statistics: bool = False
@@ -147,6 +149,13 @@ class LogWriter:
         require_next(transaction, committed)
         return self._require_plain(files)
 
+    def _newest_before_each(self, transactions: Sequence[tuple[str, int]]) -> Files:
+        """See `newest_before`, of one version for all of them."""
+        while True:
+            newest = [self.newest_before(one) for one in transactions]
+            if len({files.version for files in newest}) == 1:
+                return newest[0]
+
     def _last_of(self, application: str) -> tuple[Files | None, int | None]:
         """The files of the newest version, if they can be told, and what is committed of an application's by then."""
         latest = self.followed.newest()
@@ -192,7 +201,8 @@ class LogWriter:
             on = self.newest(listing=True)
         # As late as can be: from this time on the files that go are kept for the versions that have them.
         actions = self._actions(commit, files.sizes, int(time.time() * MILLISECONDS))
-        return self.land(actions, Written(files, at, generation), still_valid, on=on, transaction=commit.transaction)
+        transactions = [one for one in (commit.transaction, *commit.counted) if one is not None]
+        return self.land(actions, Written(files, at, generation), still_valid, on=on, transactions=transactions)
 
     def land(
         self,
@@ -201,13 +211,13 @@ class LogWriter:
         still_valid: Callable[[Files], None],
         *,
         on: Files | None = None,
-        transaction: tuple[str, int] | None = None,
+        transactions: Sequence[tuple[str, int]] = (),
     ) -> int:
-        """Commit actions, which name what was written, and return the version. The other arguments, and what it raises,
-        are those of `commit`."""
+        """Commit actions, which name what was written, and return the version. Each of the `transactions` may be
+        committed next, or there is Conflict. The other arguments, and what it raises, are those of `commit`."""
         for _ in range(REBASES):
             if on is None:
-                on = self.newest() if transaction is None else self.newest_before(transaction)
+                on = self._newest_before_each(transactions) if transactions else self.newest()
             if on.generation != written.generation:
                 # What was written lies where the table was before.
                 raise LogReplaced(f"{self._table.name} was replaced since the rows of a commit were written")
@@ -223,7 +233,7 @@ class LogWriter:
         actions = [commit_info(commit.operation, commit.metadata, now, parameters)]
         if commit.transaction is not None:
             actions.append(txn_action(commit.transaction, now))
-        actions += [txn_action(one, now) for one in commit.beside]
+        actions += [txn_action(one, now) for one in (*commit.counted, *commit.beside)]
         named = self._table.statistics if commit.with_statistics else ()
         for path, size, partition in commit.removes:
             actions.append(remove_action(path, size, partition, now, is_change=commit.is_change))
@@ -465,8 +475,9 @@ class DirectTable:
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None,
         beside: Sequence[tuple[str, int]] = (),
+        counted: Sequence[tuple[str, int]] = (),
     ) -> int:
-        """Commit rows, under a transaction that may be committed next and those `beside` it, and return the version.
+        """Commit rows under transactions, see `DeltaTables.add_rows`, and return the version.
 
         Raises NotDirect where only a statement can do it; ValueError for a row without a partition; else what
         `LogWriter.commit` does.
@@ -483,7 +494,7 @@ class DirectTable:
         # Of a single one without a copy.
         of_partition = [(one, of_partitions(rows, [one]) if len(partitions) > 1 else rows) for one in partitions]
         adds = [AddedFile(new_path(one), one, part) for one, mine in of_partition for part in in_parts(mine, FILE)]
-        commit = NewCommit("WRITE", metadata, adds, transaction=transaction, beside=beside, with_statistics=True)
+        commit = NewCommit("WRITE", metadata, adds, (), transaction, counted, beside, with_statistics=True)
         return self.writer.commit(commit, still_valid or _always)
 
     def small_rows(self, where: PartitionFilter, above: Mapping[str, int]) -> pa.Table | None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from ledger.errors import OverLimit
 from ledger.rules.limits import Limits
 
+#: How the advice of `require_room` begins.
+NOTHING_SENT = "Nothing was sent. "
+
 
 def admit(asked: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> int | None:
     """`asked`, or as many as the quota leaves; None is without bound. Raises OverLimit at the quota.
@@ -29,13 +32,14 @@ def require_room(queue: str, there: int, more: int, limits: Limits) -> None:
     """Raise OverLimit where a send of `more` messages would pass the queue's MaximumMessages. `there`: messages that it
     has, in whatever state; not those that are deleted, expired or moved."""
     most = limits.maximum_messages
-    if most is None or there + more <= most:
+    # What was sent before is answered as it was, however full the queue is by now.
+    if most is None or not more or there + more <= most:
         return
     left = max(0, most - there)
     fits = f"send at most {left:,} of them" if left else "wait until some are done"
     raise OverLimit(
         f"The queue {queue} has {there:,} messages, and {more:,} more would pass its MaximumMessages of {most:,}.",
-        f"Nothing was sent. Receive and delete messages, {fits}, or raise the queue's MaximumMessages (0: no bound).",
+        f"{NOTHING_SENT}Receive and delete messages, {fits}, or raise the queue's MaximumMessages (0: no bound).",
     )
 
 

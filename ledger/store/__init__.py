@@ -321,6 +321,10 @@ class Store(Protocol):
         what is behind the position `after`, and arrived no later than `until`. What is deleted while parts are read may
         be there, or not."""
 
+    @property
+    def place(self) -> str:
+        """Where the ledger lies: the same for all who have opened it, and no other's."""
+
     def copy_progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
         """How far the copy of this name is, which ends in the queue; None: no part of it is committed."""
 

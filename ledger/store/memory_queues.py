@@ -107,6 +107,10 @@ class MemoryQueues:
     def refusals(self) -> Mapping[str, tuple[str, str]]:
         return {}
 
+    @property
+    def place(self) -> str:
+        return f"memory {id(self)}"
+
     def _commit(self) -> int:
         self._version += 1
         return self._version

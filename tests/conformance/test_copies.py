@@ -225,9 +225,15 @@ def test_what_is_no_export_is_refused_and_a_wrong_row_is_named(make_queue, make_
     with pytest.raises(InvalidParameterValue, match="FIFO"):
         make_fifo(Lanes=1).import_from(file)
     bodies = pa.array(["m0", None, "m2"])
-    pq.write_table(table.set_column(1, "body", bodies), tmp_path / "wrong.parquet")
+    wrong = table.set_column(1, "body", bodies)
+    with pq.ParquetWriter(tmp_path / "wrong.parquet", wrong.schema) as writer:
+        writer.write_table(wrong)
+        writer.add_key_value_metadata({b"ledger.export.rows": b"[3]"})
     with pytest.raises(InvalidParameterValue, match="row 2"):
         target.import_from(tmp_path / "wrong.parquet")
+    pq.write_table(table.slice(1), tmp_path / "rewritten.parquet")
+    with pytest.raises(InvalidParameterValue, match="somebody has changed it"):
+        target.import_from(tmp_path / "rewritten.parquet")
     assert target.counts().visible == 0
     assert target.import_from(file).messages == 3
 

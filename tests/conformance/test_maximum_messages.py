@@ -44,6 +44,8 @@ def test_a_duplicate_of_a_fifo_queue_takes_no_room(make_fifo):
     assert queue.send(entries) == first
     with pytest.raises(OverLimit):
         queue.send([*entries, {"MessageBody": "c", "MessageGroupId": "g"}])
+    queue.set_attributes({"MaximumMessages": 1})
+    assert queue.send(entries) == first, "what was sent is answered as it was"
     assert queue.counts().visible == 2
 
 
@@ -75,11 +77,27 @@ def test_moves_are_not_refused_and_count(make_queue, clock):
 def test_a_copy_stops_at_the_bound_and_goes_on_when_there_is_room(make_queue, clock):
     queue, target = make_queue(Lanes=1), make_queue(Lanes=1, MaximumMessages=120)
     queue.send([f"m{n}" for n in range(150)])
-    with pytest.raises(OverLimit):
+    with pytest.raises(OverLimit, match="100 messages of this copy are there: call it again") as told:
         queue.copy_to(target)
-    assert target.counts().visible == 100
+    assert target.counts().visible == 100 and "Nothing was sent" not in str(told.value)
     target.set_attributes({"MaximumMessages": 150})
     assert queue.copy_to(target).messages == 50
+
+
+def test_a_bound_that_is_set_while_a_copy_runs_holds_for_its_next_part(make_queue, monkeypatch):
+    queue, target = make_queue(Lanes=1), make_queue(Lanes=1)
+    queue.send([f"m{n}" for n in range(350)])
+    unhindered = target.access.store.add_copies
+
+    def bounding(*arguments):
+        done = unhindered(*arguments)
+        target.set_attributes({"MaximumMessages": 200})
+        return done
+
+    monkeypatch.setattr(target.access.store, "add_copies", bounding)
+    with pytest.raises(OverLimit):
+        queue.copy_to(target)
+    assert target.counts().visible == 200
 
 
 def test_a_copy_within_a_fifo_queues_bound(make_fifo):

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ledger import Ledger
+from ledger.errors import InvalidParameterValue
 from tests.simulation.engine import RULES
 from tests.simulation.log import Storage
 from tests.simulation.worlds import open_ledger as open_simulated
@@ -146,3 +147,14 @@ def test_a_copy_from_a_read_only_ledger_of_what_was_compacted_and_partly_dropped
     assert seen.copy_to(target).messages == 240
     copied = [message.body for message in target.receive(None).messages()]
     assert sorted(copied) == sorted({*BODIES, *(f"bulk {n}" for n in range(50))} - done)
+
+
+def test_a_queue_is_not_copied_to_itself_through_a_ledger_that_was_opened_again(tmp_path, monkeypatch):
+    """All of its messages were there twice."""
+    queue = filled(Ledger.open(tmp_path / "ledger"), "work")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "ledger")
+    for root in (tmp_path / "ledger", "./ledger", "./link"):
+        with pytest.raises(InvalidParameterValue, match="the queue itself"):
+            queue.copy_to(Ledger.open(root).queue("work"))
+    assert queue.counts().visible == len(BODIES)

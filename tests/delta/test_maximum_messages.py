@@ -37,6 +37,26 @@ def test_an_attempt_that_another_process_commits_meanwhile_is_sent_once(rules, c
     assert sent == other.queue("q").send(["a"], attempt_id="once") and one.queue("q").counts().visible == 1
 
 
+@pytest.mark.parametrize("rules", RULES)
+def test_an_attempt_of_who_knew_of_no_bound_yet_is_sent_once(rules, clock):
+    """It was there twice, under the same ids, and no receive got on: the commit looked at the count of sends alone."""
+    storage = Storage(clock)
+    one, other = (open_simulated(storage, rules, clock) for _ in range(2))
+    queue = one.create_queue("q", {"MaximumMessages": 9, "Lanes": 2})
+
+    def meanwhile():
+        unbound = other.queue("q")
+        unbound.set_attributes({"MaximumMessages": 0})
+        unbound.send(["a"], attempt_id="once")
+        unbound.set_attributes({"MaximumMessages": 9})
+
+    left = [meanwhile]
+    one.store.transactions.on_step = lambda step: left.pop()() if step == "chosen" and left else None
+    sent = queue.send(["a"], attempt_id="once")
+    assert sent == other.queue("q").send(["a"], attempt_id="once") and not left
+    assert [message.body for message in queue.receive(None).messages()] == ["a"]
+
+
 def test_eight_threads_and_four_processes_worth_of_ledgers_fill_a_queue_and_no_more(tmp_path):
     root = str(tmp_path / "ledger")
     Ledger.open(root).create_queue("q", {"MaximumMessages": 50, "Lanes": 4})

@@ -159,24 +159,26 @@ class SimulatedEngine:
         ends: Sequence[SegmentEnd] = (),
         generation: int | None = None,
         beside: Sequence[tuple[str, int]] = (),
+        counted: Sequence[tuple[str, int]] = (),
     ) -> int:
         self._at(f"append {table}")
         known, seen = self._look(table)
         require_generation(table, generation, seen.generation)
         base = known.version
-        require_next(transaction, transaction and known.transaction_version(transaction[0], base))
+        carried = [one for one in (transaction, *counted) if one is not None]
+        for one in carried:
+            require_next(one, known.transaction_version(one[0], base))
         if self._spark:
             # The statement looks for the newest version itself. What it finds committed there it leaves out.
             self._at(f"write {table}")
             base = known.version
-            if transaction is not None:
-                committed = known.transaction_version(transaction[0], base)
-                if committed is not None and committed >= transaction[1]:
+            for one in carried:
+                committed = known.transaction_version(one[0], base)
+                if committed is not None and committed >= one[1]:
                     raise Conflict("nothing was committed: the transaction was committed before")
         added = [(partition, File(part)) for partition, part in split(rows, known.partitions)]
-        version = self._commit(
-            table, known, base, [], added, metadata, None, transaction, also=beside, ends=ends, is_synced=False
-        )
+        with_it: dict[str, Any] = {"counted": counted, "also": beside, "ends": ends, "is_synced": False}
+        version = self._commit(table, known, base, [], added, metadata, None, transaction, **with_it)
         return version if self._spark else self.version(table)
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
@@ -378,6 +380,7 @@ class SimulatedEngine:
         transaction: tuple[str, int] | None = None,
         data: bool = True,
         also: Sequence[tuple[str, int]] = (),
+        counted: Sequence[tuple[str, int]] = (),
         ends: Sequence[SegmentEnd] = (),
         properties: Mapping[str, str] | None = None,
         is_synced: bool = True,
@@ -404,6 +407,7 @@ class SimulatedEngine:
             transaction=transaction,
             data=data,
             also=also,
+            counted=counted,
             properties=properties,
             actor=self._actor(),
         )

@@ -178,17 +178,20 @@ class Table:
         data: bool = True,
         actor: Any = None,
         also: Sequence[tuple[str, int]] = (),
+        counted: Sequence[tuple[str, int]] = (),
         properties: Mapping[str, str] | None = None,
     ) -> int:
         """Commits what was decided on version `base`, on top of the newest. Raises Conflict, as Delta does:
 
         when a later commit added files to, or removed files from, a partition that was read (None: nothing was read);
-        removed a file that this one removes; or has the same application id.
+        removed a file that this one removes; or has the same application id, that of the transaction or one that is
+        `counted`.
         """
-        mine = {id(file) for _, file in removed}
+        mine, carried = {id(file) for _, file in removed}, [one for one in (transaction, *counted) if one is not None]
+        for application, _ in carried:
+            if any(at > base for at, _ in self.transactions.get(application, ())):
+                raise Conflict(f"transaction {application} was committed behind version {base}")
         for winner in self.since(base):
-            if transaction and winner.transaction and winner.transaction[0] == transaction[0]:
-                raise Conflict(f"transaction {transaction[0]} was committed at version {winner.version}")
             if properties and winner.properties:
                 raise Conflict(f"version {winner.version} set properties, too")
             if any(id(file) in mine for _, file in winner.removed):
@@ -215,9 +218,8 @@ class Table:
             version, timestamp, metadata, removed, added, transaction, state, blind, data, actor, properties or {}
         )
         self.changes.append(change)
-        for one in (transaction, *also):
-            if one is not None:
-                self.transactions.setdefault(one[0], []).append((version, one[1]))
+        for application, number in (*carried, *also):
+            self.transactions.setdefault(application, []).append((version, number))
         return version
 
 

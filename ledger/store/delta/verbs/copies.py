@@ -66,15 +66,13 @@ class Copies:
                 generation = self._opened.tables.generation()
                 if in_order:
                     now = self._not_before_the_last(queue, now)
-                    rows, carried = _rows_in_order(queue, messages, sends + 1, now), [first, *beside]
-                    counted = fifo.sends(queue.id), sends + 1
+                    rows, counted = _rows_in_order(queue, messages, sends + 1, now), [(fifo.sends(queue.id), sends + 1)]
                 else:
-                    rows = _rows(queue, messages, progress, key, now)
-                    counted, *carried = [first, *beside] if bounded is None else [bounded, first, *beside]
+                    rows, counted = _rows(queue, messages, progress, key, now), [] if bounded is None else [bounded]
                 metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
                 self._transactions.step("chosen")
-                append = partial(self._opened.tables.append, "messages", rows, metadata, counted)
-                write = partial(append, generation=generation, beside=carried)
+                append = partial(self._opened.tables.append, "messages", rows, metadata, first)
+                write = partial(append, generation=generation, beside=beside, counted=counted)
                 if self._transactions.commit("messages", metadata, since, write, attempts) is not None:
                     self._transactions.step("committed")
                     return True

@@ -53,7 +53,7 @@ class _Append:
 
     segments: dict[OpenSegment, OpenSegment]
     transaction: tuple[str, int] | None = None
-    beside: Sequence[tuple[str, int]] = ()
+    counted: Sequence[tuple[str, int]] = ()
     is_taken: bool = False
     entries: dict[OpenSegment, tuple[Sequence[Entry], Sequence[int] | None]] = field(default_factory=dict)
 
@@ -187,7 +187,7 @@ class Sender:
         def write() -> int:
             try:
                 ends = [segment.end for segment in append.segments]
-                return tables.append("messages", rows, metadata, append.transaction, ends, beside=append.beside)
+                return tables.append("messages", rows, metadata, append.transaction, ends, counted=append.counted)
             except SegmentTaken as taken:
                 append.is_taken = True
                 log.info("a send begins a new segment: %s", taken)

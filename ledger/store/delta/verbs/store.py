@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from ledger.errors import LedgerDamaged, MessageDoesNotExist, StorageFailed
 from ledger.outputs.protocol import ForeignTables
 from ledger.rules import message_id as ids
 from ledger.rules import visibility
+from ledger.rules.location import recorded
 from ledger.rules.state import UNTOUCHED, Record
 from ledger.rules.visibility import Outcome
 from ledger.settings import Settings
@@ -272,6 +274,11 @@ class DeltaStore:
     def require_ready(self, free_bytes: int) -> None:
         if self._readiness is not None:
             self._readiness.require(free_bytes)
+
+    @property
+    def place(self) -> str:
+        known = recorded(self.engine.place("queues"))
+        return str(Path(known.text).resolve()) if known.is_local else known.text
 
     def refusals(self) -> Mapping[str, tuple[str, str]]:
         return {} if self._readiness is None else self._readiness.refusals()
