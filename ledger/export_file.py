@@ -100,7 +100,9 @@ def write_file(
     try:
         with aside.open("xb") as file:
             # Of bodies no statistics: they would be in the file's footer once more.
-            with pq.ParquetWriter(file, schema, compression="zstd", write_statistics=["sent_at"]) as writer:
+            with pq.ParquetWriter(
+                file, schema, compression="zstd", write_statistics=["sent_at"], write_page_checksum=True
+            ) as writer:
                 for part in parts:
                     if part:
                         rows = pa.Table.from_pylist([_row(message) for message in part], schema)
@@ -151,7 +153,7 @@ def open_file(given: object) -> Iterator[ExportFile]:
     if not path.is_file():
         raise InvalidParameterValue("path", str(path), "There is no such file", _FIX)
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(path, page_checksum_verification=True)
     except pa.ArrowInvalid as error:
         raise InvalidParameterValue("path", str(path), f"It is no whole Parquet file ({error})", _FIX) from None
     except OSError as error:
@@ -170,6 +172,8 @@ def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
     kinds = {"format": int, "id": str, "fifo": bool}
     if not isinstance(about, dict) or not all(isinstance(about.get(name), kind) for name, kind in kinds.items()):
         raise InvalidParameterValue("path", str(path), f"It does not say that it is an export ({KEY.decode()})", _FIX)
+    if isinstance(about["format"], bool) or about["format"] < 1:
+        raise InvalidParameterValue("path", str(path), f"There is no format {about['format']} of exports", _FIX)
     if about["format"] > FORMAT:
         bound = f"It has the format {about['format']}, and this release reads formats up to {FORMAT}"
         raise InvalidParameterValue("path", str(path), bound, "Install a newer release.")
@@ -188,7 +192,7 @@ def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
 def _reading(path: str) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StorageFailed(path, f"its rows cannot be read ({error})", "import") from error
 
 

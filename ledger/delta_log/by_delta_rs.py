@@ -279,32 +279,28 @@ class DeltaRsTables:
         beside: Sequence[tuple[str, int]] = (),
         counted: Sequence[tuple[str, int]] = (),
     ) -> int:
-        return self.paths.commit(
-            table,
-            metadata,
-            partial(self._direct[table].append, rows, metadata, transaction, still_valid, beside, counted),
-            partial(self._append_by_statement, table, rows, metadata, transaction, still_valid, beside, counted),
-        )
+        known = [one for one in (transaction, *counted) if one is not None]
+        directly = partial(self._direct[table].append, rows, metadata, transaction, still_valid, beside, counted)
+        by_statement = partial(self._append_by_statement, table, rows, metadata, known, still_valid, beside)
+        return self.paths.commit(table, metadata, directly, by_statement)
 
     def _append_by_statement(
         self,
         table: str,
         rows: pa.Table,
         metadata: Mapping[str, Any],
-        transaction: tuple[str, int] | None,
+        known: Sequence[tuple[str, int]],
         still_valid: Callable[[Files], None] | None,
         beside: Sequence[tuple[str, int]],
-        counted: Sequence[tuple[str, int]],
         reason: str,
     ) -> int:
-        """Commit rows that delta-rs writes, under a transaction that may be committed next. See `add_rows`."""
+        """Commit rows that delta-rs writes, under transactions that may be committed next. See `add_rows`."""
         if still_valid is not None:
             raise NotDirect(reason)
         self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
         with self._committing(table) as loaded:
-            files, known = self._files[table], [one for one in (transaction, *counted) if one is not None]
             require_each_next(loaded, known)
-            rows = with_all_columns(loaded, rows)
+            rows, files = with_all_columns(loaded, rows), self._files[table]
             with conflicts():
                 if isinstance(files, LocalFiles) and commits_here(loaded, files):
                     each_next = partial(require_each_next, transactions=known)

@@ -102,7 +102,7 @@ class HadoopFiles:
         session = self._session()
         jvm, java = jvm_of(session), session._jsparkSession
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java, self._location)
-        lines = jvm.scala.jdk.javaapi.CollectionConverters.asScala(content.decode().splitlines()).iterator()
+        lines = jvm.scala.jdk.javaapi.CollectionConverters.asScala(content.decode().rstrip("\n").split("\n")).iterator()
         try:
             log.store().write(self._path(path), lines, False, log.newDeltaHadoopConf())
         except Py4JJavaError as error:

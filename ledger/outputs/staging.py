@@ -65,7 +65,7 @@ class StagedRows:
             if self._writes.read(f"{self._name}/{log_file(0)}") is None:
                 raise StorageFailed(self._place, "what was written there is not seen here", "write")
             return
-        entries = [json.loads(line) for line in log.splitlines()]
+        entries = [json.loads(line) for line in log.split("\n") if line]
         if any("metaData" in entry or "protocol" in entry for entry in entries):
             raise StorageFailed(self._place, "Spark gave the rows another schema than the table's", "write")
         self.files = [staged_file(self._name, entry["add"]) for entry in entries if "add" in entry]

@@ -97,7 +97,7 @@ def test_a_bound_that_is_set_while_a_copy_runs_holds_for_its_next_part(make_queu
     monkeypatch.setattr(target.access.store, "add_copies", bounding)
     with pytest.raises(OverLimit):
         queue.copy_to(target)
-    assert target.counts().visible == 200
+    assert 0 < target.counts().visible <= 200
 
 
 def test_a_copy_within_a_fifo_queues_bound(make_fifo):

@@ -96,7 +96,7 @@ def entry_path(location: str, version: int) -> Path:
 
 def entry(location: str, version: int) -> list[dict]:
     """The actions of a version."""
-    return [json.loads(line) for line in entry_path(location, version).read_text().splitlines()]
+    return [json.loads(line) for line in entry_path(location, version).read_bytes().splitlines()]
 
 
 def write_entry(location: str, version: int, actions: list[dict]) -> None:

@@ -131,6 +131,16 @@ def test_a_table_that_was_changed_while_rows_were_written_for_it_gets_none_of_th
     assert claim.write(rows_of(claim), place.table, messages="message_id").messages == 6
 
 
+@pytest.mark.parametrize("odd", ["\u2028", "\x85", "\x1c", "\x0c"])
+def test_a_text_with_a_line_break_of_unicode_is_written(place, spark, claim, odd):
+    """Spark writes bounds of a file as they are. Python's splitlines took such a character for the end of an entry's
+    line, and the write failed."""
+    make(spark, place, "message_id STRING, text STRING")
+    rows = claim.dataframe.select("message_id", F.concat(F.lit(f"a{odd}b"), "body").alias("text"))
+    assert claim.write(rows, place.table, messages="message_id").messages == 6
+    assert spark.read.format("delta").load(place.table).where(F.col("text").contains(odd)).count() == 6
+
+
 def test_a_column_that_others_made_wider_meanwhile_is_not_made_narrower(place, spark, claim, at_step):
     make(spark, place)
     beside = place.another(spark=None)

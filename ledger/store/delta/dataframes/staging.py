@@ -136,7 +136,7 @@ def staged_files(placed: Placed, folder: str, folders: Folders) -> list[StagedFi
     """
     # Without any row Delta commits nothing.
     log = folders.read(f"{folder}/{log_file(1)}") or ""
-    added = [entry["add"] for entry in map(json.loads, log.splitlines()) if "add" in entry]
+    added = [entry["add"] for entry in map(json.loads, filter(None, log.split("\n"))) if "add" in entry]
     return [_file(placed, f"{staging.FOLDER}/{folder}", add) for add in added]
 
 
