@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ledger import Ledger
-from ledger.errors import InvalidParameterValue
+from ledger.errors import InvalidParameterValue, StorageFailed
 from tests.clock import FrozenClock
 
 TYPED = {"DataType": "Number.int", "StringValue": "1"}
@@ -236,6 +236,21 @@ def test_what_is_no_export_is_refused_and_a_wrong_row_is_named(make_queue, make_
         target.import_from(tmp_path / "rewritten.parquet")
     assert target.counts().visible == 0
     assert target.import_from(file).messages == 3
+
+
+def test_one_wrong_bit_of_an_export_is_noticed(make_queue, tmp_path):
+    queue, target = make_queue(Lanes=1), make_queue(Lanes=1)
+    body = "x" * 500 + "".join(chr(33 + n * 7 % 90) for n in range(4_000))
+    queue.send(body)
+    file = tmp_path / "queue.parquet"
+    queue.export_to(file)
+    column = pq.ParquetFile(file).metadata.row_group(0).column(1)
+    content = bytearray(file.read_bytes())
+    content[(column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(StorageFailed, match="cannot be read"):
+        target.import_from(file)
+    assert target.counts().visible == 0
 
 
 def test_a_queue_is_copied_to_another_ledger(make_queue, tmp_path, clock):
