@@ -181,3 +181,24 @@ def test_what_cannot_be_shared_is_refused(tmp_path):
         Ledger.share(str(tmp_path / "link"), group=str(os.getgid()))
     assert look_over("s3://bucket/ledger") is None and look_over(str(tmp_path / "none")) is None
     assert pwd.getpwuid(os.getuid()) and look_over(str(root)).faults == ()
+
+
+def test_a_file_of_others_is_given_to_nobody_also_where_a_link_takes_a_place_meanwhile(tmp_path, monkeypatch):
+    """Who may write below a ledger could have root give any file away."""
+    root, outside = tmp_path / "ledger", tmp_path / "secret"
+    Ledger.open(root).create_queue("work").send("a")
+    outside.write_text("secret")
+    outside.chmod(0o600)
+    (root / "messages" / "link.parquet").symlink_to(outside)
+    swapped, unhindered = root / "messages" / "swapped.parquet", os.open
+    swapped.write_text("rows")
+
+    def swapping(path, flags, *arguments, **options):
+        if path == "swapped.parquet":
+            swapped.unlink()
+            swapped.symlink_to(outside)
+        return unhindered(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", swapping)
+    share_ledger(str(root), str(os.getgid()), everyone=True)
+    assert swapped.is_symlink() and stat.S_IMODE(outside.stat().st_mode) == 0o600

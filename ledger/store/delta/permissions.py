@@ -23,6 +23,9 @@ from ledger.store.delta.model.tables import TABLES
 
 #: What file systems say that have no ACLs.
 _NO_ACLS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+#: What they say of a link that is not to be followed, and of a file that is gone.
+_NO_FILE = (errno.ELOOP, errno.ENOENT, errno.ENXIO)
+_OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 LOOK_ONLY = "Who may only read there opens it by Ledger.open(root, read_only=True)."
 
 
@@ -47,19 +50,18 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
         raise LedgerDoesNotExist(root, f"it lacks {', '.join(TABLES)}", [*TABLES])
     folders = files = 0
     is_inherited = True
-    for entry in _entries(folder):
+    for entry, descriptor in _opened(folder):
         try:
+            if descriptor is None:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), entry.path)
             if entry.group != number:
-                os.chown(entry.path, -1, number, follow_symlinks=False)
+                os.fchown(descriptor, -1, number)
             # After the group: to change that takes the set-group-ID bit.
             wanted = shared_mode(entry.mode, everyone=everyone, is_lock=entry.is_lock)
             if wanted != stat.S_IMODE(entry.mode) or entry.group != number:
-                Path(entry.path).chmod(wanted)
+                os.fchmod(descriptor, wanted)
             if entry.is_folder:
-                is_inherited = _hand_down(entry.path, everyone=everyone) and is_inherited
-        except FileNotFoundError:
-            # A file that somebody has removed meanwhile.
-            continue
+                is_inherited = _hand_down(descriptor, everyone=everyone) and is_inherited
         except PermissionError as error:
             said = f"{_told(entry)}: only its owner, who is in the group {group}, and root may share it"
             advice = f"Call it again as {_user(entry.owner)} or as root; what is shared already stays so."
@@ -132,20 +134,58 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
             folders.sort()
 
 
+def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
+    """The same, each with its descriptor while it is open: whoever may write there could put a link to another file in
+    the place of one, and root would give that away. None: this user may not open it."""
+    top = os.open(root, _OPENING | os.O_DIRECTORY)
+    try:
+        yield _of(str(root), os.fstat(top)), top
+        for name in (*TABLES, LOCKS, PROBES, LOST):
+            if not (root / name).is_dir():
+                continue
+            for folder, _, files, held in os.fwalk(name, dir_fd=top):
+                yield _of(str(root / folder), os.fstat(held)), held
+                for file in files:
+                    yield from _opened_file(str(root / folder / file), file, held, is_lock=name == LOCKS)
+    finally:
+        os.close(top)
+
+
+def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterator[tuple[LocalEntry, int | None]]:
+    try:
+        descriptor = os.open(name, _OPENING | os.O_NONBLOCK, dir_fd=folder)
+    except PermissionError:
+        about = _entry(path, is_lock=is_lock)
+        if about is not None:
+            yield about, None
+        return
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        # A link, or a file that somebody has removed meanwhile.
+        return
+    try:
+        yield _of(path, os.fstat(descriptor), is_lock=is_lock), descriptor
+    finally:
+        os.close(descriptor)
+
+
 def _entry(path: str | Path, *, is_lock: bool = False) -> LocalEntry | None:
     """A file or folder; None for a link, and where there is nothing."""
     try:
         found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if stat.S_ISLNK(found.st_mode):
-        return None
+    return None if stat.S_ISLNK(found.st_mode) else _of(str(path), found, is_lock=is_lock)
+
+
+def _of(path: str, found: os.stat_result, *, is_lock: bool = False) -> LocalEntry:
     is_file = not stat.S_ISDIR(found.st_mode)
-    return LocalEntry(str(path), found.st_mode, found.st_uid, found.st_gid, is_lock=is_lock and is_file)
+    return LocalEntry(path, found.st_mode, found.st_uid, found.st_gid, is_lock=is_lock and is_file)
 
 
-def _hand_down(folder: str, *, everyone: bool) -> bool:
-    """Have all that is made in a folder shared like it; False where the file system cannot."""
+def _hand_down(folder: int, *, everyone: bool) -> bool:
+    """Have all that is made in a folder, which is open, shared like it; False where the file system cannot."""
     try:
         os.setxattr(folder, DEFAULT_ACL, default_acl(everyone=everyone))
     except AttributeError:
