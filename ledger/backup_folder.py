@@ -58,20 +58,22 @@ def require_no_backup(folder: Path) -> None:
             raise LedgerDoesNotExist(str(folder), "it is a backup that was never finished", fix=fix)
 
 
-def describe_backup(folder: Path) -> tuple[str, str] | None:
-    """Return what a folder that is a backup holds, or lacks, and what to do with it; None: it is no backup."""
+def describe_backup(folder: Path) -> tuple[bool, str, str] | None:
+    """Return whether a folder that is a backup is whole, what it holds or lacks, and what to do with it; None: it is no
+    backup. A folder in a backup is not one."""
     try:
         require_no_backup(folder)
     except LedgerDoesNotExist as error:
         place = folder if any((folder / name).exists() for name in (MANIFEST, UNFINISHED)) else folder.parent
         if not (place / MANIFEST).exists():
-            return error.found, error.fix
+            return False, error.found, error.fix
         try:
             manifest = read_manifest(place)
         except InvalidParameterValue as damage:
-            return f"it is a backup, and no ledger. {damage.bound}", damage.fix
+            return False, f"it is a backup, and no ledger. {damage.bound}", damage.fix
         except LedgerTooNew as newer:
-            return f"it is a backup, and no ledger. {newer.message}", ""
-        files = f"{len(manifest['files']):,} files, which are all there"
-        return f"it is a backup of {manifest.get('taken_at')}, and no ledger: {files}", error.fix
+            return False, f"it is a backup, and no ledger. {newer.message}", ""
+        files = f"{len(manifest['files']):,} files, which are all there, as large as written"
+        found = f"it is a backup of {manifest.get('taken_at')}, and no ledger: {files}"
+        return place == folder, found, error.fix
     return None

@@ -159,7 +159,8 @@ def _judged(health: Health) -> Iterator[Finding]:
         found = f"verbs of {len(health.clocks):,} queues raise ClocksDisagree ({named}): "
         found += next(iter(health.clocks.values()))
         yield Finding("FAIL", "clocks", found, "see `ledger repair --help`; set this machine's clock right before")
-    yield _paths(health)
+    if not any(table.refused for table in tables.values()):
+        yield _paths(health)
     if health.vitals is not None:
         yield from (Finding(*found) for found in judge_vitals(health.vitals))
     age, kept = health.oldest_without_upkeep or 0, health.log_retention

@@ -70,7 +70,8 @@ def _claim(claim: OldestClaim) -> Judged:
     found = f"the oldest is of {claim.queue}, receipt {claim.receipt_id}: held for {in_time(claim.age)}, {beat}"
     if claim.age < LONG_HELD_SECONDS:
         return "OK", "claims", found, ""
-    advice = "does its worker still work? `ledger release QUEUE --receipt RECEIPT --reason hung` gives it to others"
+    advice = "does its worker still work? If not, end it (SIGTERM twice, or kill -9); then "
+    advice += "`ledger release QUEUE --receipt RECEIPT --reason hung` gives its messages to others"
     return "WARN", "claims", found, advice
 
 

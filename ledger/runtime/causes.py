@@ -29,11 +29,10 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
             f"free space there (`df -h {place}`, `df -i {place}`), then run `ledger upkeep`",
         )
     if number in DENIED:
+        # A file that could not be made is not there: its folder is what denies it.
+        at = next(Path(one) for one in (at, *at.parents) if os.path.exists(one))  # noqa: PTH110 - never raises
         owner, me = _owner_of(at), _name_of(os.geteuid())
-        return (
-            f"{at} belongs to {owner}, and this is {me} ({said})",
-            f"run it as {owner} (`sudo -u {owner} ledger doctor {place}`), or `sudo chown -R {me} {place}`",
-        )
+        return f"{at} belongs to {owner}, and this is {me} ({said})", to_use(place, owner)
     if number == errno.EROFS:
         return f"the file system of {place} is read-only ({said})", "see `dmesg`: a broken disk is mounted so; mend it"
     if number in GONE:
@@ -54,6 +53,16 @@ def unusable(folder: Path, most: int) -> tuple[int, list[Path]]:
 def owner_and_user(path: Path) -> tuple[str, str]:
     """Return the names of the user that a file belongs to, and of the one that this process runs as."""
     return _owner_of(path), _name_of(os.geteuid())
+
+
+def to_use(place: Path, owner: str) -> str:
+    """Return what lets this user work at a place where files of `owner` keep it from that. Only who owns the place is
+    told to take those files: others would take the ledger from its owner."""
+    whose, me = owner_and_user(place)
+    if whose == me:
+        return f"`sudo chown -R {me} {place}`, or run this as {owner} (`sudo -u {owner} ledger doctor {place}`)"
+    run = f"run this as {whose} (`sudo -u {whose} ledger doctor {place}`)"
+    return f"{run}, or give it to a group of both: `ledger share {place} --group GROUP`, as {whose} or root"
 
 
 def _denied(folder: Path) -> Iterator[Path]:

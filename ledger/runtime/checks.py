@@ -18,7 +18,7 @@ from pathlib import Path
 from ledger.backup_folder import describe_backup
 from ledger.rules.version_numbers import version_numbers
 from ledger.runtime.cache import RuntimeSetupError
-from ledger.runtime.causes import explain, owner_and_user, unusable
+from ledger.runtime.causes import explain, owner_and_user, to_use, unusable
 from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_filled_maven_folders, s3_packages
 from ledger.runtime.storage import check_storage, is_s3, local_path
 
@@ -215,7 +215,7 @@ def _files(folder: Path) -> Finding:
         "FAIL",
         "files",
         f"{count:,} below {folder} cannot be used by {me}, such as {named[0]} of {owner}",
-        f"`sudo chown -R {me} {folder}`, or run this as {owner}; what only looks needs no right to write",
+        f"{to_use(folder, owner)}; what only looks needs no right to write",
     )
 
 
@@ -224,7 +224,9 @@ def _ledger(folder: Path) -> Finding:
     them, is seen where they are opened."""
     backup = describe_backup(folder)
     if backup is not None:
-        found, fix = backup
+        is_whole, found, fix = backup
+        if is_whole:
+            return Finding("OK", "backup", f"{folder}: {found}", fix)
         return Finding("FAIL", "ledger", f"there is none at {folder}: {found}", fix)
     if any(folder.glob("*/_delta_log")):
         return Finding("OK", "ledger", f"there are tables at {folder}")

@@ -15,6 +15,8 @@ from ledger.runtime.causes import explain
 
 # Locks on these are not always seen by other machines.
 _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse.", "9p", "ceph", "lustre", "glusterfs", "beegfs", "gpfs")
+#: The bytes that a file takes at least on most file systems.
+_BLOCK = 4_096
 
 
 def local_path(root: str) -> Path | None:
@@ -68,6 +70,9 @@ def _check_local(path: Path) -> tuple[str, str, str, str]:
         existing = existing.parent
     try:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".ledger-doctor-") as first:
+            # On a full disk a file can be made, and has no room for a block.
+            first.write(bytes(_BLOCK))
+            first.flush()
             if not _locks_exclude_each_other(Path(first.name)):
                 return (
                     "FAIL", "storage", f"{existing} does not support file locks (flock)",

@@ -1,19 +1,24 @@
 """docs/how-to/operate: the commands of each page run as they stand, on a ledger in use; its links lead somewhere."""
 
+import grp
+import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.endpoint import keys
 from ledger.settings import Settings
+from ledger.store.delta.model.tables import COMMIT_DAYS, FILE_DAYS
 from tests.cli.running import run, shell
 from tests.sources import CHECKOUT
 
 FOLDER = CHECKOUT / "docs" / "how-to" / "operate"
 PAGES = sorted(file.name for file in FOLDER.glob("*.md"))
+DAY = 86_400
 #: Where pages name a place on S3, these tests have a folder.
 BUCKET = "s3://bucket/ledger"
 
@@ -42,7 +47,7 @@ def run_line(line):
     if " && ledger " in line:
         for part in line.split(" && "):
             run_line(part)
-    elif not line.startswith("ledger "):
+    elif not line.startswith(("ledger ", "echo ")):
         subprocess.run(line, shell=True, check=True, capture_output=True)
     elif " > " in line:
         command, _, file = line.partition(" > ")
@@ -54,15 +59,27 @@ def run_line(line):
         shell(line.removesuffix(" || true"))
 
 
+@pytest.fixture
+def hung():
+    """A process that the page on hung workers ends."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_run_as_they_stand(page, place, tmp_path, monkeypatch):
+def test_the_commands_of_a_page_run_as_they_stand(page, place, hung, tmp_path, monkeypatch):
+    names = {"RECEIPT_ID": place, " PID": f" {hung.pid}", BUCKET: "./on-s3"}
+    names[" GROUP"] = f" {grp.getgrgid(os.getgid()).gr_name}"
     for block in blocks(page, "toml"):
         (tmp_path / block.splitlines()[0].removeprefix("# ")).write_text(block)
     if BUCKET in text_of(page):
         Ledger.open("./on-s3")
     ran = 0
     for block in blocks(page, "sh"):
-        for line in block.replace("RECEIPT_ID", place).replace(BUCKET, "./on-s3").splitlines():
+        for name, meant in names.items():
+            block = block.replace(name, meant)
+        for line in block.splitlines():
             if line.startswith("export "):
                 monkeypatch.setenv(*line.removeprefix("export ").split("=", 1))
                 continue
@@ -74,10 +91,12 @@ def test_the_commands_of_a_page_run_as_they_stand(page, place, tmp_path, monkeyp
         assert not Path("my-ledger").exists()
     elif page == "moving-to-s3.md":
         moved = Ledger.open("./on-s3").queue("work").receive(10)
-        assert sorted(message.body for message in moved) == ["body 1", "body 2", "body 3"], "one was in flight"
-        assert Ledger.open("./my-ledger").queue("work").counts().visible == 0
+        assert sorted(message.body for message in moved) == [f"body {number}" for number in range(4)]
+        counts = Ledger.open("./my-ledger").queue("work").counts()
+        assert (counts.visible, counts.in_flight) == (0, 0)
     elif page == "hung-workers.md":
         assert Ledger.open("./my-ledger").queue("work").counts().in_flight == 0
+        assert hung.wait(10) == -9
     else:
         assert run("doctor", "./my-ledger").code == 0
     if page == "sizing.md":
@@ -100,11 +119,44 @@ def test_the_links_of_a_page_lead_somewhere_and_the_index_names_it(page):
 
 
 def test_the_settings_and_keys_of_the_pages_are_read(tmp_path):
-    for page, name in (("sizing.md", "small"), ("deletion.md", "soon")):
-        (block,) = blocks(page, "toml")
-        (tmp_path / name).write_text(block)
-        assert Settings.read(str(tmp_path / name)).deleted_file_retention >= 3_600
+    read = []
+    for block in blocks("sizing.md", "toml") + blocks("deletion.md", "toml"):
+        (tmp_path / "settings").write_text(block)
+        read.append(Settings.read(str(tmp_path / "settings")))
+    small, soon, back = read
+    assert min(small.deleted_file_retention, soon.deleted_file_retention) >= 3_600
+    kept = (back.deleted_file_retention, back.log_retention)
+    assert kept == (FILE_DAYS * DAY, COMMIT_DAYS * DAY), "what a new table has"
     (block,) = blocks("keys.md", "toml")
     (tmp_path / "keys").write_text(block)
     known = keys.read(str(tmp_path / "keys"), "123456789012")
     assert set(known.known) == {"worker", "worker_2"}
+    assert len({key.caller.arn for key in known.known.values()}) == 2, "the access log tells them apart"
+
+
+def test_what_the_page_on_repair_runs_takes_an_altered_table_back(place):
+    (block,) = blocks("repair.md", "python")
+    DeltaTable("./my-ledger/messages").alter.set_table_properties({"delta.appendOnly": "true"})
+    ran = run("doctor", "./my-ledger", "--json")
+    found = {one["subject"]: one["outcome"] for one in ran.documents[0]["findings"]}
+    assert (ran.code, found["altered"]) == (1, "FAIL") and "commits" not in found, "no verb commits"
+    exec(block, {})
+    ran = run("doctor", "./my-ledger", "--json")
+    assert ran.code == 0
+    tables = ran.documents[0]["ledger"]["tables"]
+    assert {table["format"] for table in tables.values()} == {"1"}, "upgrade.md has it"
+
+
+@pytest.mark.parametrize(("code", "kept"), [(0, "new"), (1, None)])
+def test_the_line_of_cron_leaves_no_old_metrics(tmp_path, code, kept):
+    (line,) = blocks("monitoring.md", "cron")
+    command = tmp_path / "ledger"
+    command.write_text(f"#!/bin/sh\necho new\nexit {code}\n")
+    command.chmod(0o755)
+    for name, meant in (("/opt/ledger/bin/ledger", command), ("/var/lib/node_exporter", tmp_path), ("* * * * * ", "")):
+        assert name in line
+        line = line.replace(name, str(meant))
+    metrics = tmp_path / "ledger.prom"
+    metrics.write_text("old")
+    subprocess.run(line, shell=True, check=True)
+    assert (metrics.read_text().strip() if metrics.exists() else None) == kept

@@ -59,6 +59,7 @@ def test_a_full_disk_is_named_with_the_command_that_helps(disk):
     code, found = findings(disk / "ledger")
     assert code == 1 and "; 0 B free" in found["disk"]["found"]
     wrong = [one for one in found.values() if one["outcome"] == "FAIL"]
+    assert found["storage"]["outcome"] == "FAIL" and "is full" in found["storage"]["found"]
     assert all("df -h" in one["advice"] or "upkeep" in one["advice"] for one in wrong), wrong
     (disk / "ballast").unlink()
     assert queue.send(["x"]), "it takes verbs again"
@@ -119,16 +120,26 @@ def test_files_of_another_user_are_named_with_their_owner(tmp_path, what):
     assert TESTS not in str([one for one in found.values() if one["outcome"] == "FAIL"])
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of another user")
+@pytest.mark.parametrize("owner", [0, NOBODY])
+def test_only_the_owner_of_a_ledger_is_told_to_take_the_files_of_others(monkeypatch, tmp_path, owner):
+    os.chown(tmp_path, owner, owner)
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    _, fix = explain(PermissionError(errno.EACCES, "x", "/"), tmp_path)
+    assert "as root (`sudo -u root ledger doctor" in fix
+    assert ("chown" in fix, f"`ledger share {tmp_path} --group GROUP`" in fix) == (owner == NOBODY, owner == 0)
+
+
 @pytest.mark.parametrize(
     ("error", "cause", "advice"),
     [
         (OSError(errno.ENOSPC, "x"), "is full", "df -h"),
-        (PermissionError(errno.EACCES, "x", "/"), "/ belongs to root", "chown"),
+        (PermissionError(errno.EACCES, "x", "/"), "/ belongs to root", "root"),
         (OSError(errno.EROFS, "x"), "read-only", "dmesg"),
         (FileNotFoundError(errno.ENOENT, "x", "/gone"), "/gone is gone", "findmnt"),
         (OSError(errno.EIO, "x"), "Input/output error", "dmesg"),
         (StorageFailed("/x", "Generic error: No space left on device (os error 28)"), "is full", "upkeep"),
-        (StorageFailed("/x", "Cannot open file: [errno 13] Permission denied"), "belongs to", "sudo -u"),
+        (StorageFailed("/x", "Cannot open file: [errno 13] Permission denied"), "belongs to", "sudo "),
     ],
 )
 def test_an_error_of_the_system_is_told_by_its_number_in_whatever_words(error, cause, advice):

@@ -25,7 +25,7 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.rules.upkeep import why_overdue
 from ledger.store import QueueRecord
 from ledger.store.delta.commit_metadata import is_of_upkeep, said_in
-from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.model.tables import FORMAT, TABLES
 from ledger.store.delta.state.last_sends import last_send
 from ledger.store.delta.verbs.retaining import kept
 from ledger.store.delta.verbs.rounds import Look
@@ -44,7 +44,8 @@ class TableHealth:
     `by_statement`: why verbs of a process with these settings commit rows by statements of the engine, in words; empty:
     they commit directly. `altered`: what somebody gave the table, and what takes it back; `refused`: why no verb of a
     process with these settings works on the table any more, and `refused_fix`: what to do, both in the words of
-    TableAltered. All three are empty where there is nothing to say.
+    TableAltered. All three are empty where there is nothing to say. `format`: that of its layout (see `model.formats`);
+    empty: the table does not say it.
     """
 
     version: int
@@ -59,6 +60,7 @@ class TableHealth:
     altered: str = ""
     refused: str = ""
     refused_fix: str = ""
+    format: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,4 +196,5 @@ def _looked_at(
     checkpoint = max(checkpointed(log), default=-1)
     orphans = unneeded(loaded, loaded_since, staged)
     since = sum(version > checkpoint for version in commits)
-    return TableHealth(loaded.version(), len(sizes), sum(sizes), len(log), since, len(orphans))
+    said = loaded.metadata().configuration.get(FORMAT) or ""
+    return TableHealth(loaded.version(), len(sizes), sum(sizes), len(log), since, len(orphans), format=said)
