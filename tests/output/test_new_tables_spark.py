@@ -166,7 +166,7 @@ def test_a_map_with_a_key_twice_is_refused(write, spark, tmp_path):
     assert write("map('k', 1, 'j', 1) AS x", "array(named_struct('a', map('k', 1))) AS y")
 
 
-@pytest.mark.parametrize("column", ["{} AS x", "map({}, array(named_struct('a', {}))) AS x"])
+@pytest.mark.parametrize("column", ["{} AS x", "map({}, 1) AS x", "array(named_struct('a', {})) AS x"])
 def test_a_text_that_is_no_utf8_is_refused(write, column):
     with pytest.raises(OutputNotWritten, match="column x has a text that is no UTF-8"):
         write(column.format("CAST(X'ff41' AS STRING)"))
