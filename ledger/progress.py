@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ledger.errors import InvalidParameterValue
@@ -24,7 +25,8 @@ def report(given: Callable[[str], None] | None, log: Callable[[str], None]) -> C
 
 
 class Meter:
-    """Shows how far work is: a bar on a terminal and in a notebook, a line now and then elsewhere.
+    """Shows how far work is: a bar on a terminal and in a notebook, a line now and then elsewhere. A bar that cannot be
+    drawn (stderr is a file on a full disk, say) ends no work.
 
     Args:
         what: what is counted, in the plural.
@@ -48,12 +50,14 @@ class Meter:
     def __enter__(self) -> Meter:
         self._begun = self._said = time.monotonic()
         if self._bar is not None:
-            self._bar[0].start()
+            with suppress(OSError):
+                self._bar[0].start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         if self._bar is not None:
-            self._bar[0].stop()
+            with suppress(OSError):
+                self._bar[0].stop()
 
     def update(self, done: int, failed: int = 0, cost: float = 0) -> None:
         """Show that so many are done, how many failed receives there were, and what it has cost."""
@@ -62,7 +66,8 @@ class Meter:
             bar, task = self._bar
             total = None if self._total is None else max(self._total, done)
             rate = done / max(now - self._begun, 0.001)
-            bar.update(task, completed=done, total=total, beside=f"{rate:,.1f} a second{_beside(failed, cost)}")
+            with suppress(OSError):
+                bar.update(task, completed=done, total=total, beside=f"{rate:,.1f} a second{_beside(failed, cost)}")
         elif now - self._said >= LINE_EVERY_SECONDS:
             self._said = now
             self._say(line(self._what, done, failed, self._total, now - self._begun, cost))

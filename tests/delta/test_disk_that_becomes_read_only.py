@@ -15,7 +15,7 @@ from tests.delta.test_failures import CALLS
 #: Of CALLS, what has to be written.
 WRITING = (
     *("send", "send under an attempt", "receive", "receive_many", "extend", "release", "delete", "write", "restore"),
-    *("redrive", "purge", "set_attributes", "create_queue", "delete_queue", "fill_receipts", "upkeep"),
+    *("redrive", "purge", "copy_to", "set_attributes", "create_queue", "delete_queue", "fill_receipts", "upkeep"),
 )
 READING = [name for name in CALLS if name not in WRITING]
 

@@ -23,9 +23,9 @@ def test_folders_are_what_names_of_files_begin_with_and_go_with_them(files):
     for path in ("one/x", "one/deep/y", "two/z"):
         files.put_new(path, b"")
     assert files.names() == ["one", "two"] and files.names("one") == ["deep"] and files.names("three") == []
-    files.remove("one")
+    files.remove_folder("one")
     assert files.names() == ["two"] and list(files.paths()) == ["two/z"]
-    files.remove("three")
+    files.remove_folder("three")
 
 
 @pytest.mark.parametrize("spelling", [str.lower, str.upper, lambda name: name.lower().removeprefix("aws_")])
@@ -35,7 +35,7 @@ def test_options_are_those_of_delta_rs_in_each_of_its_spellings(s3, place, spell
     assert ObjectStore(place, options).put_new("x", b"")
 
 
-def test_options_areparted_into_those_of_the_storage_of_http_and_of_retries():
+def test_options_are_parted_into_those_of_the_storage_of_http_and_of_retries():
     options = {"AWS_REGION": "x", "aws_allow_http": "true", "retry_timeout": "1m 30s", "max_retries": "4"}
     assert split_options({**options, "backoff_config.init_backoff": "50ms"}) == (
         {"region": "x"},
