@@ -164,7 +164,7 @@ def test_what_the_log_does_not_reach_back_to_is_no_setting(name):
 
 def test_a_log_is_listed_with_the_time_of_each_file(engine_of, root):
     engine_of("delta-rs")
-    files = {one.path: one.at for one in LocalFiles.log(table_files(f"{root}/visibility", None))}
+    files = {one.path: one.at for one in LocalFiles.log_files(table_files(f"{root}/visibility", None))}
     path = Path(root, "visibility", "_delta_log", f"{0:020d}.json")
     assert files[f"_delta_log/{path.name}"] == path.stat().st_mtime
 

@@ -36,7 +36,7 @@ class Interrupted(SparkEngine):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        log = self._direct["messages"].log
+        log = self._direct["messages"].writer
         look = log.newest_before
 
         def looked(transaction):
@@ -55,9 +55,9 @@ class Interrupted(SparkEngine):
         for interrupt in self.__dict__.pop("now", ()):
             interrupt()
 
-    def append(self, *arguments):
+    def append(self, *arguments, **options):
         self.interrupts, self.now = (), self.interrupts
-        return super().append(*arguments)
+        return super().append(*arguments, **options)
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ class LosesItsAnswers(DeltaRsEngine):
         self.commits += 1
         raise Conflict("the answer was lost")
 
-    def append(self, *arguments):
-        super().append(*arguments)
+    def append(self, *arguments, **options):
+        super().append(*arguments, **options)
         self.commits += 1
         raise Conflict("the answer was lost")
 
