@@ -274,14 +274,12 @@ class DeltaRsTables:
         table: str,
         rows: pa.Table,
         metadata: Mapping[str, Any],
-        transaction: tuple[str, int] | None,
+        transactions: Sequence[tuple[str, int]] = (),
         still_valid: Callable[[Files], None] | None = None,
         beside: Sequence[tuple[str, int]] = (),
-        counted: Sequence[tuple[str, int]] = (),
     ) -> int:
-        known = [one for one in (transaction, *counted) if one is not None]
-        directly = partial(self._direct[table].append, rows, metadata, transaction, still_valid, beside, counted)
-        by_statement = partial(self._append_by_statement, table, rows, metadata, known, still_valid, beside)
+        directly = partial(self._direct[table].append, rows, metadata, transactions, still_valid, beside)
+        by_statement = partial(self._append_by_statement, table, rows, metadata, transactions, still_valid, beside)
         return self.paths.commit(table, metadata, directly, by_statement)
 
     def _append_by_statement(
@@ -289,7 +287,7 @@ class DeltaRsTables:
         table: str,
         rows: pa.Table,
         metadata: Mapping[str, Any],
-        known: Sequence[tuple[str, int]],
+        transactions: Sequence[tuple[str, int]],
         still_valid: Callable[[Files], None] | None,
         beside: Sequence[tuple[str, int]],
         reason: str,
@@ -299,13 +297,13 @@ class DeltaRsTables:
             raise NotDirect(reason)
         self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
         with self._committing(table) as loaded:
-            require_each_next(loaded, known)
+            require_each_next(loaded, transactions)
             rows, files = with_all_columns(loaded, rows), self._files[table]
             with conflicts():
                 if isinstance(files, LocalFiles) and commits_here(loaded, files):
-                    each_next = partial(require_each_next, transactions=known)
-                    return append_rows(loaded, files, rows, metadata, [*known, *beside], each_next)
-                write_deltalake(loaded, rows, mode="append", **committing(metadata, *known, *beside))
+                    each_next = partial(require_each_next, transactions=transactions)
+                    return append_rows(loaded, files, rows, metadata, [*transactions, *beside], each_next)
+                write_deltalake(loaded, rows, mode="append", **committing(metadata, *transactions, *beside))
             return loaded.version()
 
     def is_direct(self, table: str) -> bool:

@@ -293,16 +293,15 @@ class SparkTables:
         table: str,
         rows: pa.Table,
         metadata: Mapping[str, Any],
-        transaction: tuple[str, int] | None,
+        transactions: Sequence[tuple[str, int]] = (),
         still_valid: Callable[[Files], None] | None = None,
         beside: Sequence[tuple[str, int]] = (),
-        counted: Sequence[tuple[str, int]] = (),
     ) -> int:
         return self.paths.commit(
             table,
             metadata,
-            partial(self._direct[table].append, rows, metadata, transaction, still_valid, beside, counted),
-            partial(self._append_by_statement, table, rows, metadata, transaction, still_valid, beside, counted),
+            partial(self._direct[table].append, rows, metadata, transactions, still_valid, beside),
+            partial(self._append_by_statement, table, rows, metadata, transactions, still_valid, beside),
         )
 
     def _append_by_statement(
@@ -310,33 +309,31 @@ class SparkTables:
         table: str,
         rows: pa.Table,
         metadata: Mapping[str, Any],
-        transaction: tuple[str, int] | None,
+        transactions: Sequence[tuple[str, int]],
         still_valid: Callable[[Files], None] | None,
         beside: Sequence[tuple[str, int]],
-        counted: Sequence[tuple[str, int]],
         reason: str,
     ) -> int:
-        """Commit rows that Spark writes, under a transaction that may be committed next. See `add_rows`."""
+        """Commit rows that Spark writes, under transactions that may be committed next. See `add_rows`."""
         if still_valid is not None:
             raise NotDirect(reason)
         self._require_kept(table)
         self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
-        known = [one for one in (transaction, *counted) if one is not None]
-        for one in known:
+        for one in transactions:
             require_next(one, self.transaction_version(table, one[0]))
         with self.committing(metadata) as session:
             frame = arrow_frame(session, rows).coalesce(1)
-            if beside or counted:
+            if len(transactions) + len(beside) > 1:
                 begun = self.begin(session, self.locations[table])
-                for one in known:
+                for one in transactions:
                     # Delta remembers that it was asked, and commits only where nobody commits one of these meanwhile.
                     committed = begun.txnVersion(one[0])
                     require_next(one, None if committed < 0 else int(committed))
-                commit_rows(session, begun, frame, *known, *beside)
+                commit_rows(session, begun, frame, *transactions, *beside)
                 return self._made_durable(table)
             writer = frame.write.format("delta").mode("append")
-            if transaction is not None:
-                writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
+            for application, version in (*transactions, *beside):
+                writer = writer.option("txnAppId", application).option("txnVersion", version)
             writer.save(self.locations[table])
             return committed_version(session)
 

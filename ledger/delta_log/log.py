@@ -79,10 +79,9 @@ class NewCommit(NamedTuple):
     metadata: Mapping[str, Any]
     adds: Sequence[AddedFile] = ()
     removes: Sequence[RemovedFile] = ()
-    transaction: tuple[str, int] | None = None
-    #: Further ones: those that are committed only as the next of their applications, and those that go with it,
-    #: whatever was before.
-    counted: Sequence[tuple[str, int]] = ()
+    #: Those that are committed only as the next of their applications, and those that go with them, whatever was
+    #: before.
+    transactions: Sequence[tuple[str, int]] = ()
     beside: Sequence[tuple[str, int]] = ()
     is_change: bool = True
     with_statistics: bool = False
@@ -183,8 +182,8 @@ class LogWriter:
         version holds of the table. Where another writer is first, `still_valid` looks at the version after it.
 
         Args:
-            commit: What is added and removed, and what the commit says of itself. Its transaction is committed only as
-                the first one of its application, or directly after the version before.
+            commit: What is added and removed, and what the commit says of itself. Each of its transactions is
+                committed only as the first one of its application, or directly after the version before.
             still_valid: Raises where the commit may not follow a version: mostly Conflict.
             on: The version that the decision was made on, if the commit may follow it; else it follows the newest one.
             read_at: When that was read, in monotonic seconds. A process that stood still since lists the log: the next
@@ -201,8 +200,7 @@ class LogWriter:
             on = self.newest(listing=True)
         # As late as can be: from this time on the files that go are kept for the versions that have them.
         actions = self._actions(commit, files.sizes, int(time.time() * MILLISECONDS))
-        transactions = [one for one in (commit.transaction, *commit.counted) if one is not None]
-        return self.land(actions, Written(files, at, generation), still_valid, on=on, transactions=transactions)
+        return self.land(actions, Written(files, at, generation), still_valid, on=on, transactions=commit.transactions)
 
     def land(
         self,
@@ -231,9 +229,7 @@ class LogWriter:
     def _actions(self, commit: NewCommit, sizes: Mapping[str, int], now: int) -> list[Action]:
         parameters = APPENDED if commit.operation == "WRITE" else REWRITTEN
         actions = [commit_info(commit.operation, commit.metadata, now, parameters)]
-        if commit.transaction is not None:
-            actions.append(txn_action(commit.transaction, now))
-        actions += [txn_action(one, now) for one in (*commit.counted, *commit.beside)]
+        actions += [txn_action(one, now) for one in (*commit.transactions, *commit.beside)]
         named = self._table.statistics if commit.with_statistics else ()
         for path, size, partition in commit.removes:
             actions.append(remove_action(path, size, partition, now, is_change=commit.is_change))
@@ -472,10 +468,9 @@ class DirectTable:
         self,
         rows: pa.Table,
         metadata: Mapping[str, Any],
-        transaction: tuple[str, int] | None,
+        transactions: Sequence[tuple[str, int]],
         still_valid: Callable[[Files], None] | None,
         beside: Sequence[tuple[str, int]] = (),
-        counted: Sequence[tuple[str, int]] = (),
     ) -> int:
         """Commit rows under transactions, see `DeltaTables.add_rows`, and return the version.
 
@@ -494,7 +489,7 @@ class DirectTable:
         # Of a single one without a copy.
         of_partition = [(one, of_partitions(rows, [one]) if len(partitions) > 1 else rows) for one in partitions]
         adds = [AddedFile(new_path(one), one, part) for one, mine in of_partition for part in in_parts(mine, FILE)]
-        commit = NewCommit("WRITE", metadata, adds, (), transaction, counted, beside, with_statistics=True)
+        commit = NewCommit("WRITE", metadata, adds, (), transactions, beside, with_statistics=True)
         return self.writer.commit(commit, still_valid or _always)
 
     def small_rows(self, where: PartitionFilter, above: Mapping[str, int]) -> pa.Table | None:

@@ -190,16 +190,14 @@ class DeltaTables(Protocol):
         table: str,
         rows: pa.Table,
         metadata: Mapping[str, Any],
-        transaction: tuple[str, int] | None,
+        transactions: Sequence[tuple[str, int]] = (),
         still_valid: Callable[[Any], None] | None = None,
         beside: Sequence[tuple[str, int]] = (),
-        counted: Sequence[tuple[str, int]] = (),
     ) -> int:
         """Commit one blind append.
 
-        With a transaction (application id, version) it is committed only as the first one of its application, or
-        directly after the version before; else Conflict. So it is with each that is `counted`. The transactions
-        `beside` these go with the commit, whatever was before.
+        Each of the `transactions` (application id, version) is committed only as the first one of its application, or
+        directly after the version before; else Conflict. Those `beside` them go with the commit, whatever was before.
         `still_valid` is called with the files (`replay.Files`) of the
         version that the commit follows, and raises where it may not. NotDirect: only a statement could commit it, and
         a statement does not call that.

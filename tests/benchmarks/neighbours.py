@@ -52,7 +52,7 @@ def add_idle(ledger: Ledger, count: int) -> None:
         mine = idle[start : start + AT_ONCE]
         names = [(one, ids.segment(ids.new_send_key(), 0)) for one in mine]
         sent = [message_rows(one, 0, name, 0, [Entry("a"), Entry("b")], now) for one, name in names]
-        engine.append("messages", pa.concat_tables(sent), {}, None)
+        engine.append("messages", pa.concat_tables(sent), {})
         received = [_received(one, name, now) for one, name in names]
         engine.merge(engine.load("visibility", Where()), "visibility", Where(), pa.concat_tables(received), {})
     assert {queue.name for queue in store.queues()} >= {one.name for one in idle}

@@ -26,7 +26,7 @@ def sent_twice(open_ledger, queue, clock):
         for n, body in enumerate(bodies):
             first = n if who == "parent" or n else 3
             rows = message_rows(record, 0, SEGMENT, first, [Entry(f"{who} {body}")], clock())
-            ledger.store.engine.append("messages", rows, {"operation": f"{who} {n}"}, None)
+            ledger.store.engine.append("messages", rows, {"operation": f"{who} {n}"})
         clock.advance(1)
     return sorted(f"{who} {body}" for who, bodies in (("parent", "abc"), ("child", "xyz")) for body in bodies)
 
@@ -61,7 +61,7 @@ def test_what_was_recorded_of_the_earlier_message_is_not_said_of_the_later(queue
     segment = str(sent)[:28]
     clock.advance(1)
     rows = message_rows(ledger.store.queue("work"), 0, segment, 0, [Entry("of the child")], clock())
-    ledger.store.engine.append("messages", rows, {"operation": "child"}, None)
+    ledger.store.engine.append("messages", rows, {"operation": "child"})
     ledger.upkeep(vacuum=False)
     assert [message.body for message in queue.receive(10).messages()] == ["of the child"]
 

@@ -15,7 +15,7 @@ from tests.delta.test_engines import NOW, QUEUE, SEGMENT, Decision, rows
 
 def test_messages_are_read_by_when_they_were_sent(one, other):
     for number in range(3):
-        other.append("messages", rows(number, [f"{number}"], now=NOW + number), {}, None)
+        other.append("messages", rows(number, [f"{number}"], now=NOW + number), {})
     for after, bodies in ((NOW - 1, ["0", "1", "2"]), (NOW, ["1", "2"]), (NOW + 1, ["2"]), (NOW + 2, [])):
         read = one.messages(Where(QUEUE.id), ["body"], sent_after=after)
         assert sorted(read["body"].to_pylist()) == bodies
@@ -27,7 +27,7 @@ def test_partitions_of_several_queues_are_read_and_merged_in_one_go(one, other):
     elsewhere = QueueRecord("r-00000000", "r", {"Lanes": "4"}, {}, 0, 0)
     Decision(other, lane=1).commit()
     for queue, lane in ((QUEUE, 0), (QUEUE, 2), (elsewhere, 0), (elsewhere, 3)):
-        other.append("messages", message_rows(queue, lane, SEGMENT, 0, [Entry(f"{queue.name}{lane}")], NOW), {}, None)
+        other.append("messages", message_rows(queue, lane, SEGMENT, 0, [Entry(f"{queue.name}{lane}")], NOW), {})
     both = Where(QUEUE.id, (0, 1), also=Where(elsewhere.id, (3,)))
     assert sorted(one.messages(both, ["body"])["body"].to_pylist()) == ["q0", "r3"]
     snapshot = one.load("visibility", both)

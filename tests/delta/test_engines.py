@@ -142,19 +142,19 @@ def rows(first, bodies, lane=0, segment=SEGMENT, now=NOW, delays=()):
 def test_an_append_under_a_transaction_is_committed_once(one, other):
     name = "send/q/run-1"
     assert one.transaction_version("messages", name) is None
-    version = one.append("messages", rows(0, ["a", "b"]), {"operation": "0f", "verb": "send"}, (name, 1))
+    version = one.append("messages", rows(0, ["a", "b"]), {"operation": "0f", "verb": "send"}, [(name, 1)])
     assert version == one.version("messages") == other.version("messages")
     for engine in (one, other):
         assert engine.transaction_version("messages", name) == 1
         with pytest.raises(Conflict):
-            engine.append("messages", rows(0, ["a", "b"]), {}, (name, 1))
+            engine.append("messages", rows(0, ["a", "b"]), {}, [(name, 1)])
     assert other.messages(Where(QUEUE.id), ["body"])["body"].to_pylist() == ["a", "b"]
     assert [commit.metadata for commit in one.history("messages", version - 1)] == [{"operation": "0f", "verb": "send"}]
 
 
 def test_messages_are_read_by_partition_and_ordinal(one, other):
-    other.append("messages", rows(0, list("abcdef")), {}, None)
-    other.append("messages", rows(0, ["x"], lane=1, segment=ids.segment("b" * 18, 0)), {}, None)
+    other.append("messages", rows(0, list("abcdef")), {})
+    other.append("messages", rows(0, ["x"], lane=1, segment=ids.segment("b" * 18, 0)), {})
     read = one.messages(Where(QUEUE.id, (0,), (SEGMENT,)), ["seq", "body"], 1, 3).sort_by("seq")
     assert read.to_pydict() == {"seq": [1, 2, 3], "body": ["b", "c", "d"]}
     assert one.messages(Where("another-00000000"), ["body"]).num_rows == 0
@@ -162,8 +162,8 @@ def test_messages_are_read_by_partition_and_ordinal(one, other):
 
 
 def test_a_delete_removes_whole_partitions_and_spares_the_others(one, other):
-    other.append("messages", rows(0, ["a"]), {}, None)
-    other.append("messages", rows(0, ["b"], lane=1, segment=ids.segment("b" * 18, 0)), {}, None)
+    other.append("messages", rows(0, ["a"]), {})
+    other.append("messages", rows(0, ["b"], lane=1, segment=ids.segment("b" * 18, 0)), {})
     one.delete("messages", Where(QUEUE.id, (0,), (SEGMENT,)).sql(), {"operation": "", "verb": "upkeep"})
     assert other.messages(Where(QUEUE.id), ["body"])["body"].to_pylist() == ["b"]
     assert other.history("messages", -1)[-1].metadata == {"operation": "", "verb": "upkeep"}
@@ -174,7 +174,7 @@ def test_the_greatest_value_of_a_column_is_known(one, other):
     for version in (7, 41, 9):
         entry = {"queue": QUEUE.id, "day": NOW // 86_400_000, "version": version}
         columns = [pa.array([entry.get(field.name)]).cast(field.type) for field in day_as_days(RECEIPTS)]
-        other.append("receipts", pa.table(columns, schema=day_as_days(RECEIPTS)).cast(RECEIPTS), {}, None)
+        other.append("receipts", pa.table(columns, schema=day_as_days(RECEIPTS)).cast(RECEIPTS), {})
     assert one.greatest("receipts", "version") == 41
 
 
@@ -190,7 +190,7 @@ def test_the_engines_tell_the_same_about_the_files_of_messages(engine_of):
     spark, delta_rs = engine_of("spark"), engine_of("delta-rs")
     assert by_place(spark.files()[1]) == by_place(delta_rs.files()[1]) == []
     for number, writer in enumerate((spark, delta_rs, spark, delta_rs)):
-        writer.append("messages", rows(3 * number, ["a", "b", "c"], now=NOW + 1_001 * number), {}, None)
+        writer.append("messages", rows(3 * number, ["a", "b", "c"], now=NOW + 1_001 * number), {})
     version, found = spark.files()
     assert (version, by_place(found)) == (delta_rs.version("messages"), by_place(delta_rs.files()[1]))
     assert found["messages"].to_pylist() == [3] * 4
@@ -203,7 +203,7 @@ def test_the_engines_tell_the_same_about_a_file_of_several_sends(engine_of, comp
     """Told apart from the other test: only a compacted file has messages of different instants."""
     spark, delta_rs = engine_of("spark"), engine_of("delta-rs")
     for number in range(3):
-        delta_rs.append("messages", rows(number, ["a"], now=NOW + 1_001 * number, delays=[10 * number]), {}, None)
+        delta_rs.append("messages", rows(number, ["a"], now=NOW + 1_001 * number, delays=[10 * number]), {})
     engine_of(compactor).compact(Where(QUEUE.id, (0,)))
     assert by_place(spark.files()[1]) == by_place(delta_rs.files()[1])
     (file,) = spark.files()[1].to_pylist()
@@ -214,7 +214,7 @@ def test_the_engines_tell_the_same_about_a_file_of_several_sends(engine_of, comp
 
 def test_compaction_changes_no_row(one, other):
     for number in range(4):
-        other.append("messages", rows(number, [f"body {number}"]), {}, None)
+        other.append("messages", rows(number, [f"body {number}"]), {})
     before = other.messages(Where(QUEUE.id), ["seq", "body", "sent_at"]).sort_by("seq")
     one.compact(Where(QUEUE.id, (0,)))
     assert other.messages(Where(QUEUE.id), ["seq", "body", "sent_at"]).sort_by("seq").equals(before)
@@ -223,7 +223,7 @@ def test_compaction_changes_no_row(one, other):
 
 def test_vacuum_within_the_retention_removes_nothing_that_an_older_version_needs(one, other):
     for number in range(3):
-        other.append("messages", rows(number, ["a"]), {}, None)
+        other.append("messages", rows(number, ["a"]), {})
     files = set(other.files()[1]["first_seq"].to_pylist())
     one.compact(Where(QUEUE.id, (0,)))
     one.vacuum("messages")

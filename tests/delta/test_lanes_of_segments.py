@@ -133,7 +133,7 @@ def test_no_commit_has_two_edits_of_one_row(committed):
 def test_a_row_that_is_there_twice_is_said_to_be_damage_that_upkeep_repairs(engine_of, committed):
     engine = engine_of("delta-rs")
     rows = engine.load("visibility", Where("q-00000000")).rows
-    engine.append("visibility", rows.filter(pc.equal(rows["segment"], "")), {}, None)
+    engine.append("visibility", rows.filter(pc.equal(rows["segment"], "")), {})
     with pytest.raises(LedgerDamaged, match="upkeep"):
         committed(edit("update", segment="", first_seq=-1, revision=2, expected=1))
 

@@ -75,7 +75,7 @@ def test_a_table_that_followed_many_commits_is_opened_anew(loaded, opened, engin
     for number in range(MOST_FOLLOWED + 1):
         with loaded.using():
             assert len(opened) == 1
-        engine.append("messages", rows(number, ["a"]), {}, None)
+        engine.append("messages", rows(number, ["a"]), {})
     with loaded.using() as table:
         assert (len(opened), table.version()) == (2, MOST_FOLLOWED + 1)
 
@@ -87,7 +87,7 @@ def test_it_is_opened_anew_though_upkeep_has_removed_what_tells_how_far_behind_i
     with loaded.using() as table:
         version = table.version()
     for number in range(MOST_FOLLOWED + 2):
-        engine.append("messages", rows(number, ["a"]), {}, None)
+        engine.append("messages", rows(number, ["a"]), {})
     DeltaTable(location).create_checkpoint()
     for removed in range(version + MOST_FOLLOWED + 2):
         Path(location, "_delta_log", f"{removed:020d}.json").unlink(missing_ok=True)
@@ -117,7 +117,7 @@ def test_a_process_that_stood_still_sees_what_is_newer_than_the_next_version_tha
     with loaded.using() as table:
         version = table.version()
     for number in range(3):
-        engine_of("delta-rs").append("messages", rows(number, ["a"]), {}, None)
+        engine_of("delta-rs").append("messages", rows(number, ["a"]), {})
     DeltaTable(location).create_checkpoint()
     Path(location, "_delta_log", f"{version + 1:020d}.json").unlink()
     now[0] += LISTED_AFTER + 1
@@ -131,7 +131,7 @@ def test_a_log_is_listed_when_there_is_something_new_and_not_for_nothing(loaded,
     for _ in range(3):
         with loaded.using():
             assert not listed
-    engine_of("delta-rs").append("messages", rows(0, ["a"]), {}, None)
+    engine_of("delta-rs").append("messages", rows(0, ["a"]), {})
     listed.clear()
     with loaded.using():
         assert len(listed) == 1

@@ -39,7 +39,7 @@ def test_versions_are_the_newest_whoever_commits_and_whatever_is_cut_away(every_
     first = one.newest_versions(["messages", "queues"])
     assert first == {name: one.version(name) for name in ("messages", "queues")}
     for number in range(4):
-        other.append("messages", rows(number, ["a"]), {}, None)
+        other.append("messages", rows(number, ["a"]), {})
     assert one.newest_versions(["messages"]) == {"messages": first["messages"] + 4}
     assert other.newest_versions(["queues", "messages"]) == {**first, "messages": first["messages"] + 4}
 

@@ -86,7 +86,7 @@ def test_where_stays_small_and_covers_what_it_named():
 
 def test_messages_of_thousands_of_segments_are_those_and_no_others(engine_of):
     engine, other = engine_of("delta-rs"), ids.segment("b" * 18, 0)
-    engine.append("messages", pa.concat_tables([rows(0, ["a"]), rows(0, ["b"], segment=other)]), {}, None)
+    engine.append("messages", pa.concat_tables([rows(0, ["a"]), rows(0, ["b"], segment=other)]), {})
     names = tuple(ids.segment(f"{number:018x}", 0) for number in range(MOST_NAMED))
     found = engine.messages(Where(QUEUE.id, None, (*names, SEGMENT)), ["body"])
     assert found["body"].to_pylist() == ["a"]

@@ -323,7 +323,7 @@ def test_the_rows_are_those_that_a_merge_leaves(engine_of, before, data):
 
 
 def _append(engine):
-    engine.append("messages", rows(0, ["a"]), {}, None)
+    engine.append("messages", rows(0, ["a"]), {})
 
 
 def _change(engine):

@@ -31,7 +31,7 @@ def location(root, engine_of):
     """A table of three versions more than it was made with."""
     engine, location = engine_of("delta-rs"), f"{root}/messages"
     for number in range(3):
-        engine.append("messages", rows(number, ["a"]), {}, None)
+        engine.append("messages", rows(number, ["a"]), {})
     return location
 
 

@@ -30,7 +30,7 @@ def damaged(ledger, queue, **changes):
     claim = queue.receive(2, visibility_timeout=600)
     known = heads(ledger)
     planted = pa.Table.from_pylist([row | changes for row in known.to_pylist()], known.schema)
-    ledger.store.engine.append("visibility", planted, {"verb": "planted"}, None)
+    ledger.store.engine.append("visibility", planted, {"verb": "planted"})
     rows = heads(ledger)
     assert rows.num_rows == 2
     return claim, pc.max(rows["revision"]).as_py(), pc.max(rows["received_at"]).as_py()

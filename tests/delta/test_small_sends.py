@@ -30,7 +30,8 @@ def other(engine_of):
 
 def append(engine, first, bodies=("a",), transaction=None, lane=0, segment=SEGMENT, ends=()):
     rows = message_rows(QUEUE, lane, segment, first, [Entry(body) for body in bodies], NOW + first)
-    return engine.append("messages", rows, {"operation": f"op {first}"}, transaction, ends)
+    transactions = [] if transaction is None else [transaction]
+    return engine.append("messages", rows, {"operation": f"op {first}"}, transactions, ends)
 
 
 def ordinals(engine, **bounds):
@@ -210,7 +211,7 @@ def test_a_log_of_both_ways_of_appending_tells_the_same(one, other, open_ledger)
         Entry("b"),
     ]
     for segment, engine in (("written", one), ("queried", open_ledger(merge="statement").store.engine)):
-        engine.append("messages", message_rows(QUEUE, 0, segment, 7, entries, NOW, [1, None]), {}, None)
+        engine.append("messages", message_rows(QUEUE, 0, segment, 7, entries, NOW, [1, None]), {})
     by_name = {row.pop("segment"): row for row in other.files()[1].to_pylist()}
     assert by_name["written"] == by_name["queried"]
     columns = ["seq", "body", "message_group_id", "sequence_number", "sent_at", "available_at"]

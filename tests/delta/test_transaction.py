@@ -218,7 +218,7 @@ def test_of_one_application_a_transaction_follows_the_one_before_or_is_a_conflic
     ):
         rows = message_rows(queue.access.made, 0, ids.segment(ids.new_send_key(), 0), 0, [Entry(f"{number}")], clock())
         try:
-            engine.store.engine.append("messages", rows, {}, ("attempt/x", version))
+            engine.store.engine.append("messages", rows, {}, [("attempt/x", version)])
             assert lands
         except Conflict:
             assert not lands

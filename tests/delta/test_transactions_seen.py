@@ -65,9 +65,9 @@ def two(engine_of):
 def test_each_process_sees_what_the_other_has_committed(two):
     one, other = two
     for number in range(3):
-        one.append("messages", rows(2 * number, ["a"]), {}, ("app", 2 * number))
+        one.append("messages", rows(2 * number, ["a"]), {}, [("app", 2 * number)])
         assert other.transaction_version("messages", "app") == 2 * number
-        other.append("messages", rows(2 * number + 1, ["a"]), {}, ("app", 2 * number + 1))
+        other.append("messages", rows(2 * number + 1, ["a"]), {}, [("app", 2 * number + 1)])
         assert one.transaction_version("messages", "app") == 2 * number + 1
     with pytest.raises(Conflict):
-        one.append("messages", rows(9, ["a"]), {}, ("app", 3))
+        one.append("messages", rows(9, ["a"]), {}, [("app", 3)])

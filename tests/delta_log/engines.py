@@ -28,7 +28,7 @@ class ByClient:
             self.tables = SparkTables({self._name: table}, spark, {self._name: location}, sync=False)
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        self.tables.add_rows(self._name, rows_of(self._table, rows), {}, None)
+        self.tables.add_rows(self._name, rows_of(self._table, rows), {})
 
     def merge(self, where: Places, edits: Sequence[Edit]) -> None:
         snapshot = self.tables.load(self._name, where)

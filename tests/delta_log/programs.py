@@ -130,15 +130,15 @@ class Program:
         return made
 
     def _append(self, dice: random.Random) -> None:
-        self.tables.add_rows("things", rows_of(self.table, self._new(dice)), {}, None)
+        self.tables.add_rows("things", rows_of(self.table, self._new(dice)), {})
 
     def _append_once(self, dice: random.Random) -> None:
         version = self.transactions.get("app", 0) + 1
-        self.tables.add_rows("things", rows_of(self.table, self._new(dice)), {}, ("app", version))
+        self.tables.add_rows("things", rows_of(self.table, self._new(dice)), {}, [("app", version)])
         self.transactions["app"] = version
         before = hand.versions_of(self.location)[-1]
         try:
-            self.tables.add_rows("things", rows_of(self.table, [*self.rows.values()][:1]), {}, ("app", version))
+            self.tables.add_rows("things", rows_of(self.table, [*self.rows.values()][:1]), {}, [("app", version)])
             raise AssertionError("the transaction was committed twice")
         except Conflict:
             assert hand.versions_of(self.location)[-1] == before
@@ -195,7 +195,7 @@ class Program:
         others = opened(self._folder, self.table)
         snapshot, edits = self.tables.load("things", where), self._edits(dice, (place,))
         if edits:
-            others.add_rows("things", rows_of(self.table, self._new(dice, (place,))), {}, None)
+            others.add_rows("things", rows_of(self.table, self._new(dice, (place,))), {})
             before = hand.versions_of(self.location)[-1]
             try:
                 self.tables.merge(snapshot, "things", where, edits_of(self.table, edits), {})
@@ -214,7 +214,7 @@ class Program:
         snapshot, edits = self.tables.load("things", where), self._edits(dice, (place,))
         if edits:
             others = opened(self._folder, self.table)
-            others.add_rows("things", rows_of(self.table, self._new(dice, (elsewhere,))), {}, None)
+            others.add_rows("things", rows_of(self.table, self._new(dice, (elsewhere,))), {})
             self.at_version[hand.versions_of(self.location)[-1]] = told_of(self.rows.values())
             self.tables.merge(snapshot, "things", where, edits_of(self.table, edits), {})
             self._apply(edits)

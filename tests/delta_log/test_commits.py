@@ -127,13 +127,13 @@ def by_path(location):
 @pytest.fixture
 def filled(tables):
     """With ROWS."""
-    tables.add_rows("things", rows_of(THINGS, ROWS), {}, None)
+    tables.add_rows("things", rows_of(THINGS, ROWS), {})
     return tables
 
 
 def test_an_append_adds_a_file_to_each_partition_with_its_statistics_and_its_transaction(tables, location):
     written = Written(location)
-    tables.add_rows("things", rows_of(THINGS, ROWS), {"verb": "send"}, ("app", 7))
+    tables.add_rows("things", rows_of(THINGS, ROWS), {"verb": "send"}, [("app", 7)])
     written.commit(
         "WRITE",
         {"txn": {"appId": "app", "version": 7}},
@@ -147,7 +147,7 @@ def test_an_append_adds_a_file_to_each_partition_with_its_statistics_and_its_tra
 
 
 def test_an_edit_puts_one_file_in_the_place_of_the_small_ones_of_its_partition(filled, location):
-    filled.add_rows("things", rows_of(THINGS, [{**A, **thing(100)}]), {}, None)
+    filled.add_rows("things", rows_of(THINGS, [{**A, **thing(100)}]), {})
     written, before = Written(location), [one for one in by_path(location) if one["partitionValues"] == OF_A]
     new, gone = {**A, **thing(3, revision=2)}, ROWS[4]
     merge(filled, THINGS, IN_A, [("update", new), ("delete", gone), ("insert", {**A, **thing(200)})])
@@ -169,7 +169,7 @@ def test_an_edit_of_the_last_row_leaves_a_partition_without_files(filled, locati
 def test_rows_that_have_ended_are_put_apart_once_they_are_enough_and_left_alone_then(tables, location):
     open_rows = [{**A, **thing(number)} for number in range(10)]
     ended = [{**A, **thing(1_000 + number, ended=NOON)} for number in range(ENOUGH)]
-    tables.add_rows("things", rows_of(THINGS, [*open_rows, *ended]), {}, None)
+    tables.add_rows("things", rows_of(THINGS, [*open_rows, *ended]), {})
     written, before = Written(location), by_path(location)
     new = {**A, **thing(3, revision=2)}
     merge(tables, THINGS, IN_A, [("update", new)])
@@ -193,7 +193,7 @@ def test_rows_that_have_ended_are_put_apart_once_they_are_enough_and_left_alone_
 
 def test_a_join_puts_one_file_in_the_place_of_many_and_changes_no_row(filled, location):
     for number in (20, 21):
-        filled.add_rows("things", rows_of(THINGS, [{**A, **thing(number)}]), {}, None)
+        filled.add_rows("things", rows_of(THINGS, [{**A, **thing(number)}]), {})
     written, before = Written(location), [one for one in by_path(location) if one["partitionValues"] == OF_A]
     assert filled.join_files("things", BOTH)
     joined = [*ROWS[:10], *({**A, **thing(number)} for number in (20, 21))]
@@ -208,7 +208,7 @@ def test_a_join_puts_one_file_in_the_place_of_many_and_changes_no_row(filled, lo
 
 def test_a_join_that_finds_a_row_twice_says_that_rows_change_and_keeps_each_once(filled, location):
     twice, other = ROWS[3], {**A, **thing(4, revision=9), "at": NOON + timedelta(days=1)}
-    filled.add_rows("things", rows_of(THINGS, [twice, other]), {}, None)
+    filled.add_rows("things", rows_of(THINGS, [twice, other]), {})
     assert filled.join_files("things", BOTH)
     moved = {**other, "place": "a-beside", "id": 0}
     assert require_same(location) == told_of([*ROWS, moved])
@@ -300,7 +300,7 @@ def test_partitions_of_every_type_are_written_as_readers_read_them_and_found_aga
     tables = opened(tmp_path, spec)
     rows = [{**one, **thing(number)} for number in range(4) for one in partitions]
     where = Places(spec.partitions, tuple(tuple(one.values()) for one in partitions))
-    tables.add_rows("things", rows_of(spec, rows), {}, None)
+    tables.add_rows("things", rows_of(spec, rows), {})
     changed = [{**row, "revision": 2, "text": "changed"} for row in rows[: len(partitions)]]
     merge(tables, spec, where, [("update", row) for row in changed])
     assert require_same(f"{tmp_path}/things") == told_of([*changed, *rows[len(partitions) :]])
@@ -312,7 +312,7 @@ def test_partitions_of_every_type_are_written_as_readers_read_them_and_found_aga
 def test_a_row_without_a_partition_is_refused_and_nothing_is_committed(filled, location, value):
     odd, version = {**A, **thing(77), "place": value}, hand.versions_of(location)[-1]
     with pytest.raises(ValueError, match="in place, which the table is partitioned by"):
-        filled.add_rows("things", rows_of(THINGS, [odd]), {}, None)
+        filled.add_rows("things", rows_of(THINGS, [odd]), {})
     with pytest.raises(ValueError, match="in place, which the table is partitioned by"):
         merge(filled, THINGS, Places(THINGS.partitions), [("insert", odd)])
     assert hand.versions_of(location)[-1] == version
@@ -336,7 +336,7 @@ def test_columns_that_the_log_has_no_certain_text_for_are_refused(columns, messa
 
 def test_the_greatest_instant_is_not_cut_so_that_no_reader_passes_its_file_by(tables, location):
     at = NOON + timedelta(microseconds=1_234_567)
-    tables.add_rows("things", rows_of(THINGS, [{**A, **thing(1, at=at)}]), {}, None)
+    tables.add_rows("things", rows_of(THINGS, [{**A, **thing(1, at=at)}]), {})
     (added,) = by_path(location)
     assert json.loads(added["stats"])["maxValues"]["at"] == "2026-01-02T12:00:01.234567Z"
     assert Path(location, log_file(1)).exists() and require_same(location)
@@ -347,7 +347,7 @@ def test_bounds_of_instants_are_milliseconds_both_of_them_included(tables, monke
     monkeypatch.setattr(log, "SMALL", small)
     for number in range(4):
         rows = [{**A, **thing(number, at=NOON + timedelta(milliseconds=number))}]
-        tables.add_rows("things", rows_of(THINGS, rows), {}, None)
+        tables.add_rows("things", rows_of(THINGS, rows), {})
     noon = round(NOON.timestamp() * 1_000)
 
     def found(**bounds):

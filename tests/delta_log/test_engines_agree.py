@@ -54,7 +54,7 @@ def things(*places):
 def test_each_writer_goes_on_from_where_another_stopped_and_all_make_the_same_rows(tmp_path, spark, places, most):
     in_all, rows, steps = things(*places)
     first = opened(tmp_path, THINGS)
-    first.add_rows("things", rows_of(THINGS, rows), {}, None)
+    first.add_rows("things", rows_of(THINGS, rows), {})
     copies = [f"{tmp_path}/things", *(copied(f"{tmp_path}/things", name) for name in ("one", "other"))]
     makers = (ByClient, ByDeltaRs, lambda table, place: BySpark(table, place, spark))
     writers = [[make(THINGS, place) for place in copies] for make in makers]
@@ -73,7 +73,7 @@ def test_each_writer_goes_on_from_where_another_stopped_and_all_make_the_same_ro
 def test_the_client_over_spark_makes_the_same_entries_and_rows(tmp_path, spark, monkeypatch):
     in_all, rows, steps = things("a", "b", "c")
     first = opened(tmp_path, THINGS)
-    first.add_rows("things", rows_of(THINGS, rows), {}, None)
+    first.add_rows("things", rows_of(THINGS, rows), {})
     places = [f"{tmp_path}/things", copied(f"{tmp_path}/things", "by_spark")]
     writers = [ByClient(THINGS, places[0]), ByClient(THINGS, places[1], spark)]
     for step, expected in steps:

@@ -24,8 +24,8 @@ ROWS = [{**partition, **thing(number)} for partition in (A, B) for number in ran
 @pytest.fixture
 def filled(tables):
     """With ROWS, in two commits."""
-    tables.add_rows("things", rows_of(THINGS, ROWS[:6]), {}, ("app", 1))
-    tables.add_rows("things", rows_of(THINGS, ROWS[6:]), {}, ("app", 2))
+    tables.add_rows("things", rows_of(THINGS, ROWS[:6]), {}, [("app", 1)])
+    tables.add_rows("things", rows_of(THINGS, ROWS[6:]), {}, [("app", 2)])
     return tables
 
 
@@ -40,7 +40,7 @@ def require_goes_on(tables, location, rows, *readers, readable=True):
         new = {**first, "text": f"changed {number}", "revision": first["revision"] + 1}
         more = {**A, **thing(100 + number)}
         merge(one, THINGS, IN_A, [("update", new)])
-        one.add_rows("things", rows_of(THINGS, [more]), {}, None)
+        one.add_rows("things", rows_of(THINGS, [more]), {})
         rows = [*(row for row in rows if row is not first), new, more]
     if readable:
         assert require_same(location, *readers) == told_of(rows)
@@ -106,7 +106,7 @@ def test_rows_of_a_column_that_somebody_added_keep_it_and_the_client_s_have_none
     for one in (filled, opened(Path(location).parent, THINGS)):
         assert told(one.load("things", Places(THINGS.partitions)).rows) == told_of([*ROWS, theirs])
         row = {**A, **thing(60 + one.version("things"))}
-        one.add_rows("things", rows_of(THINGS, [row]), {}, None)
+        one.add_rows("things", rows_of(THINGS, [row]), {})
         merge(one, THINGS, IN_ALL, [("delete", row)])
         assert told(one.load("things", Places(THINGS.partitions)).rows) == told_of([*ROWS, theirs])
     changed = {**theirs, "revision": 2, "text": "changed"}
@@ -133,7 +133,7 @@ def test_a_constraint_that_somebody_added_holds_for_the_client(filled, location)
         "^Somebody gave the table things a constraint that refuses a row.* failed validation check.* DROP CONSTRAINT"
     )
     with pytest.raises(TableAltered, match=refused):
-        filled.add_rows("things", rows_of(THINGS, [{**A, **thing(-1)}]), {}, None)
+        filled.add_rows("things", rows_of(THINGS, [{**A, **thing(-1)}]), {})
     with pytest.raises(TableAltered, match=refused):
         merge(filled, THINGS, IN_A, [("insert", {**A, **thing(-1)})])
     require_goes_on(filled, location, ROWS)

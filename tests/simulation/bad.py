@@ -91,6 +91,6 @@ class Bad:
             timestamp=self.now,
             reads=None,
             blind_appends_matter=True,
-            transaction=transaction,
+            transactions=[] if transaction is None else [transaction],
             actor=Actor(call, self._points, self.now, self.now, looked=self.looked),
         )

@@ -155,39 +155,37 @@ class SimulatedEngine:
         table: str,
         rows: pa.Table,
         metadata: Mapping[str, Any],
-        transaction: tuple[str, int] | None,
+        transactions: Sequence[tuple[str, int]] = (),
         ends: Sequence[SegmentEnd] = (),
         generation: int | None = None,
         beside: Sequence[tuple[str, int]] = (),
-        counted: Sequence[tuple[str, int]] = (),
     ) -> int:
         self._at(f"append {table}")
         known, seen = self._look(table)
         require_generation(table, generation, seen.generation)
         base = known.version
-        carried = [one for one in (transaction, *counted) if one is not None]
-        for one in carried:
+        for one in transactions:
             require_next(one, known.transaction_version(one[0], base))
         if self._spark:
             # The statement looks for the newest version itself. What it finds committed there it leaves out.
             self._at(f"write {table}")
             base = known.version
-            for one in carried:
+            for one in transactions:
                 committed = known.transaction_version(one[0], base)
                 if committed is not None and committed >= one[1]:
                     raise Conflict("nothing was committed: the transaction was committed before")
         added = [(partition, File(part)) for partition, part in split(rows, known.partitions)]
-        with_it: dict[str, Any] = {"counted": counted, "also": beside, "ends": ends, "is_synced": False}
-        version = self._commit(table, known, base, [], added, metadata, None, transaction, **with_it)
+        with_it: dict[str, Any] = {"also": beside, "ends": ends, "is_synced": False}
+        version = self._commit(table, known, base, [], added, metadata, None, transactions, **with_it)
         return version if self._spark else self.version(table)
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         self._at(f"mark {table}")
         known, _ = self._look(table)
         base = known.version
-        transaction, *also = transactions
-        require_next(transaction, known.transaction_version(transaction[0], base))
-        return self._commit(table, known, base, [], [], metadata, None, transaction, also=also)
+        first, *also = transactions
+        require_next(first, known.transaction_version(first[0], base))
+        return self._commit(table, known, base, [], [], metadata, None, [first], also=also)
 
     def files(self) -> tuple[int, pa.Table]:
         self._at("files")
@@ -345,7 +343,7 @@ class SimulatedEngine:
         base = known.version
         if known.transaction_version(application, base) is not None:
             raise Conflict(f"{application} was committed before")
-        self._commit("output", known, base, [], added, metadata, None, (application, version))
+        self._commit("output", known, base, [], added, metadata, None, [(application, version)])
 
     def _output(self, location: str, fault: Fault | None) -> Table:
         known = self.storage.outputs.get(location)
@@ -377,10 +375,9 @@ class SimulatedEngine:
         added: list[tuple[Partition, File]],
         metadata: Mapping[str, Any],
         reads: Callable[[Partition], bool] | None,
-        transaction: tuple[str, int] | None = None,
+        transactions: Sequence[tuple[str, int]] = (),
         data: bool = True,
         also: Sequence[tuple[str, int]] = (),
-        counted: Sequence[tuple[str, int]] = (),
         ends: Sequence[SegmentEnd] = (),
         properties: Mapping[str, str] | None = None,
         is_synced: bool = True,
@@ -404,10 +401,9 @@ class SimulatedEngine:
             timestamp=self.storage.clock(),
             reads=reads,
             blind_appends_matter=not self._spark,
-            transaction=transaction,
+            transactions=transactions,
             data=data,
             also=also,
-            counted=counted,
             properties=properties,
             actor=self._actor(),
         )

@@ -174,21 +174,19 @@ class Table:
         timestamp: int,
         reads: Callable[[Partition], bool] | None,
         blind_appends_matter: bool,
-        transaction: tuple[str, int] | None = None,
+        transactions: Sequence[tuple[str, int]] = (),
         data: bool = True,
         actor: Any = None,
         also: Sequence[tuple[str, int]] = (),
-        counted: Sequence[tuple[str, int]] = (),
         properties: Mapping[str, str] | None = None,
     ) -> int:
         """Commits what was decided on version `base`, on top of the newest. Raises Conflict, as Delta does:
 
         when a later commit added files to, or removed files from, a partition that was read (None: nothing was read);
-        removed a file that this one removes; or has the same application id, that of the transaction or one that is
-        `counted`.
+        removed a file that this one removes; or has the application id of one of the `transactions`.
         """
-        mine, carried = {id(file) for _, file in removed}, [one for one in (transaction, *counted) if one is not None]
-        for application, _ in carried:
+        mine = {id(file) for _, file in removed}
+        for application, _ in transactions:
             if any(at > base for at, _ in self.transactions.get(application, ())):
                 raise Conflict(f"transaction {application} was committed behind version {base}")
         for winner in self.since(base):
@@ -215,10 +213,20 @@ class Table:
         version = self.version + 1
         blind = reads is None and not removed
         change = Change(
-            version, timestamp, metadata, removed, added, transaction, state, blind, data, actor, properties or {}
+            version,
+            timestamp,
+            metadata,
+            removed,
+            added,
+            next(iter(transactions), None),
+            state,
+            blind,
+            data,
+            actor,
+            properties or {},
         )
         self.changes.append(change)
-        for application, number in (*carried, *also):
+        for application, number in (*transactions, *also):
             self.transactions.setdefault(application, []).append((version, number))
         return version
 

@@ -80,17 +80,15 @@ class Tables(Protocol):
         table: str,
         rows: pa.Table,
         metadata: Mapping[str, Any],
-        transaction: tuple[str, int] | None,
+        transactions: Sequence[tuple[str, int]] = (),
         ends: Sequence[SegmentEnd] = (),
         generation: int | None = None,
         beside: Sequence[tuple[str, int]] = (),
-        counted: Sequence[tuple[str, int]] = (),
     ) -> int:
-        """One blind append. With a transaction (application id, version) it is committed only as the first one of its
-        application, or directly after the version before; else Conflict. So it is with each that is
-        `counted`. The transactions `beside` these go with the commit, whatever was before. It is committed only where
-        the segments of `messages` that it extends end as `ends` says; else SegmentTaken. With the `generation` in which
-        its rows were decided, LogReplaced where that is over."""
+        """One blind append. Each of the `transactions` (application id, version) is committed only as the first one of
+        its application, or directly after the version before; else Conflict. Those `beside` them go with the commit,
+        whatever was before. It is committed only where the segments of `messages` that it extends end as `ends` says;
+        else SegmentTaken. With the `generation` in which its rows were decided, LogReplaced where that is over."""
 
     def extends_segments(self) -> bool:
         """Whether `append` can extend a segment, or raises SegmentTaken for any that is not new: as far as it is known
@@ -249,11 +247,10 @@ class LedgerTables(DeltaTables):
         table: str,
         rows: pa.Table,
         metadata: Mapping[str, Any],
-        transaction: tuple[str, int] | None,
+        transactions: Sequence[tuple[str, int]] = (),
         ends: Sequence[SegmentEnd] = (),
         generation: int | None = None,
         beside: Sequence[tuple[str, int]] = (),
-        counted: Sequence[tuple[str, int]] = (),
     ) -> int:
         """See Tables."""
 
@@ -263,15 +260,13 @@ class LedgerTables(DeltaTables):
 
         try:
             is_asked = bool(ends) or generation is not None
-            return self.add_rows(
-                table, rows, metadata, transaction, require_valid if is_asked else None, beside, counted
-            )
+            return self.add_rows(table, rows, metadata, transactions, require_valid if is_asked else None, beside)
         except NotDirect:
             require_new(ends)
             if generation is not None:
                 self.version(table)
                 require_generation(table, generation, self.generation())
-            return self.add_rows(table, rows, metadata, transaction, None, beside, counted)
+            return self.add_rows(table, rows, metadata, transactions, None, beside)
 
     def extends_segments(self) -> bool:
         """See Tables."""

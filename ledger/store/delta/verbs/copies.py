@@ -71,8 +71,8 @@ class Copies:
                     rows, counted = _rows(queue, messages, progress, key, now), [] if bounded is None else [bounded]
                 metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
                 self._transactions.step("chosen")
-                append = partial(self._opened.tables.append, "messages", rows, metadata, first)
-                write = partial(append, generation=generation, beside=beside, counted=counted)
+                append = partial(self._opened.tables.append, "messages", rows, metadata, [first, *counted])
+                write = partial(append, generation=generation, beside=beside)
                 if self._transactions.commit("messages", metadata, since, write, attempts) is not None:
                     self._transactions.step("committed")
                     return True

@@ -42,8 +42,8 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
             tables.make_durable("visibility", rows["version"][-1].as_py())
             at: int = rows["at"][-1].cast(pa.int64()).as_py() // 1_000
             metadata = transactions.metadata(secrets.token_hex(8), "fill_receipts", "", at, [])
-            transaction = (f"{FILLS}{filled}", 1)
-            append = partial(tables.append, "receipts", rows, metadata, transaction, generation=generation)
+            carried = [(f"{FILLS}{filled}", 1)]
+            append = partial(tables.append, "receipts", rows, metadata, carried, generation=generation)
             if transactions.commit("receipts", metadata, since, append, attempts) is not None:
                 return len(rows)
     raise attempts.outlasted()

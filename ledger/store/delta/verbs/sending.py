@@ -52,8 +52,7 @@ class _Append:
     it appends to each open segment, with the sequence numbers of a FIFO queue."""
 
     segments: dict[OpenSegment, OpenSegment]
-    transaction: tuple[str, int] | None = None
-    counted: Sequence[tuple[str, int]] = ()
+    transactions: Sequence[tuple[str, int]] = ()
     is_taken: bool = False
     entries: dict[OpenSegment, tuple[Sequence[Entry], Sequence[int] | None]] = field(default_factory=dict)
 
@@ -105,7 +104,7 @@ class Sender:
                 self._quotas.require_room(queue, len(entries), clock)
                 now = clock()
                 carried = [one for one in (counted, attempt and attempt.transaction) if one is not None]
-                append = _Append({}, carried[0] if carried else None, carried[1:])
+                append = _Append({}, carried)
                 if attempt is None:
                     mine = self._segments.take(queue.id, lane, now)
                     append.extend(mine, entries)
@@ -136,7 +135,7 @@ class Sender:
                     answer.append(key)
                 self._quotas.require_room(queue, len(new), clock)
                 tables = []
-                append = _Append({}, (application, count + 1))
+                append = _Append({}, [(application, count + 1)])
                 for lane, mine in fresh.items():
                     taken = self._segments.take(queue.id, lane, at)
                     segment, first = taken.name, taken.following
@@ -187,7 +186,7 @@ class Sender:
         def write() -> int:
             try:
                 ends = [segment.end for segment in append.segments]
-                return tables.append("messages", rows, metadata, append.transaction, ends, counted=append.counted)
+                return tables.append("messages", rows, metadata, append.transactions, ends)
             except SegmentTaken as taken:
                 append.is_taken = True
                 log.info("a send begins a new segment: %s", taken)
