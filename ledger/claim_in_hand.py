@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -31,10 +32,10 @@ from ledger.message import Message
 from ledger.outputs.arrow_writer import ArrowWriter
 from ledger.outputs.named_messages import named_by_ids, of_claim, others_of_claim
 from ledger.outputs.reasons import give_back_each
-from ledger.outputs.write import Decision, Written, write_output
+from ledger.outputs.write import Decision, Written, tried_again, write_output
 from ledger.outputs.writers import Writer, columns_asked
 from ledger.results import Consumed
-from ledger.row_errors import LONGEST, RACES, RowError, is_lost_race, is_of_function, row_error
+from ledger.row_errors import LONGEST, RowError, is_of_function, row_error
 from ledger.row_types import common_types
 from ledger.rules import message_id as ids
 from ledger.rules import redrive
@@ -250,15 +251,8 @@ class ClaimInHand:
 
     def _write(self, rows: pa.Table, decide: Callable[[QueueRecord, Writer], Decision]) -> Written:
         told, ending = self._told, self.claim.endings.ending
-        for tried in range(RACES):
-            try:
-                return write_output(
-                    self._access, self._grant, rows, told.output, decide, ending, asked=columns_asked_by(told)
-                )
-            except OutputNotWritten as error:
-                if tried + 1 == RACES or not is_lost_race(error):
-                    raise
-        raise AssertionError("RACES is 1 at least")
+        write = partial(write_output, self._access, self._grant, rows, told.output, decide, ending)
+        return tried_again(partial(write, asked=columns_asked_by(told)))
 
     def _reject(self, others: list[Handled], mark: int = 0) -> tuple[Consumed, list[Handled], int]:
         """Move what no retry helps to the dead-letter queue, each message for its reason, in a commit of its own.

@@ -20,10 +20,10 @@ from ledger.isolation import LEAST_WITNESSES, Culprit, EverythingFails, Evidence
 from ledger.outputs.failures import NO_RESULT, Failures, failed_messages
 from ledger.outputs.messages import CARRIED, HANDLES, messages_of
 from ledger.outputs.reasons import give_back_each
-from ledger.outputs.write import Decision, write_output
+from ledger.outputs.write import Decision, tried_again, write_output
 from ledger.outputs.writers import Writer, columns_asked
 from ledger.results import Worked
-from ledger.row_errors import RACES, is_lost_race, is_of_function, row_error, row_error_of
+from ledger.row_errors import is_of_function, row_error, row_error_of
 from ledger.rules import message_id as ids
 from ledger.rules import redrive
 from ledger.rules.attributes import limits_of, receipts_of
@@ -130,14 +130,11 @@ class ClaimWork:
 
     def _attempt(self, grant: Grant) -> None:
         """Computes, writes and acknowledges the claim, or a part of it."""
-        for _ in range(RACES - 1):
-            try:
-                return self._attempt_once(grant)
-            except OutputNotWritten as error:
-                if not is_lost_race(error):
-                    raise
-                self._say(f"another writer changed the table, the rows are computed again: {row_error(error).text}")
-        return self._attempt_once(grant)
+
+        def lost(error: OutputNotWritten) -> None:
+            self._say(f"another writer changed the table, the rows are computed again: {row_error(error).text}")
+
+        tried_again(lambda: self._attempt_once(grant), lost)
 
     def _attempt_once(self, grant: Grant) -> None:
         self._check()

@@ -20,8 +20,6 @@ from ledger.rules.output_columns import REFUSED, refused_value
 from ledger.rules.text import escaped
 from ledger.termination import is_termination, jvm_has_ended
 
-#: A write that loses a race with other writers of its table is tried again, so often in all.
-RACES = 3
 #: So many characters of a message are kept.
 LONGEST = 300
 #: How an exception of a Python worker begins, in what Spark says.

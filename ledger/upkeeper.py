@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -35,6 +34,7 @@ from ledger.errors import (
     TableAltered,
     UnsafeStorage,
 )
+from ledger.rules.limits import seconds_of_time
 from ledger.rules.upkeep import Round, why_due
 
 if TYPE_CHECKING:
@@ -62,8 +62,6 @@ UNMENDED = (
     TableAltered,
     UnsafeStorage,
 )
-PERIOD = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
-UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600}
 SHORTEST_PERIOD, LONGEST_PERIOD = 1.0, 86_400.0
 
 
@@ -73,8 +71,7 @@ def period_of(name: str, text: str) -> float:
     Raises:
         InvalidParameterValue: It is no such text, or not from 1 s to 24 h. The error is about the option `name`.
     """
-    read = PERIOD.fullmatch(text)
-    seconds = float(read[1]) * UNITS[read[2]] if read else 0.0
+    seconds = seconds_of_time(text, "smh") or 0.0
     if not SHORTEST_PERIOD <= seconds <= LONGEST_PERIOD:
         raise InvalidParameterValue(name, text, "Must be a time from 1s to 24h", "Such as 90s, 5m or 1h.")
     return seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -247,16 +246,13 @@ def purge(queue: str, older_than: str | None, yes: bool, json: bool, root: str |
     report(json, {"queue": queue, "messages": gone}, f"deleted {many(gone, 'message')} of {queue}")
 
 
-_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
-
-
 def _age(name: str, text: str) -> float:
     """Return an age in seconds, of a text such as 90, 90s, 30m, 12h or 7d; raises InvalidParameterValue."""
     from ledger.errors import InvalidParameterValue
+    from ledger.rules.limits import seconds_of_time
 
-    read = _AGE.fullmatch(text)
-    if read is None:
+    seconds = seconds_of_time(text)
+    if seconds is None:
         bound = "Must be a number with the unit s, m, h or d"
         raise InvalidParameterValue(name, text, bound, "Such as 90s, 30m, 12h or 7d. Nothing was changed.")
-    return float(read[1]) * _UNITS[read[2]]
+    return seconds

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ledger.rules.limits import LEAST_FREE_BYTES
+
 if TYPE_CHECKING:
     from ledger.store.delta.verbs.vitals import OldestClaim, Vitals
 
 #: As `runtime.checks.Finding` takes it: the outcome, the subject, what was found, and what to do.
 Judged = tuple[str, str, str, str]
-#: With fewer bytes free the endpoint is not ready, and a commit may not fit.
-FULL_BYTES = 32 << 20
 #: A disk with fewer bytes free, or with room for fewer days of what is written, fills up soon.
 LOW_BYTES, LOW_DAYS = 1 << 30, 2
 #: A claim that is held for so many seconds is looked at: a heartbeat hides a worker that hangs.
@@ -62,7 +62,7 @@ def _disk(vitals: Vitals) -> Judged:
     found += "" if days is None or days >= LOW_DAYS else f", which is enough for {days * 24:,.0f} h"
     advice = "free space on this disk, then run `ledger upkeep`; it keeps files for deleted_file_retention and "
     advice += "log_retention: shorter ones (`ledger upkeep --settings FILE`) free more"
-    return "FAIL" if disk.free < FULL_BYTES else "WARN", "disk", found, advice
+    return "FAIL" if disk.free < LEAST_FREE_BYTES else "WARN", "disk", found, advice
 
 
 def _claim(claim: OldestClaim) -> Judged:

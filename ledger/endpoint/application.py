@@ -24,6 +24,7 @@ from ledger.endpoint.refusals import Refusal
 from ledger.endpoint.statuses import NOT_FOUND, NOT_READY, OK, told
 from ledger.endpoint.wire import Request, Response
 from ledger.errors import ClocksDisagree, LedgerError, StorageFailed, TableAltered
+from ledger.rules.limits import LEAST_FREE_BYTES
 from ledger.rules.upkeep import why_overdue
 
 log = logging.getLogger("ledger.endpoint")
@@ -56,8 +57,7 @@ class Bounds:
     #: All but an eighth of them may be one queue's.
     threads: int = 36
     backlog: int = 256
-    #: What a disk must have free for the endpoint to be ready: some commits of the largest batches.
-    free_bytes: int = 32 << 20
+    free_bytes: int = LEAST_FREE_BYTES
     long_polls: int = 2_000
 
 

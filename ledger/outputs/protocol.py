@@ -100,10 +100,10 @@ class ForeignTables(Protocol):
         committed already, by whatever snapshot, and OutputUnreadable when it cannot be committed to."""
 
     def arrow_outputs(self) -> ArrowOutputs | None:
-        """What writes Arrow tables to such tables; None where the engine writes DataFrames alone."""
+        """Return the writer of Arrow tables to output tables; None: the engine writes DataFrames alone."""
 
     def output_publishing(self, location: str) -> OutputPublishing | None:
-        """What publishes files that Spark has written below such a table; None where Spark has to commit them."""
+        """Return the publisher of files that Spark has written below a table; None: Spark has to commit them."""
 
 
 @contextmanager

@@ -109,7 +109,7 @@ class DeltaRsOutputs:
             except Conflict:
                 looked_at = loaded.version()
                 catch_up(loaded, stored)
-                # Where nobody else committed it was no race.
+                # If nobody else has committed, the next try would fail alike.
                 if tried + 1 == REBASES or loaded.version() == looked_at:
                     raise
 

@@ -52,7 +52,7 @@ WIDENED_BY_NONE = "its commits, which Spark has to make"
 
 
 class _OfSpark:
-    """What both writers of a DataFrame do."""
+    """The common part of both writers of a DataFrame."""
 
     def __init__(
         self, outputs: OutputWrites, rows: DataFrame, table: object, failed: str | None, columns: Columns
@@ -113,7 +113,7 @@ class _OfSpark:
         if is_about_columns(failure):
             with contextlib.suppress(Exception):
                 there = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
-                # What the rows lack is null in the table.
+                # A column that the rows do not have is null in the table.
                 return reason(failure) + different_columns(self.columns, there, needs_all=False)
         # Of an exception in Python's workers Spark's first line says no more than that there was one.
         return row_error(failure).text if TRACEBACK in str(failure) else reason(failure)
@@ -136,7 +136,7 @@ class StagedWriter(_OfSpark):
     ) -> None:
         super().__init__(outputs, rows, table, failed, columns)
         self._place, self._publishing, self._target, self._clock = place, publishing, target, clock
-        #: What the table asks of rows once it has their columns.
+        #: The demands of the table on rows, once it has their columns.
         self._demands = (
             replace(target.demands, schema=json.dumps(columns.schema)) if columns.changes else target.demands
         )
@@ -231,7 +231,7 @@ class SparkWriter(_OfSpark):
     @contextlib.contextmanager
     def evaluated(self) -> Iterator[None]:
         with contextlib.ExitStack() as until_written:
-            # What is parted is computed there.
+            # With a column of failures `_parted` computes the rows.
             self._rows = self._rows if self._failed else self._computed(until_written)
             with self._parted():
                 yield

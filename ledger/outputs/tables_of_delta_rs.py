@@ -16,7 +16,7 @@ from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_delt
 from deltalake.exceptions import DeltaError
 
 from ledger.delta_log.alterations import unappendable
-from ledger.delta_log.delta_rs_commits import commit_nothing, conflicts, properties, read_demands
+from ledger.delta_log.delta_rs_commits import commit_nothing, conflicts, properties, read_demands, with_all_columns
 from ledger.delta_log.local_commits import commit_files, commits_here
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LocalFiles, TableStorage, table_files
@@ -75,12 +75,8 @@ def _fitted(rows: pa.Table, columns: Columns) -> pa.Table:
 def _with_absent_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
     """The rows with null in the columns of the table that they do not have: of a table with column mapping delta-rs
     takes no others."""
-    if loaded.metadata().configuration.get(MAPPING, "none") == "none":
-        return rows
-    for field in pa.schema(loaded.schema().to_arrow()):
-        if field.name not in rows.column_names:
-            rows = rows.append_column(field.name, pa.nulls(rows.num_rows, field.type))
-    return rows
+    is_mapped = loaded.metadata().configuration.get(MAPPING, "none") != "none"
+    return with_all_columns(loaded, rows) if is_mapped else rows
 
 
 @contextmanager

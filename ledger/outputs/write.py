@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from ledger.outputs.messages import all_but, id_column, messages_of
 from ledger.outputs.reasons import give_back_each
 from ledger.outputs.targets import not_written
 from ledger.outputs.writers import Writer, writer_of
+from ledger.row_errors import is_lost_race
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import output_doubts
@@ -33,6 +34,24 @@ class Decision(NamedTuple):
 
     done: pa.Table
     beside: Sequence[Action] = ()
+
+
+Answer = TypeVar("Answer")
+#: A write that loses a race with other writers of its table is tried again, so often in all.
+RACES = 3
+
+
+def tried_again(write: Callable[[], Answer], lost: Callable[[OutputNotWritten], None] = lambda error: None) -> Answer:
+    """Return what a write returns, which is tried again where it lost a race; `lost` is told of each that was lost.
+    Raises what the write does."""
+    for _ in range(RACES - 1):
+        try:
+            return write()
+        except OutputNotWritten as error:
+            if not is_lost_race(error):
+                raise
+            lost(error)
+    return write()
 
 
 class Written(NamedTuple):

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 #: Settings of a session by which a write changes the table's columns, or a new table is another than its rows ask for.
 EVOLVES = "spark.databricks.delta.schema.autoMerge.enabled"
 OF_NEW = "spark.databricks.delta.properties.defaults."
-#: The property of a table whose columns may have any name.
 
 
 class Writer(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ledger.errors import InvalidParameterValue
@@ -42,6 +43,8 @@ DEFAULT_LANES, MAXIMUM_LANES = 8, 256
 #: What a queue's MaximumMessages may be at most: the largest number that an attribute holds.
 MAXIMUM_STORED = 999_999_999_999
 MILLISECONDS = 1_000
+#: A disk must have so many bytes free for some commits of the largest batches: with fewer the endpoint is not ready.
+LEAST_FREE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,16 @@ def move_rate(value: object, limits: Limits) -> int | None:
         return None
     fix = "" if limits.maximum_move_rate is None else "Without a rate all messages move at once."
     return whole_number("MaxNumberOfMessagesPerSecond", value, 1, limits.maximum_move_rate, fix)
+
+
+_TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def seconds_of_time(text: str, units: str = "smhd") -> float | None:
+    """Return the seconds of a text such as 90, 90s, 5m, 1h or 7d, with one of these units; None: it is no such text."""
+    read = _TIME.fullmatch(text)
+    return None if read is None or read[2] not in ("", *units) else float(read[1]) * _UNITS[read[2]]
 
 
 def milliseconds_of_age(field: str, value: object) -> int:

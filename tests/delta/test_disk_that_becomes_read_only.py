@@ -2,7 +2,6 @@
 does nothing, what reads goes on, and so do the same objects once it is writable again."""
 
 import contextlib
-import subprocess
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pytest
 from ledger.errors import OutputNotWritten, StorageFailed
 from ledger.store.delta.model.tables import TABLES
 from tests.delta.test_failures import CALLS
+from tests.mounts import mount, unmount
 
 #: Of CALLS, what has to be written.
 WRITING = (
@@ -18,14 +18,6 @@ WRITING = (
     *("redrive", "purge", "copy_to", "set_attributes", "create_queue", "delete_queue", "fill_receipts", "upkeep"),
 )
 READING = [name for name in CALLS if name not in WRITING]
-
-
-def mount(*arguments):
-    """Says whether it could."""
-    try:
-        return subprocess.run(["mount", *arguments], capture_output=True).returncode == 0
-    except OSError:
-        return False
 
 
 @pytest.fixture
@@ -46,7 +38,7 @@ def read_only():
 
     yield context
     for folder in mounted:
-        subprocess.run(["umount", "--lazy", folder], check=True)
+        unmount(folder)
 
 
 def seen(ledger):

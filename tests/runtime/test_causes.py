@@ -14,18 +14,11 @@ from ledger import Ledger
 from ledger.errors import StorageFailed
 from ledger.runtime.causes import explain
 from tests.cli.running import run
+from tests.mounts import mount, unmount
 from tests.sources import CHECKOUT
 
 NOBODY = 65_534
 TESTS = "tests/run.py"
-
-
-def mount(*arguments):
-    """Say whether it could."""
-    try:
-        return subprocess.run(["mount", *arguments], capture_output=True).returncode == 0
-    except OSError:
-        return False
 
 
 @pytest.fixture
@@ -36,7 +29,7 @@ def disk(tmp_path):
     if not mount("-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)):
         pytest.skip("only root can make a disk, where mounts are allowed")
     yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    unmount(folder)
 
 
 def findings(root):

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from ledger.store.delta.dataframes.frames import Frames
 
 log = logging.getLogger("ledger.opening")
-#: What to do where a ledger can be read and not written.
 
 
 @dataclass(frozen=True)

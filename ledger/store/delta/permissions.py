@@ -26,6 +26,7 @@ _NO_ACLS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 #: What they say of a link that is not to be followed, and of a file that is gone.
 _NO_FILE = (errno.ELOOP, errno.ENOENT, errno.ENXIO)
 _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: What to do where a ledger can be read and not written.
 LOOK_ONLY = "Who may only read there opens it by Ledger.open(root, read_only=True)."
 
 

@@ -12,12 +12,13 @@ import pyarrow as pa
 from ledger.clock import Clock
 from ledger.delta_log.values import milliseconds
 from ledger.rules.copies import Position, segment_numbers
-from ledger.store import GRANTED_RUNS, Contents, Grant, QueueRecord, StoredMessage
+from ledger.store import Contents, Grant, QueueRecord, StoredMessage
 from ledger.store.delta.model.run_algebra import ABSENT, SEGMENT_SHIFT, Runs, positions
 from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.statuses import GONE_STATES
+from ledger.store.delta.verbs.granting import GrantRows
 from ledger.store.delta.verbs.reading import MOST_SEGMENTS, Reader
 
 #: So many messages are read at first. Later parts have about PART_BYTES of bodies, by the part before them, but no more
@@ -108,13 +109,5 @@ def _is_behind(keys: Sequence[np.ndarray], after: Position) -> np.ndarray:
 
 def _grant_of(lanes: Lanes, part: Ordered) -> Grant:
     """Messages as if they were granted, to be read: with what is recorded about each of them."""
-    runs = Runs(part.place, part.place, part.code).in_order()
-    records = [lanes.record(code) for code in runs.code.tolist()]
-    columns = [
-        *lanes.to_arrow(runs),
-        pa.array([record.receive_count for record in records], pa.int32()),
-        pa.array([record.first_received_at for record in records], pa.int64()),
-        pa.array([record.origin_queue for record in records], pa.string()),
-        pa.array([record.enqueued_at for record in records], pa.int64()),
-    ]
-    return Grant("", 0, 0, 0, pa.table(columns, schema=GRANTED_RUNS))
+    rows = GrantRows(lanes)
+    return Grant("", 0, 0, 0, rows.of(rows.add(Runs(part.place, part.place, part.code).in_order())))
