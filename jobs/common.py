@@ -82,7 +82,7 @@ def run(parser: argparse.ArgumentParser, job: Callable[[argparse.Namespace], int
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        from ledger.termination import is_termination, jvm_has_ended, why_ended
+        from ledger.runtime.termination import is_termination, jvm_has_ended, why_ended
 
         if not is_termination(error) and not jvm_has_ended(error):
             raise
@@ -95,7 +95,7 @@ def prepare() -> None:
     """Carries on in an environment that has what the ledger needs: this one, spark-submit's, or a `.venv` made now."""
     if os.environ.get("PYSPARK_GATEWAY_PORT") or all(map(importlib.util.find_spec, NEEDED)):
         return
-    from ledger.bootstrap import ensure_environment
+    from ledger.runtime.bootstrap import ensure_environment
 
     ensure_environment(["spark", "jvm"])
 

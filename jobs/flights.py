@@ -68,7 +68,7 @@ def fresh_folder() -> Path:
 
 if __name__ == "__main__":
     chosen = parser().parse_args()
-    from ledger.bootstrap import ensure_environment
+    from ledger.runtime.bootstrap import ensure_environment
 
     ensure_environment(["spark", "flights", "jvm"])
     started = time.monotonic()

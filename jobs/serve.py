@@ -61,7 +61,7 @@ def main(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     if not all(map(importlib.util.find_spec, NEEDED)):
-        from ledger.bootstrap import ensure_environment
+        from ledger.runtime.bootstrap import ensure_environment
 
         ensure_environment(["endpoint"])
     sys.exit(common.run(parser(), main))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ledger.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from ledger.arrow_rows import SentTable
     from ledger.claim import Claim
+    from ledger.client.arrow_rows import SentTable
+    from ledger.client.explanation import Explanation
     from ledger.errors import (
         ClocksDisagree,
         ContentionOutlastedRetries,
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
         TableAltered,
         UnsafeStorage,
     )
-    from ledger.explanation import Explanation
-    from ledger.group_limits import GroupLimit
     from ledger.heartbeat import Heartbeat
     from ledger.ledger import Ledger
     from ledger.message import Message
@@ -55,7 +54,8 @@ if TYPE_CHECKING:
     from ledger.store.delta.dataframes.bulk_send import Sent
     from ledger.store.delta.verbs.health import Health, TableHealth
     from ledger.store.delta.verbs.upkeep import UpkeepReport
-    from ledger.verdicts import Reject, RetryLater
+    from ledger.work.group_limits import GroupLimit
+    from ledger.work.verdicts import Reject, RetryLater
 
 #: Where each public name lives; imported when first used, so that set-up tools run before anything is installed.
 _HOMES = {
@@ -66,19 +66,19 @@ _HOMES = {
     "Settled": "ledger.results",
     "Worked": "ledger.results",
     "Consumed": "ledger.results",
-    "GroupLimit": "ledger.group_limits",
-    "Reject": "ledger.verdicts",
-    "RetryLater": "ledger.verdicts",
+    "GroupLimit": "ledger.work.group_limits",
+    "Reject": "ledger.work.verdicts",
+    "RetryLater": "ledger.work.verdicts",
     "Message": "ledger.message",
     "HandleOutcome": "ledger.results",
     "SendOutcome": "ledger.results",
     "Counts": "ledger.results",
-    "Explanation": "ledger.explanation",
+    "Explanation": "ledger.client.explanation",
     "Attribute": "ledger.rules.message_attributes",
     "Status": "ledger.rules.state",
     "MoveTask": "ledger.rules.move_task",
     "Sent": "ledger.store.delta.dataframes.bulk_send",
-    "SentTable": "ledger.arrow_rows",
+    "SentTable": "ledger.client.arrow_rows",
     "Health": "ledger.store.delta.verbs.health",
     "TableHealth": "ledger.store.delta.verbs.health",
     "UpkeepReport": "ledger.store.delta.verbs.upkeep",

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ledger import shown_html
-from ledger.access import Access
-from ledger.applying import apply
+from ledger.client.access import Access
+from ledger.client.explanation import OF_CLAIM, Explanation, explain, numbered
+from ledger.client.settlements import ClaimSettlements
+from ledger.client.settling import Settling, apply
+from ledger.client.tables import is_empty
 from ledger.clock import instant
-from ledger.ending import OwnEndings
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
-from ledger.explanation import OF_CLAIM, Explanation, explain, numbered
 from ledger.heartbeat import Beat, Heartbeat
 from ledger.message import Message, public_message
+from ledger.notebook import html_view
 from ledger.outputs.write import decided_by, write_output
 from ledger.outputs.writers import columns_asked
 from ledger.results import Settled
@@ -28,15 +29,13 @@ from ledger.rules import limits as bounds
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.reasons import reason_of
 from ledger.rules.visibility import Outcome, Verb
-from ledger.settling import Settling
 from ledger.store import RUNS, Action, Grant, QueueRecord, count_by_outcome
-from ledger.tabular import is_empty
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ledger.handles import Handles
-    from ledger.tabular import ArrowTable
+    from ledger.client.handles import Handles
+    from ledger.client.tables import ArrowTable
 
 
 log = logging.getLogger("ledger.claims")
@@ -78,7 +77,7 @@ class Claim(Settling):
         self._is_over = False
         #: Its DataFrame was asked for, which its caller's session reads, as that session's settings say.
         self._has_frame = False
-        self.endings = OwnEndings(self.receipt_id)
+        self.endings = ClaimSettlements(self.receipt_id)
         if grant:
             access.endings.add(self.endings)
 
@@ -112,7 +111,7 @@ class Claim(Settling):
         return f"Claim({messages} of {self.access.name!r}, receipt {self.receipt_id}, {until})"
 
     def _repr_html_(self) -> str:
-        return shown_html.of_claim(self)
+        return html_view.of_claim(self)
 
     @property
     def held(self) -> int:

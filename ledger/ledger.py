@@ -12,15 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ledger import progress, shown_html
-from ledger.access import Access
+from ledger.client.access import Access
+from ledger.client.move_tasks import carry_on
 from ledger.clock import Clock, Passing, system_clock
 from ledger.errors import InvalidParameterValue, LedgerError, QueueNameExists, SparkIsNeeded
-from ledger.move_tasks import carry_on
+from ledger.notebook import html_view
 from ledger.queue import Queue
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import message_attributes
+from ledger.runtime import progress
 from ledger.settings import Settings
 from ledger.store import QueueRecord, Store
 from ledger.store.memory import MemoryStore
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from ledger.store.delta.backups import BackupReport
     from ledger.store.delta.destruction import Destroyed
-    from ledger.store.delta.opening import Opened
+    from ledger.store.delta.opening import OpenLedger
     from ledger.store.delta.permissions import SharedLedger
     from ledger.store.delta.verbs.clock_repair import ClockRepair
     from ledger.store.delta.verbs.health import Health
@@ -62,7 +63,7 @@ class Ledger:
         store: Store,
         clock: Clock,
         settings: Settings,
-        opened: Opened | None = None,
+        opened: OpenLedger | None = None,
         reopening: Mapping[str, object] | None = None,
     ) -> None:
         """`reopening`: the arguments by which another process opens the same ledger; None where none can."""
@@ -74,7 +75,7 @@ class Ledger:
         return f"Ledger({place!r})"
 
     def _repr_html_(self) -> str:
-        return shown_html.of_ledger(self)
+        return html_view.of_ledger(self)
 
     @classmethod
     def open(
@@ -419,12 +420,12 @@ class Ledger:
 
         return restore_backup(source, root, replace, progress.report(report, log.info))[1]
 
-    def _on_delta(self, call: str) -> Opened:
+    def _on_delta(self, call: str) -> OpenLedger:
         if self._opened is None:
             raise LedgerError(f"{call} needs a ledger on Delta tables; this one is in memory")
         return self._opened
 
-    def _on_spark(self, call: str) -> tuple[Opened, SparkSession]:
+    def _on_spark(self, call: str) -> tuple[OpenLedger, SparkSession]:
         opened = self._on_delta(call)
         if opened.spark is None:
             raise SparkIsNeeded(f"{call} returns a DataFrame: open the ledger with Ledger.open(root, spark=spark)")

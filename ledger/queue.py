@@ -7,45 +7,36 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, overload
 
-from ledger import (
-    applying,
-    consumption,
-    dead_letters,
-    picture,
-    progress,
-    queue_settings,
-    receiving,
-    sending,
-    shown_html,
-    transfers,
-    working,
-)
-from ledger.access import Access
-from ledger.arrow_rows import SentTable
 from ledger.claim import Claim
-from ledger.consumer_processes import consume
-from ledger.consumption import Consumption, Handler
+from ledger.client import queue_settings, receiving, sending, settling, transfers
+from ledger.client.access import Access
+from ledger.client.arrow_rows import SentTable
+from ledger.client.explanation import OF_QUEUE, Explanation, explain, numbered
+from ledger.client.move_tasks import MoveTasks
+from ledger.client.settling import Settling
+from ledger.client.tables import ArrowTable
 from ledger.errors import InvalidParameterValue, LedgerError
-from ledger.explanation import OF_QUEUE, Explanation, explain, numbered
-from ledger.group_limits import Limits
 from ledger.message import Message, public_message
-from ledger.move_tasks import MoveTasks
+from ledger.notebook import html_view, timeline_plot
 from ledger.results import Consumed, Copied, Counts, Exported, HandleOutcome, SendOutcome, Worked
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import move_task, policy
 from ledger.rules.move_task import MoveTask
 from ledger.rules.receipt_handle import is_receipt
-from ledger.settling import Settling
-from ledger.tabular import ArrowTable
-from ledger.working import Work, Worker
+from ledger.runtime import progress
+from ledger.work import consumption, worker
+from ledger.work.consumer_processes import consume
+from ledger.work.consumption import Consumption, Handler
+from ledger.work.group_limits import Limits
+from ledger.work.worker import Work, Worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
     from pyspark.sql import DataFrame, Row
 
-    from ledger.handles import Handles, HandleSequence, Outcomes, Timeouts
+    from ledger.client.handles import Handles, HandleSequence, Outcomes, Timeouts
     from ledger.store.delta.dataframes.bulk_send import Sent
 
 log = logging.getLogger("ledger.queues")
@@ -58,14 +49,14 @@ class Queue(Settling):
         return f"Queue({self.name!r})"
 
     def _repr_html_(self) -> str:
-        return shown_html.of_queue(self)
+        return html_view.of_queue(self)
 
     def plot(self, last: float | None = None) -> Figure:
         """A picture, as a matplotlib figure (which notebooks show): how many messages were in which state over time,
         and claims as bars, by who held them. Times are UTC. `last`: of so many seconds until now; without it all
         that is known. From the receipts, and the log of what is not copied there yet; needs no Spark, and matplotlib.
         Raises InvalidParameterValue for a `last` that is no number of seconds."""
-        figure: Figure = picture.of_queue(self.access, last)
+        figure: Figure = timeline_plot.of_queue(self.access, last)
         return figure
 
     @property
@@ -259,7 +250,7 @@ class Queue(Settling):
         """
         of_frame: Callable[..., object] = function
         if per_row:
-            from ledger.functions import REASON, rowwise
+            from ledger.work.functions import REASON, rowwise
 
             if reason is not None:
                 bound = "With per_row a row that raises has its error as the reason"
@@ -268,7 +259,7 @@ class Queue(Settling):
             of_frame, reason = rowwise(function, schema), REASON
         work = Work(
             of_frame, output, failures, reason, max_messages, visibility_timeout, attempt_id, until, maximum_receives,
-            park, stamped, schema, progress.report(report, working.log.info), bar, per_row,
+            park, stamped, schema, progress.report(report, worker.log.info), bar, per_row,
         )  # fmt: skip
         return Worker(self.access, work).run()
 
@@ -509,7 +500,7 @@ class Queue(Settling):
         of receives stay: what was parked is parked again at its next failure. `reason` is as in `Claim.release`;
         without one each message keeps the reason for which it was parked or postponed.
         """
-        return applying.release_postponed(self.access, receipt_id, reason)
+        return settling.release_postponed(self.access, receipt_id, reason)
 
     def restore(self, receipt_id: str) -> int:
         """Undoes the acknowledgement of a claim: what was deleted under its receipt is visible again; returns how many
@@ -549,9 +540,9 @@ class Queue(Settling):
         Through a receipt that a later receive replaced nothing changes; its outcome is "stale".
         """
         if isinstance(receipt_handles, str):
-            applying.delete_one(self.access, receipt_handles)
+            settling.delete_one(self.access, receipt_handles)
             return None
-        return applying.delete_many(self.access, receipt_handles)
+        return settling.delete_many(self.access, receipt_handles)
 
     @overload
     def change_visibility(self, receipt_handles: str, visibility_timeout: int) -> None: ...
@@ -571,15 +562,15 @@ class Queue(Settling):
         of several timeouts that is out of bounds, or null, fails its own handle only (M2).
         """
         if isinstance(receipt_handles, str):
-            applying.change_one(self.access, receipt_handles, visibility_timeout)
+            settling.change_one(self.access, receipt_handles, visibility_timeout)
             return None
-        return applying.change_many(self.access, receipt_handles, visibility_timeout)
+        return settling.change_many(self.access, receipt_handles, visibility_timeout)
 
     def dead_letter_source_queues(self, after: str = "", max_results: int | None = None) -> list[str]:
         """The names of the queues whose RedrivePolicy names this one, in order, as SQS's ListDeadLetterSourceQueues;
         for paging, at most `max_results` behind the name `after` (SQS's NextToken: the last name of the page before).
         """
-        return dead_letters.source_queues(self.access, after, max_results)
+        return queue_settings.source_queues(self.access, after, max_results)
 
     def redrive(
         self, where: str | Sequence[str] | None = None, destination: str | None = None, max_messages: int | None = None
@@ -593,7 +584,7 @@ class Queue(Settling):
         Raises InvalidParameterValue for what is no predicate, in the parser's words, and without a destination for a
         queue that no queue's RedrivePolicy names (its messages are work, wherever they came from); nothing is moved.
         """
-        return dead_letters.redrive(self.access, where, destination, max_messages)
+        return queue_settings.redrive(self.access, where, destination, max_messages)
 
     def start_message_move_task(
         self, destination: str | None = None, max_messages_per_second: int | None = None

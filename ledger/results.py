@@ -6,10 +6,10 @@ from dataclasses import astuple, dataclass, fields
 from typing import Any, TypeVar
 
 from ledger.errors import LedgerError
+from ledger.notebook.html_view import of_fields, of_outcomes
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import Attribute, md5_of_attributes, md5_of_body
-from ledger.shown_html import of_fields, of_outcomes
-from ledger.store import Sent
+from ledger.store import StoredSend
 
 One = TypeVar("One")
 
@@ -35,7 +35,7 @@ class SendOutcome(str):
     _entry: Entry | None
 
     @classmethod
-    def of(cls, read: Entry | LedgerError, sent: Sent | None) -> SendOutcome:
+    def of(cls, read: Entry | LedgerError, sent: StoredSend | None) -> SendOutcome:
         """The outcome of an entry that was stored as `sent`, or of one that was refused."""
         outcome = cls("" if sent is None else sent.message_id)
         outcome.sequence_number = sent and sent.sequence_number

@@ -28,7 +28,7 @@ def spark():
 @pytest.fixture
 def by_hand(monkeypatch):
     """No thread runs a message move task: the test takes its steps."""
-    monkeypatch.setattr("ledger.move_tasks.MoveTasks.run", lambda self, handle, revision: None)
+    monkeypatch.setattr("ledger.client.move_tasks.MoveTasks.run", lambda self, handle, revision: None)
 
 
 def logging_now():

@@ -12,7 +12,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(CHECKOUT))
 
-from ledger.bootstrap import ensure_environment  # noqa: E402 - the path comes first
+from ledger.runtime.bootstrap import ensure_environment  # noqa: E402 - the path comes first
 
 #: The whole suite runs in so many processes at most, each with a Spark session of its own when it needs one.
 PROCESSES = 2

@@ -12,12 +12,12 @@ import pytest
 from IPython.core.formatters import HTMLFormatter
 
 from ledger import Ledger
-from ledger.applying import apply
+from ledger.client.settling import apply
 from ledger.errors import InvalidParameterValue, LedgerError
-from ledger.picture import IN_FLIGHT, LOST
-from ledger.progress import report
+from ledger.notebook.html_view import MOST_OUTCOMES, MOST_QUEUES, fields
+from ledger.notebook.timeline_plot import IN_FLIGHT, LOST
 from ledger.rules.visibility import Verb
-from ledger.shown_html import MOST_OUTCOMES, MOST_QUEUES, fields
+from ledger.runtime.progress import report
 from ledger.store import RUNS, Action, Postponed
 from tests.clock import FrozenClock
 

@@ -44,7 +44,7 @@ def test_the_signatures_tell_users_what_is_answered(tmp_path):
         "list[ledger.results.SendOutcome]",
         "list[ledger.results.SendOutcome]",
         "ledger.store.delta.dataframes.bulk_send.Sent",
-        "ledger.arrow_rows.SentTable",
+        "ledger.client.arrow_rows.SentTable",
     ]
     assert len(re.findall("error: ", said)) == 2 == len(re.findall("No overload variant", said)), said
 

@@ -12,8 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from ledger import Ledger
-from ledger.errors import InvalidParameterValue, LedgerError
-from ledger.tabular import (
+from ledger.client.tables import (
     UnreadableByLibrary,
     arrow_table,
     is_integer,
@@ -22,6 +21,7 @@ from ledger.tabular import (
     require_column,
     without_nanoseconds,
 )
+from ledger.errors import InvalidParameterValue, LedgerError
 
 TEXTS = ["a", "b", "a"]
 RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3], pa.int32()), pa.array(TEXTS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ledger.timeline import Moment, Timeline
+from ledger.notebook.timeline import Level, Timeline
 
 
 class History(Timeline):
@@ -15,7 +15,7 @@ class History(Timeline):
         super().__init__(events, start, timeout)
         self._total = total
 
-    def all_moments(self) -> list[Moment]:
+    def all_moments(self) -> list[Level]:
         """Counts after each event, since all was sent."""
         return self.moments([(0.0, self._total)])
 

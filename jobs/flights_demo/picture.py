@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ledger.picture import LOST, STYLE, leases, levels
-from ledger.timeline import Hold, Moment
+from ledger.notebook.timeline import ClaimSpan, Level
+from ledger.notebook.timeline_plot import LOST, STYLE, leases, levels
 
 
 def draw(
     file: Path,
-    moments: list[Moment],
-    holds: list[Hold],
+    moments: list[Level],
+    holds: list[ClaimSpan],
     workers: list[str],
     killed: tuple[str, float] | None,
     unit: str = "flights",
@@ -54,7 +54,7 @@ def draw(
         plt.close(figure)
 
 
-def _accident(upper, lower, killed: tuple[str, float], lost: list[Hold], moments: list[Moment], unit: str) -> None:
+def _accident(upper, lower, killed: tuple[str, float], lost: list[ClaimSpan], moments: list[Level], unit: str) -> None:
     name, at = killed
     total = moments[0].stored
     box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}

@@ -10,31 +10,29 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ledger.airflow.consume_operator import LedgerConsumeOperator
     from ledger.airflow.hook import LedgerHook
     from ledger.airflow.operators import (
         LedgerCreateQueueOperator,
         LedgerReceiveOperator,
         LedgerSendOperator,
+        LedgerSensor,
         LedgerUpkeepOperator,
     )
-    from ledger.airflow.sensor import LedgerSensor
-    from ledger.airflow.spark_operator import LedgerSparkWorkOperator
     from ledger.airflow.triggers import LedgerQueueTrigger, LedgerTrigger
-    from ledger.airflow.work_operator import LedgerWorkOperator
+    from ledger.airflow.work_operators import LedgerConsumeOperator, LedgerSparkWorkOperator, LedgerWorkOperator
 
 _HOMES = {
-    "LedgerConsumeOperator": "ledger.airflow.consume_operator",
+    "LedgerConsumeOperator": "ledger.airflow.work_operators",
     "LedgerCreateQueueOperator": "ledger.airflow.operators",
     "LedgerHook": "ledger.airflow.hook",
     "LedgerQueueTrigger": "ledger.airflow.triggers",
     "LedgerReceiveOperator": "ledger.airflow.operators",
     "LedgerSendOperator": "ledger.airflow.operators",
-    "LedgerSensor": "ledger.airflow.sensor",
-    "LedgerSparkWorkOperator": "ledger.airflow.spark_operator",
+    "LedgerSensor": "ledger.airflow.operators",
+    "LedgerSparkWorkOperator": "ledger.airflow.work_operators",
     "LedgerTrigger": "ledger.airflow.triggers",
     "LedgerUpkeepOperator": "ledger.airflow.operators",
-    "LedgerWorkOperator": "ledger.airflow.work_operator",
+    "LedgerWorkOperator": "ledger.airflow.work_operators",
 }
 __all__ = [
     "LedgerConsumeOperator",

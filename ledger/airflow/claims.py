@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ledger.claim import Claim
-from ledger.claim_source import LONGEST_ATTEMPT
 from ledger.errors import InvalidParameterValue, LeaseLost, MessageDoesNotExist
 from ledger.queue import Queue
 from ledger.rules.attempts import claim_of_process, shortened
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.message_id import message_id
 from ledger.rules.state import Status
+from ledger.work.claim_source import LONGEST_ATTEMPT
 
 NAMES = ("ledger_queue", "receipt_id", "count", "version", "visibility_timeout", "message_id")
 

@@ -18,7 +18,7 @@ from ledger.cli.printing import many, report
 from ledger.errors import InvalidParameterValue, LedgerError
 
 if TYPE_CHECKING:
-    from ledger.group_limits import GroupLimit
+    from ledger.work.group_limits import GroupLimit
 
 CHOICES = ("empty", "once", "forever")
 LIMIT = re.compile(r"(?:(?P<rate>\d+(?:\.\d+)?|\.\d+)(?:/(?P<period>[smh]))?)?(?:,(?P<calls>\d+))?")
@@ -168,7 +168,7 @@ def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
         InvalidParameterValue: for a text that says none, and for a group that stands twice.
     """
     # Not at the top: `ledger --help` needs no Arrow.
-    from ledger.group_limits import GroupLimit
+    from ledger.work.group_limits import GroupLimit
 
     found: dict[str | None, GroupLimit] = {}
     for text in texts:

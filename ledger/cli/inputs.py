@@ -321,8 +321,8 @@ def _table(
     of the table's columns."""
     import pyarrow as pa
 
-    from ledger import arrow_rows
-    from ledger.tabular import arrow_table
+    from ledger.client import arrow_rows
+    from ledger.client.tables import arrow_table
 
     if source == "-":
         raise WrongInput(f"{kind} is not read from stdin: name the file.")

@@ -101,7 +101,7 @@ def send(
     except LedgerError as error:
         if error.entry is None:
             raise
-        from ledger.entries import NOTHING_SENT, of_entry
+        from ledger.client.sending import NOTHING_SENT, of_entry
 
         why = shown(said(error)).replace(of_entry(error.entry), NOTHING_SENT)
         raise click.UsageError(f"Line {found.lines[error.entry]}: {why}") from None

@@ -119,7 +119,7 @@ def way_back(place: str, found: Sequence[str]) -> str:
     return ". ".join(ways)
 
 
-class Refusal(NamedTuple):
+class TableRefusal(NamedTuple):
     """Why a table is altered or refused: what somebody did, and what to do. Both are sentences without their ends; the
     first begins in lower case and names no place."""
 
@@ -130,10 +130,10 @@ class Refusal(NamedTuple):
         return f"{self.what}. {self.fix}"
 
 
-def told(table: str, place: str, found: Sequence[str]) -> Refusal:
+def told(table: str, place: str, found: Sequence[str]) -> TableRefusal:
     """Return in words what a table has, and what takes it back."""
     what = f"somebody gave the table {table} {', '.join(found)}, which the ledger's tables do not have"
-    return Refusal(what, way_back(place, found))
+    return TableRefusal(what, way_back(place, found))
 
 
 def unappendable(loaded: DeltaTable) -> list[str]:
@@ -150,7 +150,7 @@ def alterations_of(loaded: DeltaTable) -> list[str]:
 
 def refusal_of(
     table: str, place: str, loaded: DeltaTable, columns: Sequence[str], *, appends: bool = False
-) -> Refusal | None:
+) -> TableRefusal | None:
     """Return why delta-rs cannot do to a table what its user does; None: it can.
 
     Args:
@@ -169,7 +169,7 @@ def refusal_of(
     gone = [name for name in columns if name not in there]
     if gone:
         what = f"somebody altered the table {table}: it has no column {', '.join(gone)} any more"
-        return Refusal(what, f"Give the column its name again, or {OF_BEFORE}")
+        return TableRefusal(what, f"Give the column its name again, or {OF_BEFORE}")
     actions = pa.table(loaded.get_add_actions())
     paths = actions["path"].to_pylist() if actions.num_rows else []
     outside = next((path for path in paths if OUTSIDE.match(path)), None)
@@ -179,9 +179,9 @@ def refusal_of(
             f"Delta-rs neither reads nor writes such a file ({outside}). Copy the ledger with `ledger backup`, or open "
             'the clone with engine="spark"'
         )
-        return Refusal(what, fix)
+        return TableRefusal(what, fix)
     odd = None if appends else odd_path(loaded)
-    return None if odd is None else Refusal(*unremovable(table, odd))
+    return None if odd is None else TableRefusal(*unremovable(table, odd))
 
 
 def alteration_in(table: str, place: str, loaded: DeltaTable) -> str:
@@ -192,7 +192,7 @@ def alteration_in(table: str, place: str, loaded: DeltaTable) -> str:
 
 def refusal_at(
     table: str, place: str, storage_options: Mapping[str, str] | None, columns: Sequence[str]
-) -> Refusal | None:
+) -> TableRefusal | None:
     """See `refusal_of`, of the newest version of the table at a place; None, too, where that cannot be looked for."""
     try:
         loaded = DeltaTable(place, storage_options=dict(storage_options or {}) or None)
@@ -201,7 +201,7 @@ def refusal_at(
         return None
 
 
-def alteration_at(table: str, place: str) -> Refusal | None:
+def alteration_at(table: str, place: str) -> TableRefusal | None:
     """Return what somebody switched on for a table on a local path; None: nothing, or it cannot be looked for."""
     try:
         found = alterations_of(DeltaTable(place))

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from ledger import forks
-from ledger.delta_log.alterations import Refusal, refusal_at, refusal_of
+from ledger.delta_log.alterations import TableRefusal, refusal_at, refusal_of
 from ledger.delta_log.damage import LogTail, damage_causing_failure
 from ledger.delta_log.delta_rs_commits import (
     LoadedTables,
@@ -74,7 +73,8 @@ from ledger.delta_log.statements import SOURCE, SOURCE_VIEW, TARGET, Merge, appe
 from ledger.delta_log.storage import AT_ONCE, LocalFiles, TableStorage, table_files
 from ledger.errors import LedgerDamaged, TableAltered
 from ledger.rules.location import recorded
-from ledger.threads import map_at_once
+from ledger.runtime import forks
+from ledger.runtime.threads import map_at_once
 
 log = logging.getLogger("ledger.upkeep")
 
@@ -137,17 +137,17 @@ class DeltaRsTables:
         """Return the damage of a table, if there is any, once it could not be read or written."""
         return damage_causing_failure(table, self.locations[table], self._storage_options)
 
-    def alteration(self, table: str) -> Refusal | None:
+    def alteration(self, table: str) -> TableRefusal | None:
         """Return why a table that could not be used is refused: see `refusal`."""
         return refusal_at(table, self.locations[table], self._storage_options, self._specs[table].schema.names)
 
-    def refusal(self, table: str, *, appends: bool = False) -> Refusal | None:
+    def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
         if self._direct[table].writer.followed.newest() is not None:
             return None
         with self._using(table) as loaded:
             return self._refusal(table, loaded, appends=appends)
 
-    def _refusal(self, table: str, loaded: DeltaTable, *, appends: bool) -> Refusal | None:
+    def _refusal(self, table: str, loaded: DeltaTable, *, appends: bool) -> TableRefusal | None:
         return refusal_of(table, self.locations[table], loaded, self._specs[table].schema.names, appends=appends)
 
     def _require_written(self, table: str, loaded: DeltaTable, *, appends: bool) -> None:

@@ -14,7 +14,7 @@ from delta import exceptions as delta_exceptions
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ledger.delta_log.alterations import APPEND_ONLY, FORGETS, Refusal, alteration_at, told
+from ledger.delta_log.alterations import APPEND_ONLY, FORGETS, TableRefusal, alteration_at, told
 from ledger.delta_log.damage import damage_causing_failure
 from ledger.delta_log.failures import translate_storage_errors
 from ledger.delta_log.history import is_gap, parse_metadata, without_gaps
@@ -44,8 +44,8 @@ from ledger.delta_log.spark_sessions import (
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
 from ledger.delta_log.statements import CHANGED_MEANWHILE, SOURCE_VIEW, append_statement, checking_merge
 from ledger.errors import LedgerDamaged, TableAltered
-from ledger.forks import require_own
 from ledger.rules.location import recorded
+from ledger.runtime.forks import require_own
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -197,13 +197,13 @@ class SparkTables:
         place = self.locations[table]
         return damage_causing_failure(table, recorded(place).text, None) if recorded(place).is_local else None
 
-    def alteration(self, table: str) -> Refusal | None:
+    def alteration(self, table: str) -> TableRefusal | None:
         """Return what somebody switched on for a table on a local path, and what takes it back, once it could not be
         used."""
         place = self.locations[table]
         return alteration_at(table, recorded(place).text) if recorded(place).is_local else None
 
-    def refusal(self, table: str, *, appends: bool = False) -> Refusal | None:
+    def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
         # Spark loads no table with a feature that it does not know.
         properties = self.layout(table).properties
         found = [APPEND_ONLY] if not appends and properties.get(APPEND_ONLY, "false").lower() == "true" else []

@@ -27,7 +27,6 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
-from ledger import forks
 from ledger.delta_log.actions import commit_info
 from ledger.delta_log.history import Generations, checkpointed, hinted_checkpoint, is_gap, versions_in, without_gaps
 from ledger.delta_log.protocol import Conflict, StagedFile
@@ -44,7 +43,8 @@ from ledger.delta_log.storage import (
 from ledger.errors import StorageFailed, TableAltered
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.publishable import PROTOCOL_OF_NEW, Demands
-from ledger.threads import map_at_once
+from ledger.runtime import forks
+from ledger.runtime.threads import map_at_once
 
 #: How delta-rs's errors of a lost race begin: the conflicts, too many of them, and a version that is taken.
 LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
@@ -175,7 +175,7 @@ MOST_FOLLOWED = 25
 LISTED_AFTER = 60.0
 
 
-class Opened(NamedTuple):
+class LoadedTable(NamedTuple):
     """A loaded table, the version that it was opened at, when the log was last listed for it, in monotonic seconds, and
     the generation that it is of (see `history.Generations`)."""
 
@@ -201,7 +201,7 @@ class LoadedTables:
         self._open, self._files, self._passing, self._check = open_table, files, passing, check
         self._generations = generations or Generations()
         #: What was used last lies on top, and has least to catch up on.
-        self._idle: deque[Opened] = deque(maxlen=KEPT)
+        self._idle: deque[LoadedTable] = deque(maxlen=KEPT)
         #: What was listed by then is not used again.
         self._forgotten_at = -math.inf
 
@@ -217,7 +217,7 @@ class LoadedTables:
         """Opens the table anew for whoever comes next: what is loaded may be of another log."""
         self._forgotten_at = self._passing()
 
-    def _newest(self) -> Opened:
+    def _newest(self) -> LoadedTable:
         try:
             opened = self._idle.pop()
         except IndexError:
@@ -236,10 +236,10 @@ class LoadedTables:
             return self._anew()
         return opened._replace(listed_at=now)
 
-    def _anew(self) -> Opened:
+    def _anew(self) -> LoadedTable:
         now, generation, table = self._passing(), self._generations.current, self._open()
         self._check(table.version())
-        return Opened(table, table.version(), now, generation)
+        return LoadedTable(table, table.version(), now, generation)
 
 
 #: The property that names the columns of which Delta collects statistics.

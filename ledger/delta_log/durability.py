@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from ledger.threads import Workers
+from ledger.runtime.threads import Workers
 
 #: What the commitInfo of a commit says that was synced before it became visible, with all versions before it.
 SYNCED = "synced"

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from ledger import forks
 from ledger.errors import ForkedProcess, StorageFailed, TableAltered
 from ledger.rules.location import recorded
+from ledger.runtime import forks
 
 Kind = TypeVar("Kind", bound=type)
 #: What of an engine's own words is shown; delta-rs's may go on with a trace of its calls.

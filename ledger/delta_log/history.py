@@ -18,7 +18,7 @@ no look does.
 
 **Whether it is the same log.** Somebody may remove a table and make it anew, or put a backup in its place, while
 processes have it open. The new log has the same file names with other content. So each version that is known is known
-with its `Entry`: the digest of the file, which no other log has, as each commit names files or an operation of its
+with its `LogEntry`: the digest of the file, which no other log has, as each commit names files or an operation of its
 own. Where the log is another one, whatever a process knows of the tables is of the old one. `Generations` counts these
 findings for tables that belong together: what is kept in memory is kept under the generation that it was read in.
 
@@ -55,7 +55,7 @@ from ledger.delta_log.storage import (
     version_of,
 )
 from ledger.errors import LedgerDamaged
-from ledger.threads import map_at_once
+from ledger.runtime.threads import map_at_once
 
 Read = TypeVar("Read")
 #: How delta-rs and Delta on Spark say that the versions that they saw have a gap.
@@ -246,7 +246,7 @@ class Generations:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     """What is known of the log's file of one version: the digest of its content, and its stamp (see
     Storage.stamp), by which a file that was not touched is known without reading it."""
 
@@ -254,12 +254,12 @@ class Entry:
     stamp: Stamp | None = None
 
 
-def entry_of(content: bytes, stamp: Stamp | None = None) -> Entry:
+def entry_of(content: bytes, stamp: Stamp | None = None) -> LogEntry:
     """The entry with this content. A `stamp` must have been taken before the content was read."""
-    return Entry(hashlib.sha256(content).digest(), stamp)
+    return LogEntry(hashlib.sha256(content).digest(), stamp)
 
 
-def read_entry(stored: Storage, version: int) -> Entry | None:
+def read_entry(stored: Storage, version: int) -> LogEntry | None:
     """The entry of a version, by reading it; None: there is none."""
     stamp = stored.stamp(log_file(version))
     content = stored.read(log_file(version))

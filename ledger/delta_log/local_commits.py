@@ -41,9 +41,9 @@ from ledger.delta_log.protocol import Conflict, LogReplaced, StagedFile, require
 from ledger.delta_log.reading import PLAIN_PATH
 from ledger.delta_log.scratch import scratch_folder
 from ledger.delta_log.storage import LOG, HeldLog, LocalFiles, LogEntries, TableStorage, log_entry, log_file
-from ledger.forks import require_own
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.publishable import not_applied
+from ledger.runtime.forks import require_own
 
 log = logging.getLogger("ledger.commits")
 #: How a file of Parquet ends.

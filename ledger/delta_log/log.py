@@ -103,7 +103,7 @@ class WrittenByEngine(Mapping[str, bytes]):
         return len(self._paths)
 
 
-class Written(NamedTuple):
+class WrittenFiles(NamedTuple):
     """Files, by their paths, when they were made, in monotonic seconds, and in which generation of the tables."""
 
     files: Mapping[str, bytes]
@@ -200,12 +200,14 @@ class LogWriter:
             on = self.newest(listing=True)
         # As late as can be: from this time on the files that go are kept for the versions that have them.
         actions = self._actions(commit, files.sizes, int(time.time() * MILLISECONDS))
-        return self.land(actions, Written(files, at, generation), still_valid, on=on, transactions=commit.transactions)
+        return self.land(
+            actions, WrittenFiles(files, at, generation), still_valid, on=on, transactions=commit.transactions
+        )
 
     def land(
         self,
         actions: Sequence[Action],
-        written: Written,
+        written: WrittenFiles,
         still_valid: Callable[[Files], None],
         *,
         on: Files | None = None,
@@ -245,7 +247,7 @@ class LogWriter:
             self.rows.keep(path, rows)
         return files
 
-    def _try_commit(self, latest: Files, actions: Sequence[Action], written: Written) -> int | None:
+    def _try_commit(self, latest: Files, actions: Sequence[Action], written: WrittenFiles) -> int | None:
         """Commits actions, which name what was `written`, as the version after `latest`, and returns it; None, and
         nothing has happened, when another writer was first. Raises LogReplaced where the log is not the one that was
         read any more.
@@ -272,7 +274,7 @@ class LogWriter:
             self._checkpoint(version)
         return version
 
-    def _require_there(self, written: Written) -> None:
+    def _require_there(self, written: WrittenFiles) -> None:
         """Writes files again that are gone, for who stood still: of what no commit names yet, Spark's VACUUM removes
         what is older than the table's deletedFileRetentionDuration."""
         if time.monotonic() - written.at > LISTED_AFTER:
@@ -280,7 +282,7 @@ class LogWriter:
             self._stored.write(gone)
             self._stored.sync(gone)
 
-    def _verify_reachable(self, latest: Files, entry: bytes, written: Written) -> None:
+    def _verify_reachable(self, latest: Files, entry: bytes, written: WrittenFiles) -> None:
         """Raises LogReplaced where the version before a commit is not the one that was read, and nothing that was
         `written` is in the table: the table was removed, or replaced, or its log was cut below what others committed
         meanwhile. The commit is taken back."""
@@ -458,7 +460,7 @@ class DirectTable:
                 raise Conflict(f"others have committed to {self._table.name} while a statement was run")
 
         written = WrittenByEngine(one["add"]["path"] for one in actions if "add" in one)
-        return self.writer.land(actions, Written(written, began, read.generation), still_valid)
+        return self.writer.land(actions, WrittenFiles(written, began, read.generation), still_valid)
 
     def _require_generation(self, latest: Files, snapshot: Snapshot) -> None:
         if latest.generation != snapshot.loaded.generation:

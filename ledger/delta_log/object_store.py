@@ -54,11 +54,11 @@ from ledger.delta_log.storage import (
     version_of,
 )
 from ledger.errors import InvalidParameterValue, StorageFailed
-from ledger.forks import require_own
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
 from ledger.rules.storage import AZURE, FIRST_REQUEST, GCS, PREFIXES, S3, bare, reaching, with_defaults
-from ledger.threads import map_at_once
+from ledger.runtime.forks import require_own
+from ledger.runtime.threads import map_at_once
 
 #: The schemes that it works for, and obstore's class for each.
 STORES: dict[str, Any] = {

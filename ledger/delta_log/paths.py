@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ledger.delta_log.protocol import NotDirect
-from ledger.forks import renew_in_child
+from ledger.runtime.forks import renew_in_child
 
 log = logging.getLogger("ledger.commits")
 DIRECT, STATEMENT = "direct", "statement"

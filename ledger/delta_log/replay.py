@@ -27,14 +27,14 @@ from deltalake import DeltaTable
 from ledger.delta_log.alterations import APPEND_ONLY, alterations
 from ledger.delta_log.delta_rs_commits import LISTED_AFTER, LoadedTables, demands_of
 from ledger.delta_log.file_facts import FileStatistics
-from ledger.delta_log.history import Entry, Generations, entry_of, read_entry, require_whole
+from ledger.delta_log.history import Generations, LogEntry, entry_of, read_entry, require_whole
 from ledger.delta_log.local_commits import write_checkpoint
 from ledger.delta_log.reading import PLAIN_PATH
 from ledger.delta_log.spec import CHECKPOINT_INTERVAL, Partition, PartitionFilter, TableSpec
 from ledger.delta_log.storage import LocalFiles, LogEntries, Stamp, Storage, log_file
 from ledger.errors import ForkedProcess
-from ledger.forks import renew_in_child
-from ledger.threads import map_at_once
+from ledger.runtime.forks import renew_in_child
+from ledger.runtime.threads import map_at_once
 
 
 class Last(NamedTuple):
@@ -99,7 +99,7 @@ class Files:
     checkpoints: int
     statistics: FileStatistics | None = field(default=None, compare=False)
     transactions: TransactionsSeen = field(default_factory=TransactionsSeen, compare=False)
-    entry: Entry | None = field(default=None, compare=False)
+    entry: LogEntry | None = field(default=None, compare=False)
     table_id: str = field(default="", compare=False)
     generation: int = field(default=0, compare=False)
 
@@ -120,7 +120,9 @@ class Files:
         named = where.partitions(columns)
         return named if named is not None else [one for one in self.by_partition if where.covers(*one)]
 
-    def after(self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str], entry: Entry | None = None) -> Files:
+    def after(
+        self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str], entry: LogEntry | None = None
+    ) -> Files:
         """Those of the next version, whose commit says this, in this `entry`. Raises AttributeError, KeyError,
         TypeError and ValueError for what is not understood here."""
         partitions = dict(self.by_partition)
@@ -168,7 +170,7 @@ class Altered(Exception):
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _SeenLog:
     """What was seen last, and when the log was last listed for it. Without files: only the engine can tell them, and
     `altered` says why."""
 
@@ -232,7 +234,7 @@ class LogFollower:
         """`generations`: of the ledger that the table is one of."""
         self._table, self._replay, self._stored, self._passing = table, replay, stored, passing
         self._generations = generations or Generations()
-        self._seen, self._is_told = _Seen(), False
+        self._seen, self._is_told = _SeenLog(), False
         self._lock = threading.Lock()
         renew_in_child(self, LogFollower._renew)
 
@@ -301,14 +303,14 @@ class LogFollower:
                 files = before.after(actions, self._table.partitions, entry_of(content))
                 self._remember(seen, replace(seen, files=files))
 
-    def _is_due(self, seen: _Seen) -> bool:
+    def _is_due(self, seen: _SeenLog) -> bool:
         return (
             seen.files is None
             or seen.files.generation != self._generations.current
             or self._passing() - seen.listed_at > LISTED_AFTER
         )
 
-    def _still_there(self, seen: _Seen) -> _Seen | None:
+    def _still_there(self, seen: _SeenLog) -> _SeenLog | None:
         """What was seen, if its version is still there as it was: not asked where files have no stamps."""
         files = seen.files
         if files is None or files.entry is None:
@@ -331,7 +333,7 @@ class LogFollower:
     def _renew(self) -> None:
         self._lock = threading.Lock()
 
-    def _remember(self, before: _Seen, after: _Seen) -> _Seen:
+    def _remember(self, before: _SeenLog, after: _SeenLog) -> _SeenLog:
         """Store what was made of `before` as what was seen last, unless another thread has stored something since.
         Return it."""
         with self._lock:
@@ -339,7 +341,7 @@ class LogFollower:
                 self._seen = after
         return after
 
-    def _followed(self, seen: _Seen, content: bytes, stamp: Stamp | None) -> _Seen:
+    def _followed(self, seen: _SeenLog, content: bytes, stamp: Stamp | None) -> _SeenLog:
         """Return what is seen after one more commit. Raises LedgerDamaged for an entry that is empty or torn."""
         assert seen.files is not None
         actions = require_whole(self._table.name, seen.files.version + 1, content, self._stored)
@@ -352,7 +354,7 @@ class LogFollower:
             # The commit says more than which files come and go: the engine knows what it means.
             return self._listed(seen)
 
-    def _listed_or_followed_on(self, seen: _Seen) -> _Seen:
+    def _listed_or_followed_on(self, seen: _SeenLog) -> _SeenLog:
         """Return what a listing shows. A forked child cannot list the log with delta-rs: it follows on from what was
         seen, as long as the log has that version. Raises ForkedProcess where it does not."""
         try:
@@ -363,14 +365,14 @@ class LogFollower:
                 raise
             return replace(seen, listed_at=self._passing())
 
-    def _listed(self, seen: _Seen) -> _Seen:
+    def _listed(self, seen: _SeenLog) -> _SeenLog:
         """Return what a listing shows. Ends the generation where the log is not the one that was `seen`."""
         now, generation, before = self._passing(), self._generations.current, seen.files
         try:
             files = self._replay.files()
         except Altered as altered:
             self._tell_altered(str(altered))
-            return _Seen(None, now, str(altered))
+            return _SeenLog(None, now, str(altered))
         found = replace(
             files, transactions=TransactionsSeen(files.version), entry=read_entry(self._stored, files.version)
         )
@@ -383,7 +385,7 @@ class LogFollower:
             )
             self._generations.end(generation)
             generation = self._generations.current
-        return _Seen(replace(found, generation=generation), now)
+        return _SeenLog(replace(found, generation=generation), now)
 
     def _tell_altered(self, what: str) -> None:
         """Say once that the log cannot be followed."""

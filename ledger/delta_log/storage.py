@@ -27,8 +27,8 @@ from deltalake import DeltaTable
 from ledger.delta_log.durability import begin_writing, durability_of, stamp_of
 from ledger.delta_log.reading import Wanted, dataset_of
 from ledger.delta_log.spec import PartitionFilter
-from ledger.forks import renew_in_child
 from ledger.rules.location import Location, recorded
+from ledger.runtime.forks import renew_in_child
 
 #: The folder of a table's log.
 LOG = "_delta_log"

@@ -62,7 +62,7 @@ class AccessLog:
             "bytes_out": len(response.body) if response else None,
         }
         text = json.dumps(line)
-        record = logging.LogRecord("ledger.access", logging.INFO, "", 0, text, None, None)
+        record = logging.LogRecord("ledger.client.access", logging.INFO, "", 0, text, None, None)
         try:
             self._handler.handle(record)
         except OSError:

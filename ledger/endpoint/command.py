@@ -17,17 +17,17 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from ledger.client.upkeep_daemon import Upkeeper, period_of
 from ledger.endpoint import keys
 from ledger.endpoint.access_log import AccessLog
 from ledger.endpoint.application import LOOPBACK, Bounds
 from ledger.endpoint.handling import Endpoint
-from ledger.endpoint.key_rotation import KeyRotation
+from ledger.endpoint.keys import KeyRotation
 from ledger.endpoint.serving import Server, listening, serve
 from ledger.endpoint.signatures import Signatures
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.ledger import Ledger
 from ledger.settings import Settings
-from ledger.upkeeper import Upkeeper, period_of
 
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS = "127.0.0.1", 9324, Bounds().threads
 RECEIPTS = ("fenced", "recorded")

@@ -1,16 +1,27 @@
-"""The keys that requests may be signed with: of a TOML file, or of the environment."""
+"""The keys that requests may be signed with: from a TOML file, or from the environment.
+
+The process reads the file anew on SIGHUP, while it goes on serving. A key that is in the file holds; a key that is no
+longer there is refused from then on. To change a key without a break: add the new one, send SIGHUP, give it to the
+clients, remove the old one, send SIGHUP.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any
 
 from ledger.endpoint.callers import Caller
-from ledger.errors import InvalidParameterValue
+from ledger.endpoint.signatures import Signatures
+from ledger.errors import InvalidParameterValue, LedgerError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -91,3 +102,55 @@ def _key(place: str, name: str, table: object, owner: str) -> Key:
             "keys", where, "Its session_token must be 1 to 4,096 visible characters of ASCII", _FILE
         )
     return Key(secret, Caller(account, user), token)
+
+
+log = logging.getLogger("ledger.endpoint")
+
+
+class KeyRotation:
+    """From its start to its end SIGHUP is for the keys. Of the main thread; elsewhere it does nothing.
+
+    It starts before the process serves, so that no SIGHUP ends a process that is about to.
+    """
+
+    def __init__(self) -> None:
+        self._before: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._apply: Callable[[], None] | None = None
+        self._is_asked = False
+
+    def __enter__(self) -> KeyRotation:
+        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGHUP, self._asked)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGHUP, self._before)
+
+    def start(self, read: Callable[[], Keys], signatures: Signatures, say: Callable[[str], None]) -> None:
+        """Give what `read` returns to `signatures` at each SIGHUP from now on, and now where one came before.
+
+        Called in the event loop. Keys that cannot be read change nothing, and are an error in the log.
+        """
+
+        def apply() -> None:
+            try:
+                keys = read()
+            except LedgerError as error:
+                log.error("SIGHUP: the keys stay as they were: %s", error)
+                return
+            signatures.replace(keys)
+            say(f"the keys were read anew: there are {len(keys.known)}")
+
+        self._loop, self._apply = asyncio.get_running_loop(), apply
+        if self._is_asked:
+            apply()
+
+    def _asked(self, number: int, frame: FrameType | None) -> None:
+        # Not here: a signal may come in the middle of a write to the log.
+        self._is_asked = True
+        if self._loop is not None and self._apply is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._apply)

@@ -45,7 +45,7 @@ class Signatures:
     """Verifies requests against keys. Threads may share it."""
 
     def __init__(self, keys: Keys, region: str, clock: Clock) -> None:
-        self._keys, self._region, self._clock, self._seen = keys, region, clock, _Seen()
+        self._keys, self._region, self._clock, self._seen = keys, region, clock, _SeenSignatures()
         self._signing_keys = _SigningKeys()
 
     def caller(self, request: Request) -> Caller:
@@ -134,7 +134,7 @@ class _SigningKeys:
         return known
 
 
-class _Seen:
+class _SeenSignatures:
     """Which signatures came, and with which invocations, as long as their date is within the window. Digests only."""
 
     def __init__(self) -> None:

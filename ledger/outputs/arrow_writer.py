@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ledger.client.tables import arrow_table, is_text
 from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten
 from ledger.outputs.messages import CARRIED, require_failed
@@ -20,7 +21,6 @@ from ledger.rules.output_columns import NOTHING_ASKED, ColumnsAsked
 from ledger.store import OutputWrites
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
-from ledger.tabular import arrow_table, is_text
 
 
 class _WouldChange(LedgerError):

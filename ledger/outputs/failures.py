@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.access import Access
+from ledger.client.access import Access
 from ledger.delta_log.protocol import Conflict, reason
 from ledger.errors import OutputNotWritten
 from ledger.outputs.writers import writer_of

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from ledger.client.tables import arrow_table, is_spark, is_text, listed, require_column
 from ledger.errors import InvalidParameterValue
 from ledger.outputs.named_messages import (
     Named,
@@ -19,7 +20,6 @@ from ledger.outputs.named_messages import (
     others_of_claim,
 )
 from ledger.store import RUNS, Grant, QueueRecord
-from ledger.tabular import arrow_table, is_spark, is_text, listed, require_column
 
 #: Columns by which rows say which message they are about, without being asked.
 HANDLES = "receipt_handle"
@@ -27,7 +27,7 @@ CARRIED = ("message_id", HANDLES)
 TEXT = ("string", "large_string", "string_view")
 
 
-class Rows(Protocol):
+class OutputRows(Protocol):
     """Rows that are to be written, as far as they say which messages they are about."""
 
     @property
@@ -48,7 +48,7 @@ class Chosen(NamedTuple):
     failed: pa.Table
 
 
-def messages_of(queue: QueueRecord, grant: Grant, rows: Rows, messages: Any) -> pa.Table:
+def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: Any) -> pa.Table:
     """The messages to acknowledge, as RUNS. `messages` is as in Claim.write.
 
     Raises InvalidParameterValue when the rows are about other messages than those that are to be acknowledged.
@@ -69,7 +69,7 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: Rows, messages: Any) -> 
     return chosen
 
 
-def all_but(queue: QueueRecord, grant: Grant, rows: Rows, failed: Any) -> Chosen:
+def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> Chosen:
     """All messages of a claim but those that `failed` names, as in Claim.write.
 
     Raises InvalidParameterValue when the rows carry ids and are not about just the others: no message is acknowledged
@@ -98,7 +98,7 @@ def all_but(queue: QueueRecord, grant: Grant, rows: Rows, failed: Any) -> Chosen
     return Chosen(others, exceptions)
 
 
-def id_column(rows: Rows) -> str:
+def id_column(rows: OutputRows) -> str:
     """The column by which rows say which message they are about. Raises InvalidParameterValue without one."""
     found = next((column for column in CARRIED if rows.columns.get(column) in TEXT), None)
     if found is None:
@@ -121,13 +121,13 @@ def _carried(columns: list[tuple[str, Named]]) -> list[tuple[str, Named]]:
     return [(column, one) for column, one in columns if one.messages.num_rows]
 
 
-def _named(queue: QueueRecord, rows: Rows) -> list[tuple[str, Named]]:
+def _named(queue: QueueRecord, rows: OutputRows) -> list[tuple[str, Named]]:
     """What the columns name by whose names they say what the rows are about."""
     columns = [column for column in CARRIED if rows.columns.get(column) in TEXT]
     return [(column, rows.named(column, queue.id)) for column in columns]
 
 
-def _of_column(queue: QueueRecord, rows: Rows, column: str) -> Named:
+def _of_column(queue: QueueRecord, rows: OutputRows, column: str) -> Named:
     kinds = rows.columns
     if column not in kinds:
         raise InvalidParameterValue(

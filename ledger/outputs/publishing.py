@@ -8,7 +8,6 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from ledger import forks
 from ledger.delta_log.damage import require_whole_log
 from ledger.delta_log.delta_rs_commits import (
     REBASES,
@@ -31,6 +30,7 @@ from ledger.outputs.schemas import add, columns_differ
 from ledger.outputs.widening import why_not_widened, widen
 from ledger.rules.output_columns import Columns
 from ledger.rules.publishable import Demands
+from ledger.runtime import forks
 
 
 class DeltaRsOutputs:

@@ -1,10 +1,20 @@
-"""The rows of a DataFrame on their way into an output table: staged by Spark and published, or by Spark alone."""
+"""The rows of a DataFrame on their way into an output table: staged by Spark and published, or by Spark alone.
+
+Rows are computed once: what is written and what is acknowledged have to be the same rows (`evaluated_once`).
+
+Spark writes instants in microseconds, whatever its session says. Its default is INT96, a number of nanoseconds that
+many readers take for one of 64 bits: to pyarrow, the last second of the year 9999 is a day of 1816. Delta's writer
+takes no option for that, only the setting of the session.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,11 +24,10 @@ import pyarrow as pa
 from ledger.delta_log.protocol import reason
 from ledger.errors import LedgerError, OutputNotWritten
 from ledger.outputs.column_casts import fitted
-from ledger.outputs.evaluated import evaluated_once
 from ledger.outputs.named_messages import Named, named_by_array, named_by_column
 from ledger.outputs.protocol import Target, require_same
+from ledger.outputs.row_errors import TRACEBACK, row_error, value_refused
 from ledger.outputs.schemas import truly_offered
-from ledger.outputs.spark_timestamps import stored_in_microseconds
 from ledger.outputs.targets import (
     different_columns,
     is_about_columns,
@@ -29,22 +38,87 @@ from ledger.outputs.targets import (
     require_transactions_kept,
     table_of_spark,
 )
-from ledger.row_errors import TRACEBACK, row_error, value_refused
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
 from ledger.rules.output_columns import Columns, properties_of
 from ledger.rules.storage import for_spark
+from ledger.runtime.forks import renew_in_child
 from ledger.store import OutputWrites
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes.columns import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from ledger.clock import Clock
     from ledger.outputs.protocol import OutputPublishing
     from ledger.outputs.staging import StagedRows
+
+
+@contextmanager
+def evaluated_once(frame: DataFrame) -> Iterator[DataFrame]:
+    """The frame's rows, computed now and never again, and freed at the end.
+
+    Not `persist`: what is persisted is looked up by its plan, so that any later frame of an equal plan, the user's own
+    reads among them, would be served these rows, however its source changed. And what was lost of it is computed anew,
+    to other rows perhaps, where a local checkpoint fails. A frame that the user cached is read from there and stays so.
+    """
+    kept = frame.localCheckpoint(eager=True)
+    try:
+        yield kept
+    finally:
+        plan = getattr(kept, "_jdf", None)
+        # Spark Connect frees it when nobody refers to it any more.
+        if plan is not None:
+            plan.queryExecution().logical().rdd().unpersist(False)
+
+
+SETTING, MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
+
+
+class _Sessions:
+    """How many writes each session has under way, and what it said before the first of them."""
+
+    def __init__(self) -> None:
+        self._renew()
+        renew_in_child(self, _Sessions._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+        self._known: weakref.WeakKeyDictionary[SparkSession, tuple[int, str]] = weakref.WeakKeyDictionary()
+
+    def enter(self, session: SparkSession) -> None:
+        with self._lock:
+            count, before = self._known.get(session) or (0, str(session.conf.get(SETTING)))
+            self._known[session] = count + 1, before
+            if before != MICROSECONDS:
+                session.conf.set(SETTING, MICROSECONDS)
+
+    def leave(self, session: SparkSession) -> None:
+        with self._lock:
+            count, before = self._known.pop(session)
+            if count > 1:
+                self._known[session] = count - 1, before
+            elif before != MICROSECONDS:
+                session.conf.set(SETTING, before)
+
+
+_sessions = _Sessions()
+
+
+@contextlib.contextmanager
+def stored_in_microseconds(rows: DataFrame) -> Iterator[None]:
+    """While rows are written: their session writes instants in microseconds. Then it is again as its user set it."""
+    session = rows.sparkSession
+    if "timestamp" not in rows.schema.json():
+        yield
+        return
+    _sessions.enter(session)
+    try:
+        yield
+    finally:
+        _sessions.leave(session)
 
 
 #: Why a table is not widened that Spark has to commit to.

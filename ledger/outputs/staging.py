@@ -18,9 +18,9 @@ import pyarrow as pa
 from ledger.delta_log.protocol import StagedFile
 from ledger.delta_log.storage import log_file
 from ledger.errors import StorageFailed
-from ledger.outputs.file_entries import staged_file
+from ledger.outputs.files_aside import staged_file
 from ledger.outputs.named_messages import Named, named_by_column, named_by_ids
-from ledger.outputs.spark_timestamps import stored_in_microseconds
+from ledger.outputs.spark_writers import stored_in_microseconds
 from ledger.place import absent_folders, remove_empty
 from ledger.rules import staging
 from ledger.rules.publishable import FOLDER, Demands

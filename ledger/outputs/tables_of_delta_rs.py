@@ -22,10 +22,9 @@ from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LocalFiles, TableStorage, table_files
 from ledger.errors import OutputNotWritten, OutputUnreadable
 from ledger.outputs.constraints import REFUSED, broken_constraint, require_not_null
-from ledger.outputs.file_entries import Bounds, corrected, exact_bounds
+from ledger.outputs.files_aside import Bounds, RowsAside, corrected, exact_bounds
 from ledger.outputs.protocol import OutputLog, unreadable
 from ledger.outputs.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, target_of
-from ledger.outputs.rows_aside import RowsAside
 from ledger.outputs.schemas import add, columns_differ, columns_for, create, schema_of
 from ledger.outputs.widening import why_not_widened, widen
 from ledger.rules.location import recorded

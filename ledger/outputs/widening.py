@@ -22,8 +22,7 @@ from pyarrow.dataset import ParquetReadOptions
 from ledger.delta_log.delta_rs_commits import add_actions, conflicts, demands_of, odd_path, properties, read_demands
 from ledger.delta_log.protocol import StagedFile
 from ledger.delta_log.storage import TableStorage
-from ledger.outputs.file_entries import Bounds, corrected, exact_bounds, together
-from ledger.outputs.rows_aside import RowsAside
+from ledger.outputs.files_aside import Bounds, RowsAside, corrected, exact_bounds, together
 from ledger.outputs.schemas import schema_of
 from ledger.rules.output_columns import Columns, ColumnsDiffer
 from ledger.store.delta.model.exact_casts import fitted

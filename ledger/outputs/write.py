@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from ledger.access import Access
+from ledger.client.access import Access
+from ledger.client.tables import is_spark
 from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, OutputUnreadable
 from ledger.outputs.messages import all_but, id_column, messages_of
 from ledger.outputs.reasons import give_back_each
+from ledger.outputs.row_errors import is_lost_race
 from ledger.outputs.targets import not_written
 from ledger.outputs.writers import Writer, writer_of
-from ledger.row_errors import is_lost_race
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import output_doubts
 from ledger.rules.output_columns import NOTHING_ASKED, ColumnsAsked
 from ledger.rules.visibility import Outcome
 from ledger.store import Action, Grant, OutputWrites, QueueRecord, count_by_outcome, count_messages
-from ledger.tabular import is_spark
 
 if TYPE_CHECKING:
     from ledger.clock import Clock
 
 
-class Decision(NamedTuple):
+class Acknowledgement(NamedTuple):
     """What becomes of a claim's messages: those that are acknowledged with the rows (RUNS), and what is done to others
     in the same commit."""
 
@@ -54,7 +54,7 @@ def tried_again(write: Callable[[], Answer], lost: Callable[[OutputNotWritten], 
     return write()
 
 
-class Written(NamedTuple):
+class WrittenOutput(NamedTuple):
     """What a write did: how many messages are acknowledged with its rows, and of how many others something was changed.
     `earlier`: all of that was done by an earlier call under the same receipt, and the rows of this one are not in."""
 
@@ -63,7 +63,9 @@ class Written(NamedTuple):
     earlier: bool = False
 
 
-def decided_by(grant: Grant, messages: Any, failed: Any, timeout: int) -> Callable[[QueueRecord, Writer], Decision]:
+def decided_by(
+    grant: Grant, messages: Any, failed: Any, timeout: int
+) -> Callable[[QueueRecord, Writer], Acknowledgement]:
     """The decision that the arguments of Claim.write ask for, once the rows are computed. Raises InvalidParameterValue
     for arguments that contradict each other."""
     if messages is not None and failed is not None:
@@ -75,15 +77,15 @@ def decided_by(grant: Grant, messages: Any, failed: Any, timeout: int) -> Callab
             "visibility_timeout", timeout, "It is for what failed, and nothing is named", "Give failed=, too."
         )
 
-    def decide(record: QueueRecord, writer: Writer) -> Decision:
+    def decide(record: QueueRecord, writer: Writer) -> Acknowledgement:
         bounds.visibility_timeout(timeout, attribute_rules.limits_of(record.attributes))
         if failed is None:
-            return Decision(messages_of(record, grant, writer, messages))
+            return Acknowledgement(messages_of(record, grant, writer, messages))
         done, exceptions = all_but(record, grant, writer, failed)
         if not exceptions.num_rows:
-            return Decision(done)
+            return Acknowledgement(done)
         why = writer.failed(id_column(writer)) if isinstance(failed, str) else None
-        return Decision(done, give_back_each(record.id, grant, exceptions, timeout, why))
+        return Acknowledgement(done, give_back_each(record.id, grant, exceptions, timeout, why))
 
     return decide
 
@@ -93,11 +95,11 @@ def write_output(
     grant: Grant,
     rows: Any,
     table: object,
-    decide: Callable[[QueueRecord, Writer], Decision],
+    decide: Callable[[QueueRecord, Writer], Acknowledgement],
     ending: Callable[[pa.Table], contextlib.AbstractContextManager[Any]],
     failed: str | None = None,
     asked: ColumnsAsked = NOTHING_ASKED,
-) -> Written:
+) -> WrittenOutput:
     """Writes `rows` to `table`, but for those with a value in the column `failed`, and deletes the messages that are
     `decide`d to be done. See Claim.write.
 
@@ -115,7 +117,7 @@ def write_output(
         ended = pa.concat_tables([done, *(action.runs for action in beside if action.ends)])
         with ending(ended) if ended.num_rows else contextlib.nullcontext():
             changed, earlier = _written(access, record, grant.receipt_id, writer, table, done, beside)
-    return Written(count_messages(done), changed, earlier)
+    return WrittenOutput(count_messages(done), changed, earlier)
 
 
 def _written(

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from ledger.access import Access
+from ledger.client.access import Access
+from ledger.client.tables import (
+    UnreadableByLibrary,
+    arrow_table,
+    is_spark,
+    reading_by_library,
+    require_batch,
+    require_no_nul,
+)
 from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten
 from ledger.outputs.arrow_writer import ArrowWriter
@@ -44,7 +52,6 @@ from ledger.rules.output_columns import (
 )
 from ledger.rules.publishable import MAPPING, NOT_IN_NAMES, demands_of_new, not_applied, odd_name
 from ledger.store.delta.model.arrow_types import schema_of_rows
-from ledger.tabular import UnreadableByLibrary, arrow_table, is_spark, reading_by_library, require_batch, require_no_nul
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,10 +10,9 @@ from decimal import Decimal
 from numbers import Integral, Real
 from typing import NamedTuple
 
-from ledger.errors import InvalidParameterValue
+from ledger.errors import InvalidParameterValue, invalid_character
 from ledger.rules.limits import MAXIMUM_MESSAGE_ATTRIBUTES
 from ledger.rules.text import JsonFloat, forbidden, json_value
-from ledger.shown import invalid_character
 
 #: Of whole texts. Spark's engine, Java's, reads them alike, but for what a letter is.
 NAME = r"(?!(?i:aws|amazon)\.)[\w-]+(\.[\w-]+)*"

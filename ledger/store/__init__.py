@@ -89,7 +89,7 @@ class Grant:
         return replace(self, runs=pa.table(columns, schema=self.runs.schema).filter(some))
 
 
-class Request(NamedTuple):
+class ReceiveRequest(NamedTuple):
     """One receive: of at most `maximum` messages (None: all), for `timeout` seconds."""
 
     maximum: int | None
@@ -185,7 +185,7 @@ class Contents:
 
 
 @dataclass(frozen=True)
-class Counts:
+class StateCounts:
     """How many messages of a queue are in each state, and when the oldest not deleted one was sent (None: none)."""
 
     by_status: Mapping[Status, int]
@@ -201,7 +201,7 @@ class Lease(NamedTuple):
     messages: int
 
 
-class Sent(NamedTuple):
+class StoredSend(NamedTuple):
     """What is known of a message once it is sent; FIFO queues number theirs. Of a duplicate (F1): what the first is."""
 
     message_id: str
@@ -235,7 +235,9 @@ class Store(Protocol):
         """Removes this very queue, by its id, and with it its messages; raises QueueDoesNotExist. No message is moved
         there once this has returned."""
 
-    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
+    def send(
+        self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
+    ) -> list[StoredSend]:
         """Stores messages; returns what is known of each, in order. The same attempt id again sends nothing, and
         returns the same.
 
@@ -243,7 +245,7 @@ class Store(Protocol):
         Raises OverLimit, and stores nothing, where the queue would have more messages than its MaximumMessages.
         """
 
-    def receive(self, queue: QueueRecord, requests: Sequence[Request], clock: Clock) -> list[Received]:
+    def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
         """Grants to each request's new receipt up to `maximum` visible messages, or again what its attempt holds: all
         of it in one commit, whose version they share. No two attempt ids may be the same.
 
@@ -334,7 +336,7 @@ class Store(Protocol):
         """Stores the next part of a copy: all of these messages, whatever their deduplication ids, and the copy's
         progress with them. False, and nothing is stored, where another part than the one before it is the last."""
 
-    def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
+    def counts(self, queue: QueueRecord, clock: Clock) -> StateCounts:
         """Counts by state, from metadata and records alone."""
 
     def tasks(self) -> list[MoveTask]:

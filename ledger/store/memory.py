@@ -1,41 +1,402 @@
-"""The rules applied message by message, in memory: the executable specification, and the oracle of the tests."""
+"""The rules applied message by message, in memory: the executable specification, and the oracle of the tests.
+
+It shares no code with the store on Delta tables but the rules and the seam. It is one file, so that it can be read as
+one: the queues and what each holds, the actions of one call, receives and dead letters, and the store.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
 from ledger.clock import Clock
-from ledger.errors import LedgerError, MessageDoesNotExist
-from ledger.rules import admission, fifo, intervals, visibility
+from ledger.errors import LedgerError, MessageDoesNotExist, QueueDoesNotExist
+from ledger.rules import admission, fifo, intervals, move_task, redrive, visibility
 from ledger.rules import message_id as ids
-from ledger.rules.attempts import Attempt, content_of
+from ledger.rules.admission import admit
+from ledger.rules.attempts import Attempt, content_of, require_asked
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.copies import CopyProgress, Position, instants_in_target
 from ledger.rules.limits import MILLISECONDS, Limits
 from ledger.rules.message import Entry, deduplication_key
 from ledger.rules.message_fields import GIVEN
-from ledger.rules.state import GONE, Status, expires_at
-from ledger.rules.visibility import Receipts
+from ledger.rules.move_task import MoveTask
+from ledger.rules.receipt_handle import new_receipt_id
+from ledger.rules.state import GONE, UNTOUCHED, Record, Status, arrived_at, expires_at, latest_hold, status
+from ledger.rules.visibility import Outcome, Receipts
 from ledger.settings import Settings
 from ledger.store import (
+    GRANTED_RUNS,
+    OUTCOME_RUNS,
     RUNS,
     Action,
+    Change,
     Contents,
     CopiedMessage,
-    Counts,
     Grant,
     Lease,
     OutputWrites,
     QueueRecord,
-    Sent,
+    Received,
+    ReceiveRequest,
+    StateCounts,
     StoredMessage,
+    StoredSend,
+    apply_action,
     leases_of,
 )
-from ledger.store.memory_applying import applied
-from ledger.store.memory_queues import Place, Stored
-from ledger.store.memory_receiving import MemoryReceives, as_found, by_arrival
+
+Place = tuple[str, int]
+
+
+@dataclass
+class MemoryMessage:
+    """A message and what is recorded about it. `home`: the id of the queue that it was sent to; `lane`: where it would
+    lie there, and in the queues that it is moved to."""
+
+    home: str
+    entry: Entry
+    sent_at: int
+    available_at: int
+    sequence_number: int
+    lane: int
+    record: Record = UNTOUCHED
+    sender_id: str | None = None
+
+
+class MemoryQueues:
+    """The queues of a MemoryStore. One lock makes every verb atomic."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._lock = settings, threading.RLock()
+        self._queues: dict[str, QueueRecord] = {}
+        self._messages: dict[str, dict[Place, MemoryMessage]] = {}
+        self._tasks: dict[str, MoveTask] = {}
+        self._version = 0
+        self._deleted: dict[str, int] = {}
+
+    def create_queue(
+        self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock
+    ) -> QueueRecord:
+        with self._lock:
+            known, now = self._queues.get(name), clock()
+            if known is None:
+                redrive.require_target(self.queues(), name, attributes, attributes)
+                interval = self._settings.deletion_interval
+                intervals.require_name(name, self._deleted.get(name), limits_of(attributes), interval, now)
+                known = QueueRecord(f"{name}-{self._commit():08x}", name, attributes, tags, now, now)
+                self._queues[name], self._messages[known.id] = known, {}
+            return known
+
+    def queue(self, name: str) -> QueueRecord:
+        with self._lock:
+            if name not in self._queues:
+                raise QueueDoesNotExist(name, self._queues)
+            return self._queues[name]
+
+    def queues(self) -> list[QueueRecord]:
+        with self._lock:
+            return [self._queues[name] for name in sorted(self._queues)]
+
+    def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
+        with self._lock:
+            known = self._required(queue)
+            changed = known.changed(*change(known, self.queues()), clock())
+            if changed is not known:
+                self._commit()
+                self._queues[queue.name] = changed
+            return changed
+
+    def delete_queue(self, queue: QueueRecord, clock: Clock) -> None:
+        with self._lock:
+            self._messages.pop(self._required(queue).id)
+            self._queues.pop(queue.name)
+            self._deleted[queue.name] = clock()
+            self._commit()
+
+    def tasks(self) -> list[MoveTask]:
+        with self._lock:
+            return list(self._tasks.values())
+
+    def put_task(self, task: MoveTask) -> bool:
+        with self._lock:
+            stored = move_task.follows(task, self.tasks())
+            if stored:
+                self._tasks[task.task] = task
+            return stored
+
+    def change_token(self) -> object:
+        return self._version
+
+    def require_tables(self) -> None:
+        pass
+
+    def require_ready(self, free_bytes: int) -> None:
+        pass
+
+    def refusals(self) -> Mapping[str, tuple[str, str]]:
+        return {}
+
+    @property
+    def place(self) -> str:
+        return f"memory {id(self)}"
+
+    def _commit(self) -> int:
+        self._version += 1
+        return self._version
+
+    def _required(self, queue: QueueRecord) -> QueueRecord:
+        known = self._queues.get(queue.name)
+        if known is None or known.id != queue.id:
+            raise QueueDoesNotExist(queue.name, self._queues)
+        return known
+
+    def _stored(self, queue: QueueRecord) -> dict[Place, MemoryMessage]:
+        if queue.id not in self._messages:
+            raise QueueDoesNotExist(queue.name, self._queues)
+        return self._messages[queue.id]
+
+
+def applied(
+    queue: QueueRecord,
+    actions: Sequence[Action],
+    records: Mapping[Place, Record],
+    limits: Limits,
+    receipts: Receipts,
+    now: int,
+) -> tuple[dict[Place, Record], list[pa.Table]]:
+    """What is recorded anew, and the answer to each action. M2: where two would record different things, none does."""
+    wishes: dict[Place, set[Record]] = {}
+    decided = []
+    for action in actions:
+        each = []
+        for run in action.runs.to_pylist():
+            for place in ((run["segment"], seq) for seq in range(run["first_seq"], run["last_seq"] + 1)):
+                outcome = Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED
+                before = after = records.get(place)
+                if before is not None:
+                    outcome, after = apply_action(queue, action, before, limits, receipts, now)
+                if after is not None and after != before:
+                    wishes.setdefault(place, set()).add(after)
+                each.append((run["lane"], place, outcome, after != before))
+        decided.append(each)
+    changed = {place: next(iter(wished)) for place, wished in wishes.items() if len(wished) == 1}
+    return changed, [_outcome_runs(each, wishes.keys() - changed.keys()) for each in decided]
+
+
+def _outcome_runs(decided: Sequence[tuple[int, Place, Outcome, bool]], contradicted: set[Place]) -> pa.Table:
+    """The answer to an action of which (lane, place, outcome, whether it changes the message) is decided."""
+    rows = []
+    for lane, (segment, seq), outcome, changes in decided:
+        if changes and (segment, seq) in contradicted:
+            outcome = Outcome.CONTRADICTED
+        rows.append({"lane": lane, "segment": segment, "first_seq": seq, "last_seq": seq, "outcome": outcome.value})
+    return pa.Table.from_pylist(rows, OUTCOME_RUNS)
+
+
+class MemoryReceives(MemoryQueues):
+    """The receives and moves of a MemoryStore."""
+
+    def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
+        with self._lock:
+            now = clock()
+            stored = self._stored(queue)
+            states = {place: self._status(queue, m, now) for place, m in stored.items()}
+            in_flight = sum(state is Status.IN_FLIGHT for state in states.values())
+            version: int | None = None
+            answers: list[Received] = []
+            # Looked for before anything is granted: what is granted now is no earlier attempt's, nor does it order it.
+            held = [_held_by(queue, stored, request.attempt_id, now) for request in requests]
+            free = [] if all(held) else self._receivable(queue, stored, states, now)
+            left: list[Place] | None = None
+            for request, mine in zip(requests, held):
+                try:
+                    if mine:
+                        require_asked(request.attempt_id, len(mine), request.maximum)
+                        for place in mine:
+                            stored[place].record = visibility.restart(stored[place].record, request.timeout, now)
+                    else:
+                        most = admit(
+                            request.maximum, in_flight, limits_of(queue.attributes), fifo=is_fifo(queue.attributes)
+                        )
+                        if left is None:
+                            left = self._bury(queue, stored, free, now)
+                        mine, left = _dealt(queue, stored, left, most)
+                        in_flight += len(mine)
+                        _record(stored, mine, request, now)
+                except LedgerError as error:
+                    answers.append(error)
+                    continue
+                if not mine:
+                    answers.append(None)
+                    continue
+                version = self._commit() if version is None else version
+                answers.append(self._grant(stored, mine, version))
+            return answers
+
+    @staticmethod
+    def _receivable(
+        queue: QueueRecord, stored: dict[Place, MemoryMessage], states: dict[Place, Status], now: int
+    ) -> list[Place]:
+        """What a receive may take, in the order in which it does."""
+        if not is_fifo(queue.attributes):
+            return [place for place, state in states.items() if state is Status.VISIBLE]
+        return fifo.receivable((_member(queue, p, stored[p], states[p]) for p in by_arrival(stored)), now)
+
+    def _bury(
+        self, queue: QueueRecord, stored: dict[Place, MemoryMessage], places: list[Place], now: int
+    ) -> list[Place]:
+        """D1: moves what was received too often; returns the others."""
+        policy = redrive.policy_of(queue.attributes)
+        target = self._queues.get(policy.target) if policy else None
+        if target is None or redrive.broken_bound(queue, target) is not None:
+            return places
+        dead = [place for place in places if redrive.is_dead(stored[place].record, policy)]
+        fifo = is_fifo(queue.attributes)
+
+        def arrives(record: Record) -> Record:
+            return redrive.dead_letter(record, queue.id, now, fifo=fifo, target=target.id)
+
+        self._move(queue, target, dead, arrives)
+        return [place for place in places if place not in set(dead)]
+
+    def _move(
+        self, source: QueueRecord, target: QueueRecord, places: Sequence[Place], arrives: Callable[[Record], Record]
+    ) -> None:
+        here, there = self._stored(source), self._stored(target)
+        for place in places:
+            there[place] = replace(here[place], record=arrives(here[place].record))
+            if here is not there:
+                here[place].record = redrive.moved_away(here[place].record, target.id)
+        if places:
+            self._commit()
+
+    def reject(self, queue: QueueRecord, actions: Sequence[Action], clock: Clock) -> int | None:
+        with self._lock:
+            now, policy = clock(), redrive.policy_of(queue.attributes)
+            target = self._queues.get(policy.target) if policy else None
+            if target is None or target.id == queue.id or redrive.broken_bound(queue, target) is not None:
+                return None
+            stored, fifo, moved = self._stored(queue), is_fifo(queue.attributes), list[Place]()
+            for action in actions:
+                for run in action.runs.to_pylist():
+                    for place in ((run["segment"], seq) for seq in range(run["first_seq"], run["last_seq"] + 1)):
+                        record = stored[place].record if place in stored else UNTOUCHED
+                        given_back = visibility.reject(record, action.receipt_id, now, action.mark)
+                        if given_back is not None:
+                            stored[place].record = given_back
+                            moved.append(place)
+            arrives = partial(redrive.dead_letter, origin=queue.id, now=now, fifo=fifo, target=target.id)
+            self._move(queue, target, moved, arrives)
+            return len(moved)
+
+    def redrive(
+        self,
+        source: QueueRecord,
+        target: QueueRecord | None,
+        maximum: int | None,
+        chosen: pa.Table | None,
+        clock: Clock,
+    ) -> int:
+        with self._lock:
+            now = clock()
+            stored = self._stored(source)
+            states = {place: self._status(source, m, now) for place, m in stored.items()}
+            visible = self._receivable(source, stored, states, now)
+            if chosen is not None:
+                wanted = {
+                    (r["segment"], s) for r in chosen.to_pylist() for s in range(r["first_seq"], r["last_seq"] + 1)
+                }
+                visible = [place for place in visible if place in wanted]
+            if target is not None:
+                redrive.require_destination(source, target)
+            others = [q for q in self._queues.values() if q.id != source.id]
+            homes: dict[str | None, QueueRecord] = {q.id: q for q in others if redrive.broken_bound(source, q) is None}
+            found = [(place, target or homes.get(stored[place].record.origin_queue)) for place in visible]
+            ways = [(place, there) for place, there in found if there is not None][:maximum]
+            for place, there in ways:
+                self._move(source, there, [place], lambda record: redrive.redriven(now, source.id))
+            return len(ways)
+
+    @staticmethod
+    def _status(queue: QueueRecord, message: MemoryMessage, now: int) -> Status:
+        ends = expires_at(message.record, message.sent_at, queue.retention)
+        return status(message.record, message.available_at, now, ends)
+
+    @staticmethod
+    def _grant(stored: dict[Place, MemoryMessage], places: list[Place], version: int) -> Grant | None:
+        latest = latest_hold(stored[place].record for place in places)
+        if latest is None:
+            return None
+        rows = [
+            {
+                "lane": stored[place].lane,
+                "segment": place[0],
+                "first_seq": place[1],
+                "last_seq": place[1],
+                "receive_count": stored[place].record.receive_count,
+                "first_received_at": stored[place].record.first_received_at,
+                "origin_queue": stored[place].record.origin_queue,
+                "enqueued_at": stored[place].record.enqueued_at,
+            }
+            for place in places
+        ]
+        runs = pa.Table.from_pylist(rows, GRANTED_RUNS)
+        return Grant(latest.receipt_id, latest.visible_at, latest.received_at, version, runs)
+
+
+def by_arrival(stored: dict[Place, MemoryMessage]) -> list[Place]:
+    """Places by when their messages came; within one instant the order of the sends decides. What was moved here came
+    with the move."""
+    return sorted(stored, key=lambda place: _order(stored[place]))
+
+
+def _order(message: MemoryMessage) -> tuple[int, int, int]:
+    return arrived_at(message.record, message.sent_at), message.sent_at, message.sequence_number
+
+
+def as_found(queue: QueueRecord, stored: dict[Place, MemoryMessage], places: Sequence[Place]) -> list[Place]:
+    """The places of a claim that is found again, in an order that needs nothing but what is recorded."""
+    places = by_arrival({place: stored[place] for place in places})
+    if not is_fifo(queue.attributes):
+        return places
+    return fifo.drained(places, lambda place: stored[place].entry.message_group_id)
+
+
+def _held_by(queue: QueueRecord, stored: dict[Place, MemoryMessage], attempt_id: str | None, now: int) -> list[Place]:
+    """F3: what an earlier receive under the attempt id holds."""
+    same = {p: m for p, m in stored.items() if attempt_id and visibility.same_attempt(m.record, attempt_id, now)}
+    last = visibility.last_receipt(m.record for m in same.values())
+    return as_found(queue, stored, [p for p, m in same.items() if m.record.receipt_id == last])
+
+
+def _dealt(
+    queue: QueueRecord, stored: dict[Place, MemoryMessage], left: list[Place], most: int | None
+) -> tuple[list[Place], list[Place]]:
+    """What one receive takes of what may be received, and what is left for the next one of the same commit."""
+    taken, left = (left, []) if most is None else (left[:most], left[most:])
+    if taken and is_fifo(queue.attributes):
+        group = stored[taken[-1]].entry.message_group_id
+        left = [place for place in left if stored[place].entry.message_group_id != group]
+    return taken, left
+
+
+def _record(stored: dict[Place, MemoryMessage], places: Sequence[Place], request: ReceiveRequest, now: int) -> None:
+    receipt_id = new_receipt_id()
+    for place in places:
+        before = stored[place].record
+        stored[place].record = visibility.receive(before, receipt_id, request.attempt_id, request.timeout, now)
+
+
+def _member(queue: QueueRecord, place: Place, message: MemoryMessage, state: Status) -> fifo.Member:
+    since = max(arrived_at(message.record, message.sent_at), message.available_at)
+    ended = fifo.hold_ended(message.record, expires_at(message.record, message.sent_at, queue.retention))
+    return fifo.Member(place, message.entry.group, state, since, ended)
+
 
 #: So many messages at a time are read to be copied.
 PART = 100
@@ -49,11 +410,13 @@ class MemoryStore(MemoryReceives):
         #: By queue id: when it was last purged, and how many commits there were before.
         self._purged: dict[str, tuple[int, int]] = {}
         self._sender = sender_id
-        self._sent: dict[str, tuple[Attempt, list[Sent]]] = {}
+        self._sent: dict[str, tuple[Attempt, list[StoredSend]]] = {}
         #: By queue id and name.
         self._copies: dict[tuple[str, str], CopyProgress] = {}
 
-    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
+    def send(
+        self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
+    ) -> list[StoredSend]:
         if not entries:
             return []
         with self._lock:
@@ -66,7 +429,7 @@ class MemoryStore(MemoryReceives):
             segment, send = ids.segment(ids.new_send_key(), 0), self._commit()
             stored, in_order = self._stored(queue), is_fifo(queue.attributes)
             places = self._remembered(queue, stored, now) if in_order else {}
-            answer: list[Sent] = []
+            answer: list[StoredSend] = []
             keys = {_key(queue, entry) for entry in entries} if in_order else ()
             more = sum(key not in places for key in keys) if in_order else len(entries)
             self._require_room(queue, stored, more, now)
@@ -77,18 +440,22 @@ class MemoryStore(MemoryReceives):
                 if place not in stored:
                     sequence = fifo.sequence_number(send, place[1])
                     available_at, lane = now + entry.delay_seconds * MILLISECONDS, _lane(queue, entry)
-                    stored[place] = Stored(queue.id, entry, now, available_at, sequence, lane, sender_id=self._sender)
+                    stored[place] = MemoryMessage(
+                        queue.id, entry, now, available_at, sequence, lane, sender_id=self._sender
+                    )
                 number = stored[place].sequence_number if in_order else None
-                answer.append(Sent(ids.message_id(*place), number))
+                answer.append(StoredSend(ids.message_id(*place), number))
             if attempt is not None:
                 self._sent[attempt.attempt_id] = attempt, answer
             return answer
 
-    def _require_room(self, queue: QueueRecord, stored: dict[Place, Stored], more: int, now: int) -> None:
+    def _require_room(self, queue: QueueRecord, stored: dict[Place, MemoryMessage], more: int, now: int) -> None:
         there = sum(self._status(queue, message, now) not in GONE for message in stored.values())
         admission.require_room(queue.name, there, more, limits_of(queue.attributes))
 
-    def _remembered(self, queue: QueueRecord, stored: dict[Place, Stored], now: int) -> dict[tuple[str, str], Place]:
+    def _remembered(
+        self, queue: QueueRecord, stored: dict[Place, MemoryMessage], now: int
+    ) -> dict[tuple[str, str], Place]:
         """F1: what was sent to this queue so lately that sending it again is a duplicate; not what was moved here, and
         not what was sent before its last purge."""
         _, purged = self._purged.get(queue.id, (0, 0))
@@ -230,11 +597,11 @@ class MemoryStore(MemoryReceives):
             for seq, (entry, kept_since, available_at, sender) in enumerate(messages):
                 at = instants_in_target(kept_since, available_at, now, queue.retention, fifo=in_order)
                 number, lane = fifo.sequence_number(send, seq), _lane(queue, entry)
-                stored[segment, seq] = Stored(queue.id, entry, *at, number, lane, sender_id=sender)
+                stored[segment, seq] = MemoryMessage(queue.id, entry, *at, number, lane, sender_id=sender)
             self._copies[queue.id, key] = progress
             return True
 
-    def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
+    def counts(self, queue: QueueRecord, clock: Clock) -> StateCounts:
         with self._lock:
             now = clock()
             by_status, oldest = dict.fromkeys(Status, 0), []
@@ -243,20 +610,20 @@ class MemoryStore(MemoryReceives):
                 by_status[state] += 1
                 if state not in GONE:
                     oldest.append(message.sent_at)
-            return Counts(by_status, min(oldest, default=None))
+            return StateCounts(by_status, min(oldest, default=None))
 
     @property
     def outputs(self) -> OutputWrites:
         raise LedgerError("claim.write needs a ledger on Delta tables; this one is in memory")
 
-    def _find(self, queue: QueueRecord, message_id: str) -> Stored:
+    def _find(self, queue: QueueRecord, message_id: str) -> MemoryMessage:
         place = ids.place(message_id)
         message = self._stored(queue).get(place)
         if message is None or message.record.moved_to is not None:
             raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
         return message
 
-    def _answer(self, place: Place, message: Stored) -> StoredMessage:
+    def _answer(self, place: Place, message: MemoryMessage) -> StoredMessage:
         segment, seq = place
         return StoredMessage(
             message_id=ids.message_id(segment, seq),

@@ -10,7 +10,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT))
 
-from ledger.bootstrap import BootstrapError, Environment, ensure_environment  # noqa: E402 - the path comes first
+from ledger.runtime.bootstrap import BootstrapError, Environment, ensure_environment  # noqa: E402 - the path comes first
 
 
 def main(arguments: list[str]) -> int:

@@ -26,7 +26,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-    from ledger.bootstrap import ensure_environment
+    from ledger.runtime.bootstrap import ensure_environment
 
     ensure_environment(["benchmarks", "jvm"])
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import command
 
-from ledger.bootstrap import ensure_environment
+from ledger.runtime.bootstrap import ensure_environment
 
 PARTS = ("compare", "floor", "codegen", "commits", "scattered", "memory", "many")
 

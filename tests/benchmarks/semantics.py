@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import command
 
-from ledger.bootstrap import ensure_environment
+from ledger.runtime.bootstrap import ensure_environment
 
 PARTS = ("sends", "receives", "dead_letters")
 #: A receive takes a lock for each of 10,000 groups; the server's default has room for 6,400 in all.

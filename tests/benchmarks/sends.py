@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from command import RESULTS, run_cells
 
-from ledger.bootstrap import ensure_environment
+from ledger.runtime.bootstrap import ensure_environment
 
 NAMES = {"plain": "a plain Delta append", "send": "Queue.send"}
 SMALL = """concat('{"id": ', lpad(id, 8, '0'), ', "carrier": "AB", "text": "', repeat(char(97 + id % 26), 56), '"}')"""

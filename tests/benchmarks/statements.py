@@ -16,7 +16,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-    from ledger.bootstrap import ensure_environment
+    from ledger.runtime.bootstrap import ensure_environment
 
     ensure_environment(["jvm", "tests"])
 

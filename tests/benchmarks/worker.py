@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from command import RESULTS, run_cells
 
-from ledger.bootstrap import ensure_environment
+from ledger.runtime.bootstrap import ensure_environment
 
 FAILING = 0.026
 SCHEMA = "id LONG, carrier STRING, origin STRING, distance INT, air_time INT, departed DOUBLE, arrived DOUBLE"

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from ledger import Ledger
-from ledger.cli.top import Rates
+from ledger.cli.look import Rates
 from tests.cli.running import run
 from tests.clock import FrozenClock
 

@@ -4,9 +4,9 @@ import configparser
 import re
 import shlex
 
-from ledger.cli.upkeep import upkeep
+from ledger.cli.operate import upkeep
+from ledger.client.upkeep_daemon import LEASE_SECONDS, LONGEST_PAUSE
 from ledger.rules.upkeep import AGE_DUE, AGE_OVERDUE, COMMITS_DUE, COMMITS_OVERDUE, IDLE_DUE
-from ledger.upkeeper import LEASE_SECONDS, LONGEST_PAUSE
 from tests.cli.running import run
 from tests.sources import CHECKOUT
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ledger import claim as claims
-from ledger.applying import apply
+from ledger.client.settling import apply
 from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue, LeaseLost
 from ledger.rules.visibility import Outcome, Verb
 from ledger.store import RUNS, Action, Postponed, count_by_outcome

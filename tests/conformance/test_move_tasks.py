@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from ledger.client.move_tasks import MoveTasks, carry_on
 from ledger.errors import InvalidParameterValue, ResourceNotFound
-from ledger.move_tasks import MoveTasks, carry_on
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_d2_a_stalled_runner_lets_another_one_carry_on_and_goes_on_after_it(queu
 
 
 def test_d2_a_task_runs_in_the_background_until_it_is_done(queue, dead, clock, monkeypatch):
-    monkeypatch.setattr("ledger.move_tasks.TICK", 0.01)
+    monkeypatch.setattr("ledger.client.move_tasks.TICK", 0.01)
     dead.start_message_move_task(max_messages_per_second=2)
     clock.advance(1)
     for _ in range(2_000):

@@ -3,7 +3,7 @@
 import pytest
 
 from ledger import RetryLater
-from ledger.applying import apply
+from ledger.client.settling import apply
 from ledger.errors import InvalidParameterValue
 from ledger.rules.visibility import Verb
 from ledger.store import RUNS, Action, Postponed

@@ -7,7 +7,7 @@ import pytest
 
 from ledger.errors import LedgerError, OverLimit
 from ledger.rules.limits import MAXIMUM_IN_FLIGHT, MAXIMUM_IN_FLIGHT_FIFO
-from ledger.store import Request
+from ledger.store import ReceiveRequest
 from tests.conformance.looking import changing_nothing
 
 FIFO = {"FifoQueue": "true", "Limits": "SQS", "ContentBasedDeduplication": "true"}
@@ -15,7 +15,7 @@ FIFO = {"FifoQueue": "true", "Limits": "SQS", "ContentBasedDeduplication": "true
 
 def claim_many(queue, clock, count, timeout=30):
     """A receive of any size, whatever the queue allows per call; answers how many it got."""
-    (grant,) = queue.access.store.receive(queue.access.record(), [Request(count, timeout)], clock)
+    (grant,) = queue.access.store.receive(queue.access.record(), [ReceiveRequest(count, timeout)], clock)
     if isinstance(grant, LedgerError):
         raise grant
     return grant.count if grant else 0

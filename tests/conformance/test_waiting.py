@@ -8,7 +8,7 @@ import pytest
 
 from ledger import Ledger
 from ledger.errors import QueueDoesNotExist
-from ledger.store import Request
+from ledger.store import ReceiveRequest
 
 
 @pytest.fixture(params=["memory", "delta-rs"])
@@ -67,7 +67,7 @@ def test_a_wait_ends_with_an_error_when_its_queue_is_deleted(queue, anew):
         queue.receive(wait=20)
     deleter.join()
     with pytest.raises(QueueDoesNotExist):
-        store.receive(record, [Request(None, 30)], queue.access.clock)
+        store.receive(record, [ReceiveRequest(None, 30)], queue.access.clock)
 
 
 def test_q5_the_queues_attribute_is_the_default_wait(queue):

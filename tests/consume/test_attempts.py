@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from ledger.claim_source import ClaimSource
 from ledger.rules.attempts import Share
+from ledger.work.claim_source import ClaimSource
 
 
 def row(message):

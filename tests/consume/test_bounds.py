@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import InvalidParameterValue
-from ledger.claim_in_hand import ClaimInHand
+from ledger.work.consumer_claim import ClaimInHand
 
 BODY = "x" * 10_000
 SIZE = sys.getsizeof(BODY)

@@ -3,7 +3,7 @@
 import pytest
 
 from ledger import Ledger, RetryLater
-from ledger.claim_source import ClaimSource
+from ledger.work.claim_source import ClaimSource
 from tests.clock import FrozenClock
 
 

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from ledger import InvalidParameterValue, Reject, RetryLater, SparkIsNeeded
 from ledger.errors import OutputNotWritten
-from ledger.handler_rows import cost_of
+from ledger.work.handler_rows import cost_of
 
 
 @dataclass

@@ -13,19 +13,18 @@ from types import SimpleNamespace
 import pytest
 
 from ledger import GroupLimit, InvalidParameterValue, Ledger
-from ledger.aside_messages import AsideMessages
-from ledger.backlog import Backlog
-from ledger.closed_groups import ClosedGroups
-from ledger.group_limits import (
+from ledger.work.backlog import AsideMessages, Backlog
+from ledger.work.group_limits import (
     LONGEST_SECONDS,
     NO_SLOT,
     PATIENCE_SECONDS,
     TOO_EARLY,
     Aside,
+    ClosedGroups,
     GroupLimits,
     require_limits,
 )
-from ledger.handler_calls import CallSteps
+from ledger.work.handler_calls import CallSteps
 from tests.clock import FrozenClock
 from tests.consume import handlers
 

@@ -6,8 +6,9 @@ import importlib.util
 
 import pytest
 
-from ledger import InvalidParameterValue, progress
-from ledger.progress import Meter, line
+from ledger import InvalidParameterValue
+from ledger.runtime import progress
+from ledger.runtime.progress import Meter, line
 
 
 def test_a_line_says_what_is_done_what_failed_the_rate_the_time_left_and_the_cost():

@@ -10,7 +10,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from ledger import Ledger, tabular
+from ledger import Ledger
+from ledger.client import tables
 from ledger.errors import InvalidParameterValue
 
 _numbers = itertools.count()
@@ -168,7 +169,7 @@ def test_frames_of_a_class_made_of_pandas_are_read_as_pandas_are(queue):
     assert [found[body]["n"].value for body in "ab"] == ["1", "1.5"]
     mixed = Frame({"body": ["a", "b"], "d": [datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 2, 13, 45)]})
     with pytest.raises(InvalidParameterValue, match=r"column.*d.*Row 1"):
-        tabular.arrow_table("messages", mixed)
+        tables.arrow_table("messages", mixed)
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,7 @@ from deltalake import DeltaTable
 from ledger import Ledger
 from ledger.cli.app import run
 from ledger.delta_log import damage
-from ledger.errors import (
-    InvalidParameterValue,
-    LeaseLost,
-    LedgerDamaged,
-    LedgerDoesNotExist,
-    LedgerError,
-    LedgerTooNew,
-)
+from ledger.errors import InvalidParameterValue, LeaseLost, LedgerDamaged, LedgerDoesNotExist, LedgerError, LedgerTooNew
 from ledger.store.delta import backups
 from ledger.store.delta.model.tables import TABLES
 

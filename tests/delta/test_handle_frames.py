@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from ledger.arrow_rows import SentTable
+from ledger.client.arrow_rows import SentTable
 from ledger.errors import InvalidParameterValue
 from ledger.rules.receipt_handle import decode, encode
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from ledger.heartbeat import Beat, Heartbeat
+from ledger.runtime.threads import Workers, map_at_once
 from ledger.store.delta.commit.file_locks import TableLock
 from ledger.store.delta.commit.holdings import releasing
-from ledger.threads import Workers, map_at_once
 from tests.delta.interrupting import THREADS, Interrupter, locked_files
 
 SOON = 20.0

@@ -16,7 +16,7 @@ from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.commit.turns import Turns
 from ledger.store.delta.dataframes.frames import Frames
 from ledger.store.delta.model.tables import TABLES
-from ledger.store.delta.opening import Opened
+from ledger.store.delta.opening import OpenLedger
 from ledger.store.delta.verbs.store import DeltaStore
 
 THREADS, SENDS = 3, 4
@@ -69,7 +69,7 @@ def ledger(root, spark, clock):
     store = DeltaStore(engine, transactions, settings, SparkOutputTables(engine))
     locations = {table: f"{root}/{table}" for table in TABLES}
     frames = Frames(spark, store, locations)
-    return Ledger(store, clock, settings, Opened(store, engine, locations, transactions, frames, spark))
+    return Ledger(store, clock, settings, OpenLedger(store, engine, locations, transactions, frames, spark))
 
 
 def only_by_statement(*arguments):

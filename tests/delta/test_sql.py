@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ledger import Ledger
-from ledger.applying import apply
+from ledger.client.settling import apply
 from ledger.clock import instant
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.visibility import Verb

@@ -8,10 +8,10 @@ import pytest
 from deltalake import DeltaTable, Field, TableFeatures
 
 from ledger import Ledger, RetryLater, Settings
+from ledger.client.explanation import OF_CLAIM, OF_QUEUE
 from ledger.delta_log import log as commits
 from ledger.delta_log.paths import DIRECT, STATEMENT
 from ledger.errors import InvalidParameterValue, LedgerError
-from ledger.explanation import OF_CLAIM, OF_QUEUE
 from ledger.store.delta.model.where import Where
 
 

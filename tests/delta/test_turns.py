@@ -10,7 +10,7 @@ import pytest
 
 from ledger.store.delta.commit import turns as module
 from ledger.store.delta.commit.holdings import releasing
-from ledger.store.delta.commit.turns import Turns, Wish
+from ledger.store.delta.commit.turns import PendingCall, Turns
 
 #: Long enough for a thread to get a turn that is free, on a busy machine.
 SOON = 20.0
@@ -148,7 +148,7 @@ def interrupted(number):
 
     @releasing
     def wish():
-        mine = Wish("kind")
+        mine = PendingCall("kind")
         while not mine.done:
             with turns.together("key", mine, 31) as wishes:
                 for one in wishes:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ledger import Ledger
-from ledger.applying import apply
+from ledger.client.settling import apply
 from ledger.delta_log.storage import LOG, StoredFile
 from ledger.rules.visibility import Verb
 from ledger.store import RUNS, Action, Postponed

@@ -7,7 +7,7 @@ import pytest
 from ledger import Ledger
 from ledger.clock import system_clock
 from ledger.endpoint.application import Bounds
-from ledger.endpoint.lines import Lines
+from ledger.endpoint.pool import Lines
 from tests.endpoint.conftest import served, unsigned
 from tests.endpoint.test_requests import in_json
 

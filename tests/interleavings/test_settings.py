@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ledger import Queue
-from ledger.access import Access
+from ledger.client.access import Access
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_policy_is_not_set_to_a_queue_that_was_deleted_meanwhile(queue, ledger
 
 def test_d2_two_starts_start_one_task(ledger, queue, every_interleaving, by_hand, monkeypatch):
     """Only one message move task runs on a source at a time, whoever starts it."""
-    monkeypatch.setattr("ledger.move_tasks.MoveTasks._move", lambda self, task, source=None: task)
+    monkeypatch.setattr("ledger.client.move_tasks.MoveTasks._move", lambda self, task, source=None: task)
     dead = ledger.create_queue("dead")
     queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": "dead", "maxReceiveCount": 1}})
     queue.send(["a", "b", "c", "d"])

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 
 from jobs.work import require_lasting
 from ledger import Ledger
-from ledger.claim_source import ClaimSource
 from ledger.errors import InvalidParameterValue
 from ledger.runtime.session import submit_command, submit_environment
+from ledger.work.claim_source import ClaimSource
 
 WORK = Path(__file__).resolve().parents[2] / "jobs" / "work.py"
 FUNCTION = """

@@ -26,7 +26,7 @@ from typing import NamedTuple
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT))
 
-from ledger.bootstrap import ensure_environment  # noqa: E402 - the path comes first
+from ledger.runtime.bootstrap import ensure_environment  # noqa: E402 - the path comes first
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -128,7 +128,7 @@ def test_rows_of_arrow_and_dataframes_are_stored_alike(spark, tmp_path, refused)
     """The generated table: each type of rows into each type of column, each value. Both engines store the same one, or
     both refuse it; of the values that are refused, which take a job each, another one for each two types, or all."""
     from ledger.outputs.column_casts import fitted
-    from ledger.row_errors import value_refused
+    from ledger.outputs.row_errors import value_refused
 
     before = spark.conf.get("spark.sql.session.timeZone")
     # A zone with a gap in the night of DAY: no answer may depend on it.

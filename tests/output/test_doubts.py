@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
-from ledger.store import RUNS, Request
+from ledger.store import RUNS, ReceiveRequest
 from ledger.store.delta.commit.file_locks import table_lock
 from tests.output.conftest import rows_of
 from tests.output.silent_tables import gone, there_again
@@ -321,6 +321,6 @@ def test_a_heartbeat_goes_on_beside_a_write(place, at_step):
 def test_a_retry_asks_the_table_although_another_of_its_attempt_is_refused_in_the_same_commit(place, at_step):
     doubt(place, at_step, attempt_id="job")
     store = place.another().store
-    both = [Request(1, 30, "job"), Request(None, 30, "job")]
+    both = [ReceiveRequest(1, 30, "job"), ReceiveRequest(None, 30, "job")]
     assert store.receive(store.queue("work"), both, place.clock) == [None, None]
     assert place.queue.counts().deleted == 2, "their rows are in"

@@ -14,7 +14,7 @@ from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import HeldLog
 from ledger.errors import StorageFailed
 from ledger.outputs import publishing as output_publishing
-from ledger.outputs.file_entries import staged_file
+from ledger.outputs.files_aside import staged_file
 from ledger.outputs.publishing import DeltaRsOutputs
 from ledger.rules.publishable import FOLDER
 

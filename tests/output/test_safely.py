@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType
 
 from ledger import InvalidParameterValue, LedgerError
-from ledger.functions import required, safely
+from ledger.work.functions import required, safely
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
 

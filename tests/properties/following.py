@@ -12,8 +12,7 @@ from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.state import Status
 from ledger.settings import Settings
 from ledger.store import QueueRecord
-from ledger.store.memory import MemoryStore
-from ledger.store.memory_queues import Place, Stored
+from ledger.store.memory import MemoryMessage, MemoryStore, Place
 
 
 class FollowingStore(MemoryStore):
@@ -29,7 +28,7 @@ class FollowingStore(MemoryStore):
         receipts = {m.record.receipt_id for m in mine if m.record.received_at == last}
         return [{m.entry.body for m in mine if m.record.receipt_id == receipt} for receipt in receipts]
 
-    def permitted(self, queue: QueueRecord, now: int) -> tuple[list[Stored], int | None]:
+    def permitted(self, queue: QueueRecord, now: int) -> tuple[list[MemoryMessage], int | None]:
         """What a receive may choose from, in order, and how many messages the quota leaves."""
         stored = self._stored(queue)
         states = {place: self._status(queue, m, now) for place, m in stored.items()}
@@ -38,14 +37,14 @@ class FollowingStore(MemoryStore):
         return [stored[place] for place in alive], None if quota is None else quota - in_flight
 
     def _receivable(
-        self, queue: QueueRecord, stored: dict[Place, Stored], states: dict[Place, Status], now: int
+        self, queue: QueueRecord, stored: dict[Place, MemoryMessage], states: dict[Place, Status], now: int
     ) -> list[Place]:
         found = MemoryStore._receivable(queue, stored, states, now)
         if self.only is None:
             return found
         return [p for p in found if stored[p].entry.body in self.only or self._dies(queue, stored[p])]
 
-    def _dies(self, queue: QueueRecord, message: Stored) -> bool:
+    def _dies(self, queue: QueueRecord, message: MemoryMessage) -> bool:
         policy = redrive.policy_of(queue.attributes)
         target = self._queues.get(policy.target) if policy else None
         takes = target is not None and redrive.broken_bound(queue, target) is None

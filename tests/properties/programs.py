@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from ledger import Queue
-from ledger.applying import apply
-from ledger.handles import HandleList, wishes_of_list
+from ledger.client.handles import HandleList, wishes_of_list
+from ledger.client.settling import apply
 from ledger.rules.attributes import limits_of
 from ledger.rules.limits import Limits
 from ledger.rules.visibility import Verb

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ledger import Queue, Settings
-from ledger.access import Access
+from ledger.client.access import Access
 from tests.races.worker import Worker
 
 GROUPS = "abcd"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.bootstrap import CHECKOUT, BootstrapError, Environment
+from ledger.runtime.bootstrap import CHECKOUT, BootstrapError, Environment
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import socket
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-from ledger.termination import jvm_has_ended
+from ledger.runtime.termination import jvm_has_ended
 
 
 def error_of(call):

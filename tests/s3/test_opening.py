@@ -11,13 +11,7 @@ from obstore.store import S3Store
 from ledger import Ledger
 from ledger.clock import system_clock
 from ledger.delta_log.object_store import OF_DELTA_RS, ObjectStore, unknown_options
-from ledger.errors import (
-    ClocksDisagree,
-    InvalidParameterValue,
-    LedgerDoesNotExist,
-    StorageFailed,
-    UnsafeStorage,
-)
+from ledger.errors import ClocksDisagree, InvalidParameterValue, LedgerDoesNotExist, StorageFailed, UnsafeStorage
 from ledger.settings import Settings
 from ledger.store.delta.by_delta_rs import DeltaRsEngine
 from ledger.store.delta.commit.storage_clock import probe_of

@@ -10,11 +10,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ledger import Ledger
+from ledger.client.move_tasks import carry_on
 from ledger.delta_log.object_store import ObjectStore
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.delta_log.storage import table_files
 from ledger.errors import ReceiptHandleIsInvalid, StorageFailed
-from ledger.move_tasks import carry_on
 from ledger.outputs.publishing import DeltaRsOutputs
 from ledger.outputs.tables_of_delta_rs import DeltaRsOutputTables
 from ledger.rules import staging

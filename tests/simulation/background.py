@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from ledger.client.move_tasks import MoveTasks
 from ledger.errors import LedgerError
 from ledger.heartbeat import Heartbeat
-from ledger.move_tasks import MoveTasks
 from tests.simulation.calls import Call
 from tests.simulation.scheduler import Client, Killed, Scheduler
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from ledger import move_tasks, queue_settings
 from ledger.claim import Claim
+from ledger.client import move_tasks, queue_settings
 from ledger.heartbeat import Beat
 from ledger.rules import move_task
 from ledger.rules.state import Retention

@@ -20,8 +20,8 @@ from unittest import mock
 
 import pyarrow as pa
 
-from ledger import forks
 from ledger.ledger import Ledger
+from ledger.runtime import forks
 from ledger.store.delta.verbs.open_segments import OpenSegments
 from tests.simulation.clients import Player
 from tests.simulation.programs import Step

@@ -19,8 +19,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from ledger import threads
 from ledger.rules import limits
+from ledger.runtime import threads
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.model import run_sets
 from ledger.store.delta.verbs.output_tables import OutputTables

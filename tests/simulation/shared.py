@@ -32,7 +32,7 @@ class Step:
 @contextlib.contextmanager
 def noting(running: Any) -> Iterator[None]:
     """The clients that `running` returns note the steps of what they commit for others, too."""
-    made, commit = sharing.Verb.__init__, sharing.SharedVerbs._commit
+    made, commit = sharing.GroupedCall.__init__, sharing.SharedVerbs._commit
     one, jointly = sharing.CommitDecisions.add_one, sharing.CommitDecisions.add_jointly
 
     def make(self: Any, *arguments: Any, **more: Any) -> None:
@@ -62,12 +62,12 @@ def noting(running: Any) -> Iterator[None]:
             if client is not None:
                 client.steps = []
 
-    sharing.Verb.__init__, sharing.SharedVerbs._commit = make, commit_noted
+    sharing.GroupedCall.__init__, sharing.SharedVerbs._commit = make, commit_noted
     sharing.CommitDecisions.add_one, sharing.CommitDecisions.add_jointly = decide_one, decide_jointly
     try:
         yield
     finally:
-        sharing.Verb.__init__, sharing.SharedVerbs._commit = made, commit
+        sharing.GroupedCall.__init__, sharing.SharedVerbs._commit = made, commit
         sharing.CommitDecisions.add_one, sharing.CommitDecisions.add_jointly = one, jointly
 
 

@@ -14,7 +14,7 @@ from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.steady_clock import SteadyClock
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.model.tables import TABLES
-from ledger.store.delta.opening import Opened
+from ledger.store.delta.opening import OpenLedger
 from ledger.store.delta.verbs.ages import Ages
 from ledger.store.delta.verbs.store import DeltaStore
 from tests.simulation.engine import SimulatedEngine, nobody
@@ -47,11 +47,11 @@ def open_ledger(
     transactions = Transactions(engine, locks, alone, SETTINGS, owner, turns=turns)
     store = DeltaStore(engine, transactions, SETTINGS, engine)
     if not steady:
-        return Ledger(store, clock, SETTINGS, Opened(store, engine, {}, transactions, None, None))
+        return Ledger(store, clock, SETTINGS, OpenLedger(store, engine, {}, transactions, None, None))
     held = SteadyClock(clock, passing_of(clock), SETTINGS.maximum_clock_skew)
     ages = Ages(engine, transactions, held, SETTINGS)
     held.explained_by = ages.explain
-    return Ledger(store, held, SETTINGS, Opened(store, engine, {}, transactions, None, None, held, ages))
+    return Ledger(store, held, SETTINGS, OpenLedger(store, engine, {}, transactions, None, None, held, ages))
 
 
 class NoTurns:

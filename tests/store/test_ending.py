@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.ending import OwnEndings, count_outside
+from ledger.client.settlements import ClaimSettlements, count_outside
 from ledger.errors import LeaseLost
 from ledger.store import RUNS
 
@@ -30,7 +30,7 @@ def test_what_is_outside_is_counted_message_by_message(spans, others):
 
 
 def test_what_ended_one_by_one_is_known_from_the_first_moment_on():
-    endings, claimed = OwnEndings("r"), table([("s", 0, 199)])
+    endings, claimed = ClaimSettlements("r"), table([("s", 0, 199)])
     for seq in range(150):
         one = table([("s", seq, 0)])
         with endings.ending(one):

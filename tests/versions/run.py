@@ -16,7 +16,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDER = CHECKOUT / ".venv-versions"
 sys.path.insert(0, str(CHECKOUT))
 
-from ledger.bootstrap import ensure_environment  # noqa: E402 - the path comes first
+from ledger.runtime.bootstrap import ensure_environment  # noqa: E402 - the path comes first
 
 
 class Row(NamedTuple):

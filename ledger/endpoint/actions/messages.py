@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ledger.claim import Claim
+from ledger.client.receiving import Reception
 from ledger.endpoint.actions.call import Call
 from ledger.endpoint.shapes import message_as_sqs, require_no_lists, sent_as_sqs, to_send
-from ledger.receiving import Reception
 from ledger.rules import limits
 
 Result = Mapping[str, object]

@@ -48,11 +48,11 @@ from ledger.place import here
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
 from ledger.rules.upkeep import VERSIONS
+from ledger.runtime.threads import map_at_once
 from ledger.store.delta.commit.file_locks import LOCKS
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
-from ledger.threads import map_at_once
 
 #: Of Linux's renameat2: names are as the process's working folder has them; two names are exchanged.
 AT_WORKING_FOLDER, EXCHANGE = -100, 2

@@ -18,7 +18,6 @@ from ledger.delta_log.damage import mend
 from ledger.delta_log.protocol import reason
 from ledger.delta_log.spark_sessions import has_jvm, require_engines, require_executors_here, require_jvm
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, SparkIsNeeded, StorageFailed
-from ledger.forks import renew_in_child
 from ledger.place import here
 from ledger.rules.location import SCHEMA_PREFIX, Location, is_name, recorded
 from ledger.rules.storage import (
@@ -34,6 +33,7 @@ from ledger.rules.storage import (
     unknown,
     with_defaults,
 )
+from ledger.runtime.forks import renew_in_child
 from ledger.settings import ENGINES, STATEMENT, Settings
 from ledger.store.delta.commit.file_locks import LOCKS, NoLock, TableLock
 from ledger.store.delta.commit.holdings import releasing
@@ -66,7 +66,7 @@ log = logging.getLogger("ledger.opening")
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenLedger:
     """An open ledger: its store, and with Spark what moves DataFrames."""
 
     store: DeltaStore
@@ -94,7 +94,7 @@ def open_tables(
     sender_id: str | None = None,
     read_only: bool = False,
     passing: Passing | None = None,
-) -> Opened:
+) -> OpenLedger:
     """Opens the tables under `root`; makes them, if it may. See StorageClock and SteadyClock for the clocks. With
     `read_only` nothing is written, and so nothing locked or tried out."""
     if engine not in ENGINES:
@@ -191,7 +191,7 @@ def open_tables(
     store = DeltaStore(chosen, transactions, settings, outputs, by_spark, sender_id, used, readiness)
     ages = Ages(chosen, transactions, steady, settings, own_clock)
     steady.explained_by = ages.explain
-    return Opened(store, chosen, of_spark, transactions, _frames(spark, store, of_spark), spark, steady, ages)
+    return OpenLedger(store, chosen, of_spark, transactions, _frames(spark, store, of_spark), spark, steady, ages)
 
 
 def default_owner() -> str:

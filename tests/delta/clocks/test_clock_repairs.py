@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import move_tasks
+from ledger.client import move_tasks
 from ledger.errors import ClocksDisagree
 from ledger.rules import instants, move_task
 from ledger.rules.move_task import MoveTask

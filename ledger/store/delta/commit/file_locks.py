@@ -26,8 +26,8 @@ from pathlib import Path
 from ledger.delta_log.failures import naming
 from ledger.errors import LedgerError
 from ledger.rules.location import recorded
+from ledger.runtime.threads import start_thread
 from ledger.store.delta.commit.holdings import forget, note
-from ledger.threads import start_thread
 
 if sys.platform != "win32":
     import fcntl

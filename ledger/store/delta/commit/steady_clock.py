@@ -27,7 +27,7 @@ class _Reading(NamedTuple):
     passed: float
 
 
-class Look(NamedTuple):
+class ClockLook(NamedTuple):
     """A look at the clock: the instant, and for how many seconds the clock has made no step by then."""
 
     at: int
@@ -55,7 +55,7 @@ class SteadyClock:
         """Return the instant. Raise ClocksDisagree for a step that nothing explains."""
         return self.look().at
 
-    def look(self) -> Look:
+    def look(self) -> ClockLook:
         """Return the instant, and for how long the clock has been steady. Raise ClocksDisagree as a call does.
 
         Only what passed before this look counts. A process that stands still after it has not looked again.
@@ -66,18 +66,18 @@ class SteadyClock:
         if abs(now - earliest) <= self._bound:
             if passed - last.passed > RENEWED and self.passing() - passed < AT_ONCE:
                 self._last = _Reading(now, passed)
-            return Look(now, passed - self._steady_since)
+            return ClockLook(now, passed - self._steady_since)
         # The process may have stood still between the two.
         again = self.passing()
         latest = max(earliest, self._expected(last, again))
         if earliest - self._bound <= now <= latest + self._bound:
-            return Look(now, passed - self._steady_since)
+            return ClockLook(now, passed - self._steady_since)
         expected = earliest if now < earliest else latest
         if not self.explained_by(now, expected):
             require_steady(now, expected, self._maximum_skew)
         log.warning("the clock was set by %.1f s; others confirm it", (now - expected) / MILLISECONDS)
         self._last, self._steady_since = _Reading(now, again), again
-        return Look(now, 0.0)
+        return ClockLook(now, 0.0)
 
     @staticmethod
     def _expected(last: _Reading, passed: float) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from ledger.forks import renew_in_child
+from ledger.runtime.forks import renew_in_child
 
 
 class Tally:

@@ -20,7 +20,7 @@ from ledger.store.delta.commit.file_locks import PATIENCE, NoLock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.tally import Tally
-from ledger.store.delta.commit.turns import Turns, Wish
+from ledger.store.delta.commit.turns import PendingCall, Turns
 from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.model.where import Where
@@ -244,7 +244,7 @@ class Transactions:
             yield
 
     @contextmanager
-    def turn_for_all(self, table: str, queue: str, losses: int, wish: Wish[Any]) -> Iterator[list[Any]]:
+    def turn_for_all(self, table: str, queue: str, losses: int, wish: PendingCall[Any]) -> Iterator[list[Any]]:
         """As `turn`, for a wish and those of the threads that wait meanwhile and go with it, which are yielded: fewer
         with each loss, as a commit to more lanes meets more others. None when the wish went with another thread's."""
         with self.together(table, queue, wish, losses) as wishes:
@@ -255,7 +255,7 @@ class Transactions:
                 yield wishes
 
     @contextmanager
-    def together(self, table: str, queue: str, wish: Wish[Any], losses: int = 0) -> Iterator[list[Any]]:
+    def together(self, table: str, queue: str, wish: PendingCall[Any], losses: int = 0) -> Iterator[list[Any]]:
         """As `turn_for_all`, without what makes a commit safe."""
         with self._turns.together((table, queue), wish, MOST_TOGETHER >> losses) as wishes:
             if wishes:

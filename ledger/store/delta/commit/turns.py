@@ -14,13 +14,13 @@ from collections.abc import Hashable, Iterator
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
-from ledger.forks import renew_in_child
+from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.commit.holdings import forget, note
 
 Result = TypeVar("Result")
 
 
-class Wish(Generic[Result]):
+class PendingCall(Generic[Result]):
     """What a thread waits for its turn to do, if another one may do it along with its own: those of one `kind` go
     together. What came of it is said once, by whoever did it."""
 
@@ -49,7 +49,7 @@ class _Place:
     """One thread's place in the line at a key: a lock that is let go when its turn comes, or when its wish was taken
     along. `company`: the places whose wishes it takes along."""
 
-    def __init__(self, key: Hashable, wish: Wish[Any] | None) -> None:
+    def __init__(self, key: Hashable, wish: PendingCall[Any] | None) -> None:
         self.key, self.wish, self.taken, self.lock = key, wish, False, threading.Lock()
         self.line, self.company = deque[_Place](), list[_Place]()
         self.lock.acquire()
@@ -80,7 +80,7 @@ class Turns:
             yield
 
     @contextlib.contextmanager
-    def together(self, key: Hashable, wish: Wish[Any], most: int) -> Iterator[list[Any]]:
+    def together(self, key: Hashable, wish: PendingCall[Any], most: int) -> Iterator[list[Any]]:
         """As `of`, for this wish and up to `most` others that wait at the key and go with it: they are no more in the
         line, and wait until this turn ends. No wishes: it was this one that another thread's turn took along, which is
         over. What came of a wish the wishes know; what is not done may wait again."""
@@ -93,7 +93,7 @@ class Turns:
             return max(0, len(self._queues.get(key, ())) - 1)
 
     @contextlib.contextmanager
-    def _turn(self, key: Hashable, wish: Wish[Any] | None, most: int) -> Iterator[list[Any]]:
+    def _turn(self, key: Hashable, wish: PendingCall[Any] | None, most: int) -> Iterator[list[Any]]:
         if getattr(self._mine, "place", None) is not None:
             yield [wish]
             return

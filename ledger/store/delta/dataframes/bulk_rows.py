@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter, StorageFailed
 from ledger.outputs.column_casts import SHOWN_CHARACTERS, not_finite_conditions, not_utf8_conditions, schema_of
-from ledger.row_errors import failure_of_storage, is_of_function, raised_in_sql, row_error
+from ledger.outputs.row_errors import failure_of_storage, is_of_function, raised_in_sql, row_error
 from ledger.rules import message_attributes
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
 from ledger.delta_log.spark_sessions import arrow_frame, parallelism
-from ledger.outputs.evaluated import evaluated_once
+from ledger.outputs.spark_writers import evaluated_once
 from ledger.rules import fifo, instants
 from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of_rows

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ledger.errors import InvalidParameterValue
+from ledger.errors import LONGEST_TEXT, InvalidParameterValue
 from ledger.rules.limits import Limits, visibility_timeout
 from ledger.rules.outcomes import ERRORS
 from ledger.rules.outcomes import error as error_of
 from ledger.rules.visibility import Outcome, Verb
-from ledger.shown import LONGEST_TEXT
 from ledger.store import RUNS, Action, QueueRecord
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.frame_runs import bitmaps, in_blocks, runs_table

@@ -17,7 +17,7 @@ from ledger.store.delta.dataframes.columns import instant_literal
 from ledger.store.delta.engine import Tables
 from ledger.store.delta.verbs.receipts import unfilled
 from ledger.store.delta.views import depth
-from ledger.store.delta.views.past import Moment, moment
+from ledger.store.delta.views.past import PastMoment, moment
 from ledger.store.delta.views.statements import VIEWS, tables_of, view_statement, words
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def deploy_views(
     return names
 
 
-def _tables(spark: SparkSession, locations: Mapping[str, str], at: Moment) -> dict[str, str]:
+def _tables(spark: SparkSession, locations: Mapping[str, str], at: PastMoment) -> dict[str, str]:
     """Return the tables in SQL as of a moment."""
     tables = {table: f"delta.`{path}`" for table, path in locations.items()}
     for table, version in (at.versions or {}).items():
@@ -94,5 +94,5 @@ def _tables(spark: SparkSession, locations: Mapping[str, str], at: Moment) -> di
     return tables
 
 
-def _until(receipts: str, at: Moment) -> str:
+def _until(receipts: str, at: PastMoment) -> str:
     return receipts if at.until is None else f"(SELECT * FROM {receipts} WHERE version <= {at.until})"

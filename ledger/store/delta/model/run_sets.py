@@ -38,7 +38,7 @@ _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
 
 
 @dataclass(frozen=True, eq=False)
-class Rows(Runs):
+class SetRows(Runs):
     """Rows, in any order: runs that hold each of their messages, or, with `size` words from `begin` on in `words`,
     those that have a bit. The words are shared by what is made of the same rows."""
 
@@ -49,8 +49,8 @@ class Rows(Runs):
     def columns(self) -> list[np.ndarray]:
         return [self.first, self.last, self.code, self.begin, self.size]
 
-    def where(self, chosen: np.ndarray | slice) -> Rows:
-        return Rows(*[column[chosen] for column in self.columns()] + [self.words])
+    def where(self, chosen: np.ndarray | slice) -> SetRows:
+        return SetRows(*[column[chosen] for column in self.columns()] + [self.words])
 
     def bits(self) -> pa.Array:
         """The column `bits`; null where all messages of a run are meant."""
@@ -83,7 +83,7 @@ class Rows(Runs):
         which = which[order]
         return Runs(first[order], last[order], self.code[which]), which
 
-    def same_bits(self, other: Rows) -> np.ndarray:
+    def same_bits(self, other: SetRows) -> np.ndarray:
         """Which rows have the bits of the row of `other` in the same place. Both have the same first and last
         messages."""
         same: np.ndarray = self.size == other.size
@@ -98,10 +98,10 @@ class Rows(Runs):
         return numbers_in(self.begin, self.size)
 
 
-class Stored(NamedTuple):
+class StoredRuns(NamedTuple):
     """The rows of a table, and the same as runs, sorted by place, each with the number of its row."""
 
-    rows: Rows
+    rows: SetRows
     runs: Runs
     row: np.ndarray
 
@@ -110,25 +110,25 @@ class Difference(NamedTuple):
     """What makes other rows of some: rows to write, each either new or in the place of the one that begins where it
     does, and rows to remove."""
 
-    written: Rows
+    written: SetRows
     is_new: np.ndarray
-    gone: Rows
+    gone: SetRows
 
 
-def stored(runs: Runs, bits: pa.ChunkedArray | pa.Array | None = None) -> Stored:
+def stored(runs: Runs, bits: pa.ChunkedArray | pa.Array | None = None) -> StoredRuns:
     """Rows as they were read: where they begin and end with their codes, in any order, and their column `bits`; None
     where the table has none."""
     nothing = np.zeros(len(runs), dtype=np.int64)
-    rows = Rows(*[*runs.columns(), nothing, nothing, np.empty(0, dtype=np.uint64)])
+    rows = SetRows(*[*runs.columns(), nothing, nothing, np.empty(0, dtype=np.uint64)])
     if bits is not None and bits.null_count < len(bits):
         bits = bits.combine_chunks() if isinstance(bits, pa.ChunkedArray) else bits
         words = bits.flatten().to_numpy(zero_copy_only=False).astype(np.int64, copy=False).view(np.uint64)
         count = pc.fill_null(pc.list_value_length(bits), 0).to_numpy().astype(np.int64)
-        rows = Rows(*[*runs.columns(), np.cumsum(count) - count, count, words])
-    return Stored(rows, *rows.runs())
+        rows = SetRows(*[*runs.columns(), np.cumsum(count) - count, count, words])
+    return StoredRuns(rows, *rows.runs())
 
 
-def rows_of(runs: Runs) -> Rows:
+def rows_of(runs: Runs) -> SetRows:
     """The rows of a state, given as runs that are sorted by place with neighbours joined."""
     runs = runs.coded(runs.code)
     inside = np.flatnonzero(_is_inside(runs))
@@ -154,11 +154,11 @@ def rows_of(runs: Runs) -> Rows:
     rest = runs.where(alone)
     nothing = np.zeros(len(rest), dtype=np.int64)
     pairs = zip([*rest.columns(), nothing, nothing], [first, last, code, begin, count])
-    rows = Rows(*[*map(np.concatenate, pairs), words])
+    rows = SetRows(*[*map(np.concatenate, pairs), words])
     return rows.where(np.argsort(rows.first, kind="stable"))
 
 
-def difference(old: Stored, new: Runs) -> Difference:
+def difference(old: StoredRuns, new: Runs) -> Difference:
     """What makes of the stored rows those of the runs `new` (sorted, joined), wherever the two differ; see `rows_of`.
 
     Why it holds: a row, old or new, is about runs of one group, or about one run. The groups of all runs that are only

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ledger.delta_log.protocol import OPERATION
 from ledger.store import RUNS
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs
-from ledger.store.delta.model.run_sets import Rows, difference, stored
+from ledger.store.delta.model.run_sets import SetRows, difference, stored
 from ledger.store.delta.model.tables import BITS, HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY, instant_column
 from ledger.store.delta.state.edit_rows import NO_EDITS, edit_rows
 from ledger.store.delta.state.head_rows import Heads
@@ -119,7 +119,7 @@ class Lanes:
             self.lane_of.append(lane)
         return self._index[segment]
 
-    def _written(self, runs: Rows, is_new: np.ndarray) -> pa.Table:
+    def _written(self, runs: SetRows, is_new: np.ndarray) -> pa.Table:
         used, inverse = np.unique(runs.code, return_inverse=True)
         inverse = pa.array(inverse, pa.int64())
         columns = self._places(runs, _WRITTEN.take(pa.array(is_new.astype(np.int8))))
@@ -132,7 +132,7 @@ class Lanes:
             columns[BITS] = runs.bits()
         return edit_rows(len(runs), columns)
 
-    def _gone(self, runs: Rows) -> pa.Table:
+    def _gone(self, runs: SetRows) -> pa.Table:
         """A row that goes is known by where it begins."""
         return edit_rows(len(runs), self._places(runs, pa.repeat("delete", len(runs)))) if len(runs) else NO_EDITS
 

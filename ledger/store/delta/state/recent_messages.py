@@ -15,12 +15,12 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from ledger.forks import renew_in_child
 from ledger.rules import message_id as ids
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.message import Entry
 from ledger.rules.message_fields import STORED
 from ledger.rules.state import Record
+from ledger.runtime.forks import renew_in_child
 from ledger.store import StoredMessage
 from ledger.store.delta.state.listing import Listing
 

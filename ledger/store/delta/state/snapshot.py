@@ -25,7 +25,7 @@ from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing, Listings
-from ledger.store.delta.state.statuses import GONE_STATES, INDEX, Placed, placed_files, states
+from ledger.store.delta.state.statuses import GONE_STATES, INDEX, PlacedRuns, placed_files, states
 
 
 class Classified(NamedTuple):
@@ -78,7 +78,7 @@ class Loaded:
     #: The output tables that were asked, and did not say what they have of a write.
     silent: dict[str, OutputUnreadable] = field(default_factory=dict)
     #: Where the queue's messages lie, by the version of the listing, how many segments were met by then, and borders.
-    _placed: dict[tuple[int, ...], Placed] = field(default_factory=dict)
+    _placed: dict[tuple[int, ...], PlacedRuns] = field(default_factory=dict)
 
     def classify(self, listings: Listings, *borders: int) -> Classified:
         """Return every message of the queue. No piece has both messages that were sent by one of the instants `borders`

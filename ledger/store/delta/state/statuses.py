@@ -19,7 +19,7 @@ INDEX = {state: index for index, state in enumerate(STATES)}
 GONE_STATES = [INDEX[state] for state in GONE]
 
 
-class Placed(NamedTuple):
+class PlacedRuns(NamedTuple):
     """The runs of the files that a queue's messages lie in, of which the first `own` were sent to the queue, and where
     they begin and end on the axis."""
 
@@ -44,7 +44,7 @@ def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) ->
     return placed.files, placed.messages(lanes)
 
 
-def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> Placed:
+def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> PlacedRuns:
     """What `existing_messages` cuts: the same as long as no other segments are met in the lanes. `borders`: as of
     `Listing.of`."""
     own = listing.of(lanes.queue, now, *borders)
@@ -57,7 +57,7 @@ def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> Pla
         lane = np.array([lanes.lane_of_segment(name) for name in lent.segment.to_pylist()], dtype=np.int64)
         files = files.joined(lent, lane)
     number = lanes.register(files.segment, files.lane)
-    return Placed(files, len(own.lane), positions(number, files.first_seq), positions(number, files.last_seq))
+    return PlacedRuns(files, len(own.lane), positions(number, files.first_seq), positions(number, files.last_seq))
 
 
 def kept_from(lanes: Lanes, files: FileRuns, pieces: Pieces) -> np.ndarray:

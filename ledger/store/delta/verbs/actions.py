@@ -24,14 +24,14 @@ from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.verbs.receipts import history
-from ledger.store.delta.verbs.sharing import Joint, SharedVerbs, Verb
+from ledger.store.delta.verbs.sharing import GroupedCall, Joint, SharedVerbs
 
 OUTCOMES = list(Outcome)
 _OUTCOME_TEXTS = pa.array([one.value for one in OUTCOMES])
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _AskedActions:
     """The actions of one call, and the queue's rules for them."""
 
     actions: Sequence[Action]
@@ -69,7 +69,7 @@ class Applier:
         # free: under a quota the two have to meet.
         keeps = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
         meeting = (0,) if keeps and limits_of(queue.attributes).maximum_in_flight is not None else ()
-        asked = _Asked(actions, limits, receipts, meeting)
+        asked = _AskedActions(actions, limits, receipts, meeting)
 
         def decide(loaded: Loaded, losses: int) -> Decision[list[pa.Table]]:
             decided = self._decide([asked], loaded)
@@ -78,9 +78,11 @@ class Applier:
         names = {action.name for action in actions}
         name = names.pop() if len(names) == 1 else "settle"
         lanes = tuple_of((*named, *meeting))
-        return self._shared.run(Verb(name, queue, clock, decide, lanes, joint=self._decide_together, asked=asked))
+        return self._shared.run(
+            GroupedCall(name, queue, clock, decide, lanes, joint=self._decide_together, asked=asked)
+        )
 
-    def _decide_together(self, verbs: Sequence[Verb[Any]], loaded: Loaded, losses: int) -> Joint | None:
+    def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
         """Decide several calls at once. None where two of them name one message: the second one's outcome would depend
         on what the first does."""
         asked = [verb.asked for verb in verbs]
@@ -91,7 +93,7 @@ class Applier:
         decision = Decision(decided.replacement, decided.events, lambda version: None, meeting)
         return Joint(decision, decided.answers, decided.parts)
 
-    def _decide(self, asked: Sequence[_Asked], loaded: Loaded) -> _Decided:
+    def _decide(self, asked: Sequence[_AskedActions], loaded: Loaded) -> _Decided:
         events, every = Events(), _wishes(self._tables, loaded, asked)
         replacement, contradicted = laid_together([wish.change for wish in every])
         done = [wish.change.parted(contradicted)[1] if len(contradicted) else wish.change for wish in every]
@@ -145,7 +147,7 @@ class _Decided:
     meets: bool
 
 
-def _wishes(tables: Tables, loaded: Loaded, asked: Sequence[_Asked]) -> list[_Wish]:
+def _wishes(tables: Tables, loaded: Loaded, asked: Sequence[_AskedActions]) -> list[_Wish]:
     """Return what the actions of some calls would do, one after the other."""
     lanes, every = loaded.lanes, [(one, action) for one in asked for action in one.actions]
     # What is recorded is looked up for all actions at once, which takes as long for one as for thirty.
@@ -156,7 +158,7 @@ def _wishes(tables: Tables, loaded: Loaded, asked: Sequence[_Asked]) -> list[_Wi
     return [_wish(tables, loaded, *one, pieces.where(slice(*place))) for one, place in zip(every, places)]
 
 
-def _wish(tables: Tables, loaded: Loaded, asked: _Asked, action: Action, pieces: Pieces) -> _Wish:
+def _wish(tables: Tables, loaded: Loaded, asked: _AskedActions, action: Action, pieces: Pieces) -> _Wish:
     lanes, outcome_of, new_code = loaded.lanes, dict[int, Outcome](), dict[int, int]()
     codes = distinct_codes(pieces.code)
     known = _earlier_reasons(tables, loaded, action, codes)

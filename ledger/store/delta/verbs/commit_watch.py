@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from ledger.delta_log.paths import DIRECT, STATEMENT
 from ledger.delta_log.protocol import Commit
-from ledger.forks import renew_in_child
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.upkeep import COMMITS_DUE
+from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.commit_metadata import losses_in, verb_of
 from ledger.store.delta.engine import Tables
 
@@ -54,7 +54,7 @@ class RecentCommits:
         return self.conflicts * 60 / self.seconds
 
 
-class _Seen(NamedTuple):
+class _SeenCommit(NamedTuple):
     """What is kept of a commit; `verb` is empty for one that made a table, or that is not the ledger's."""
 
     verb: str
@@ -105,7 +105,7 @@ class CommitWatch:
     def _forget(self, generation: int) -> None:
         self._generation = generation
         self._last: dict[str, int] = {}
-        self._seen: dict[str, deque[_Seen]] = {table: deque(maxlen=MOST_COMMITS) for table in WATCHED}
+        self._seen: dict[str, deque[_SeenCommit]] = {table: deque(maxlen=MOST_COMMITS) for table in WATCHED}
 
     def _renew(self) -> None:
         """Another thread of the parent may have been in the midst of it."""
@@ -113,7 +113,7 @@ class CommitWatch:
         self._forget(self._generation)
 
 
-def _seen(commit: Commit) -> _Seen:
+def _seen(commit: Commit) -> _SeenCommit:
     said = commit.metadata
     beats = tuple(str(one.get("receipt_id")) for one in said.get("events", ()) if one.get("event") in BEATS)
-    return _Seen(verb_of(said), int(said.get("at", commit.timestamp)), commit.path, losses_in(said), beats)
+    return _SeenCommit(verb_of(said), int(said.get("at", commit.timestamp)), commit.path, losses_in(said), beats)

@@ -27,7 +27,7 @@ FEW, PART_BYTES, GROWTH, MOST = 100, 16 << 20, 4, 20_000
 _ORDER = ["segment", "seq", "sent_at", "sequence_number"]
 
 
-class Ordered(NamedTuple):
+class MessagesInOrder(NamedTuple):
     """Messages: each by its place on the axis and the code of what is recorded about it, in the order of a copy."""
 
     place: np.ndarray
@@ -53,12 +53,14 @@ class QueueContents:
         parts = self._parts(queue, loaded.lanes, ordered)
         return Contents(len(ordered.place), latest, parts)
 
-    def _in_order(self, lanes: Lanes, alive: Runs, after: Position | None, until: int | None) -> tuple[Ordered, int]:
+    def _in_order(
+        self, lanes: Lanes, alive: Runs, after: Position | None, until: int | None
+    ) -> tuple[MessagesInOrder, int]:
         """The messages that are asked for, and when the last of them arrived."""
         columns = [np.concatenate(column) for column in zip(*self._rows(lanes, alive))]
         if not columns:
             nothing = np.empty(0, dtype=np.int64)
-            return Ordered(nothing, nothing), 0
+            return MessagesInOrder(nothing, nothing), 0
         place, sent_at, sequence = columns
         code = alive.code[alive.find(place)]
         # -1 where nothing is recorded.
@@ -73,7 +75,7 @@ class QueueContents:
         if after is not None:
             order = order[_is_behind([key[order] for key in keys], after)]
         latest = int(arrived[order].max()) if len(order) else 0
-        return Ordered(place[order], code[order]), latest
+        return MessagesInOrder(place[order], code[order]), latest
 
     def _rows(self, lanes: Lanes, alive: Runs) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Of each message that is there its place, when it was sent, and its sequence number or 0."""
@@ -88,10 +90,10 @@ class QueueContents:
             rows, place = rows.filter(pa.array(mine)), place[mine]
             yield place, milliseconds(rows["sent_at"]).to_numpy(), rows["sequence_number"].fill_null(0).to_numpy()
 
-    def _parts(self, queue: QueueRecord, lanes: Lanes, ordered: Ordered) -> Iterator[Sequence[StoredMessage]]:
+    def _parts(self, queue: QueueRecord, lanes: Lanes, ordered: MessagesInOrder) -> Iterator[Sequence[StoredMessage]]:
         first, some = 0, FEW
         while first < len(ordered.place):
-            part = Ordered(*(column[first : first + some] for column in ordered))
+            part = MessagesInOrder(*(column[first : first + some] for column in ordered))
             found = sorted(self.reader.messages(queue, _grant_of(lanes, part)), key=lambda one: one.position)
             size = sum(len(message.body) for message in found)
             first, some = first + some, min(max(some * PART_BYTES // max(size, 1), 1), GROWTH * some, MOST)
@@ -107,7 +109,7 @@ def _is_behind(keys: Sequence[np.ndarray], after: Position) -> np.ndarray:
     return behind
 
 
-def _grant_of(lanes: Lanes, part: Ordered) -> Grant:
+def _grant_of(lanes: Lanes, part: MessagesInOrder) -> Grant:
     """Messages as if they were granted, to be read: with what is recorded about each of them."""
     rows = GrantRows(lanes)
     return Grant("", 0, 0, 0, rows.of(rows.add(Runs(part.place, part.place, part.code).in_order())))

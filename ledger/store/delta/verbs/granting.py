@@ -12,7 +12,7 @@ import pyarrow as pa
 from ledger.errors import LedgerDamaged, LedgerError, OutputUnreadable
 from ledger.rules import visibility
 from ledger.rules.state import Record, latest_hold
-from ledger.store import GRANTED_RUNS, Grant, Received, Request
+from ledger.store import GRANTED_RUNS, Grant, Received, ReceiveRequest
 from ledger.store.delta.model.run_algebra import FEW_CODES, Runs, distinct_codes
 from ledger.store.delta.model.tables import TWO_MESSAGES
 from ledger.store.delta.state.journal import Events
@@ -21,16 +21,16 @@ from ledger.store.delta.state.snapshot import Loaded
 
 
 @dataclass(frozen=True)
-class Part:
+class RequestGrant:
     """What one request of a receive comes to: runs with what is to be recorded, and the answer at a version."""
 
     runs: Runs
     answer: Callable[[int], Received]
 
 
-def refused(error: LedgerError) -> Part:
+def refused(error: LedgerError) -> RequestGrant:
     """An error, and nothing recorded."""
-    return Part(Runs.empty(), lambda version: error)
+    return RequestGrant(Runs.empty(), lambda version: error)
 
 
 def require_apart(lanes: Lanes, runs: Runs, doubled: Collection[str]) -> None:
@@ -43,13 +43,13 @@ def require_apart(lanes: Lanes, runs: Runs, doubled: Collection[str]) -> None:
 def granted(
     loaded: Loaded,
     chosen: Runs,
-    request: Request,
+    request: ReceiveRequest,
     receipt_id: str,
     order: np.ndarray | None,
     undecided: OutputUnreadable | None,
     events: Events,
     grants: GrantRows,
-) -> Part:
+) -> RequestGrant:
     """Messages under a new receipt, in `order` (see Grant). When there are none: `undecided`, which says why, if some
     are left alone in doubt. `grants`: has the rows of those that are decided with it."""
     lanes, (_, timeout, attempt_id) = loaded.lanes, request
@@ -59,9 +59,9 @@ def granted(
 
     runs = chosen.coded(lanes.per_code(chosen.code, received, np.int64)).in_order()
     if not len(runs):
-        return Part(runs, lambda version: undecided)
+        return RequestGrant(runs, lambda version: undecided)
     events.add("granted", lanes.record(runs.code[0]), runs)
-    return Part(runs, grant_of(lanes, runs, order, grants))
+    return RequestGrant(runs, grant_of(lanes, runs, order, grants))
 
 
 def grant_of(

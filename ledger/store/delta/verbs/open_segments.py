@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from ledger.forks import renew_in_child
 from ledger.rules import message_id as ids
 from ledger.rules.limits import MILLISECONDS
+from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.engine import SegmentEnd
 
 #: So many places (a queue, a lane) are known before those are let go of whose segments are appended to no more.

@@ -19,7 +19,7 @@ from ledger.rules.attempts import require_asked
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.state import Record, Status
-from ledger.store import QueueRecord, Received, Request
+from ledger.store import QueueRecord, Received, ReceiveRequest
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.where import tuple_of
 from ledger.store.delta.state.choosing import LOSSES_TO_HALVE, Deal, choose_lanes, choose_lanes_in_order
@@ -31,18 +31,18 @@ from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.receivable import receivable
 from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.state.statuses import INDEX
-from ledger.store.delta.verbs.granting import GrantRows, Part, grant_of, granted, refused, require_apart
+from ledger.store.delta.verbs.granting import GrantRows, RequestGrant, grant_of, granted, refused, require_apart
 from ledger.store.delta.verbs.moving import Move, dead_letter_queues, move
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues
-from ledger.store.delta.verbs.sharing import Joint, SharedVerbs, Verb
+from ledger.store.delta.verbs.sharing import GroupedCall, Joint, SharedVerbs
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _AskedReceives:
     """The requests of one call, and a new receipt for each."""
 
-    requests: Sequence[Request]
+    requests: Sequence[ReceiveRequest]
     receipts: Sequence[str]
 
     @property
@@ -61,10 +61,10 @@ class Receiver:
         self._opened, self._groups, self._queues, self._outputs = opened, groups, queues, outputs
         self._shared = shared
 
-    def receive(self, queue: QueueRecord, requests: Sequence[Request], clock: Clock) -> list[Received]:
+    def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
         """One MERGE over the chosen lanes, or part of one. None for a request for which there was nothing, or others
         took it meanwhile."""
-        asked = _Asked(requests, [new_receipt_id() for _ in requests])
+        asked = _AskedReceives(requests, [new_receipt_id() for _ in requests])
 
         def decide(loaded: Loaded, losses: int) -> Decision[list[Received]]:
             decision, parts = self._decide(asked, loaded, losses)
@@ -72,9 +72,9 @@ class Receiver:
 
         targets = partial(dead_letter_queues, self._queues, queue)
         joint = self._decide_together if asked.is_plain else None
-        return self._shared.run(Verb("receive", queue, clock, decide, targets=targets, joint=joint, asked=asked))
+        return self._shared.run(GroupedCall("receive", queue, clock, decide, targets=targets, joint=joint, asked=asked))
 
-    def _decide_together(self, verbs: Sequence[Verb[Any]], loaded: Loaded, losses: int) -> Joint | None:
+    def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
         """Decide several receives at once. None where a receive that has lost takes messages of some lanes only: what
         is in the other lanes is for the receives that follow it."""
         if losses >= LOSSES_TO_HALVE:
@@ -82,13 +82,13 @@ class Receiver:
         every = [verb.asked for verb in verbs]
         requests = [request for one in every for request in one.requests]
         receipts = [receipt for one in every for receipt in one.receipts]
-        decision, parts = self._decide(_Asked(requests, receipts), loaded, losses)
+        decision, parts = self._decide(_AskedReceives(requests, receipts), loaded, losses)
         ends = accumulate((len(one.requests) for one in every), initial=0)
         mine = [parts[first:end] for first, end in pairwise(ends)]
         recorded = [Runs.concatenated([part.runs for part in some]).in_order() for some in mine]
         return Joint(decision, list(map(_answer_of, mine)), recorded)
 
-    def _decide(self, asked: _Asked, loaded: Loaded, losses: int) -> tuple[Decision[Any], list[Part]]:
+    def _decide(self, asked: _AskedReceives, loaded: Loaded, losses: int) -> tuple[Decision[Any], list[RequestGrant]]:
         """What some requests come to, and the part of each."""
         requests, events = asked.requests, Events()
         attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
@@ -112,11 +112,11 @@ class Receiver:
     def _fresh(
         self,
         loaded: Loaded,
-        requests: Mapping[int, tuple[Request, str]],
+        requests: Mapping[int, tuple[ReceiveRequest, str]],
         undecided: OutputUnreadable | None,
         losses: int,
         events: Events,
-    ) -> tuple[dict[int, Part], Move]:
+    ) -> tuple[dict[int, RequestGrant], Move]:
         """What each of the requests, which have a new receipt each, is granted; and what is buried meanwhile."""
         nothing = Move(Runs.empty(), Runs.empty())
         if not requests:
@@ -166,18 +166,20 @@ class Receiver:
         return move(loaded, listing, target, dead, arrives, events)
 
 
-def _answer_of(parts: Sequence[Part]) -> Callable[[int], list[Received]]:
+def _answer_of(parts: Sequence[RequestGrant]) -> Callable[[int], list[Received]]:
     return lambda version: [part.answer(version) for part in parts]
 
 
-def _asks_for_fewer(loaded: Loaded, request: Request) -> bool:
+def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
     """Whether an earlier run of the attempt holds more than is asked for, so that this one is no retry of it."""
     if request.attempt_id is None or request.maximum is None:
         return False
     return _same_attempt(loaded.lanes, request.attempt_id, request.timeout, loaded.now).count > request.maximum
 
 
-def _again(loaded: Loaded, request: Request, undecided: OutputUnreadable | None, events: Events) -> Part | None:
+def _again(
+    loaded: Loaded, request: ReceiveRequest, undecided: OutputUnreadable | None, events: Events
+) -> RequestGrant | None:
     """F3: the claim that an earlier receive under the attempt id holds; None: it holds none."""
     if request.attempt_id is None:
         return None
@@ -189,7 +191,7 @@ def _again(loaded: Loaded, request: Request, undecided: OutputUnreadable | None,
         except InvalidParameterValue as error:
             return refused(error)
         events.add("granted again", lanes.record(again.code[0]), again)
-        return Part(again, grant_of(lanes, again))
+        return RequestGrant(again, grant_of(lanes, again))
     if undecided is not None and any(
         visibility.same_attempt(lanes.record(c), request.attempt_id, loaded.now) for c in lanes.undecided
     ):

@@ -19,7 +19,7 @@ from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.verbs.granting import require_apart
 from ledger.store.delta.verbs.moving import dead_letter_queues, move
 from ledger.store.delta.verbs.queues import Queues
-from ledger.store.delta.verbs.sharing import SharedVerbs, Verb
+from ledger.store.delta.verbs.sharing import GroupedCall, SharedVerbs
 
 
 class Rejecter:
@@ -51,7 +51,7 @@ class Rejecter:
             arriving = {target.id: sides.arriving}
             return Decision(sides.leaving, events, lambda version: runs.count, arriving=arriving)
 
-        return self._shared.run(Verb("reject", queue, clock, decide, targets=targets))
+        return self._shared.run(GroupedCall("reject", queue, clock, decide, targets=targets))
 
     @staticmethod
     def _given_back(loaded: Loaded, action: Action, events: Events) -> Runs:

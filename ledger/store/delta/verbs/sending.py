@@ -23,7 +23,7 @@ from ledger.rules.attempts import Attempt, content_of
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.message import Entry, deduplication_key
-from ledger.store import QueueRecord, Sent
+from ledger.store import QueueRecord, StoredSend
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.engine import SegmentTaken
@@ -77,7 +77,9 @@ class Sender:
         self._turn = secrets.randbelow(1 << 16)
 
     @releasing
-    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
+    def send(
+        self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
+    ) -> list[StoredSend]:
         """In the order of `entries`. Under an attempt id committed before, sends nothing: the ids of then.
 
         Raises ClocksDisagree where a receive would."""
@@ -100,7 +102,7 @@ class Sender:
                 counted = self._quotas.next_send(queue)
                 before = attempt and sent_before(self._opened.tables, attempt)
                 if before:
-                    return [Sent(ids.message_id(ids.segment(before, 0), seq)) for seq in range(len(entries))]
+                    return [StoredSend(ids.message_id(ids.segment(before, 0), seq)) for seq in range(len(entries))]
                 self._quotas.require_room(queue, len(entries), clock)
                 now = clock()
                 carried = [one for one in (counted, attempt and attempt.transaction) if one is not None]
@@ -111,10 +113,10 @@ class Sender:
                     segment, first = mine.name, mine.following
                 rows = message_rows(queue, lane, segment, first, entries, now, sender=self._sender)
                 if self._append(queue, rows, now, append, attempts):
-                    return [Sent(ids.message_id(segment, first + n)) for n in range(len(entries))]
+                    return [StoredSend(ids.message_id(segment, first + n)) for n in range(len(entries))]
         raise attempts.outlasted()
 
-    def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[Sent]:
+    def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[StoredSend]:
         """F1 and the order of F2: sends to a FIFO queue are counted, in the log itself, and one that did not see the
         send before it does not commit. So what it decided about duplicates holds, and sequence numbers grow."""
         application = fifo.sends(queue.id)
@@ -144,7 +146,7 @@ class Sender:
                     append.extend(taken, sent, numbers)
                     tables.append(message_rows(queue, lane, segment, first, sent, at, numbers, self._sender))
                     places = (ids.message_id(segment, first + n) for n in range(len(mine)))
-                    known.update({key: Sent(*one) for (_, _, key), one in zip(mine, zip(places, numbers))})
+                    known.update({key: StoredSend(*one) for (_, _, key), one in zip(mine, zip(places, numbers))})
                 if not tables:
                     # The answer tells what others have sent.
                     self._opened.tables.make_durable()
@@ -152,7 +154,9 @@ class Sender:
                     return [known[key] for key in answer]
         raise attempts.outlasted()
 
-    def _remembered(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> tuple[dict[Key, Sent], int]:
+    def _remembered(
+        self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock
+    ) -> tuple[dict[Key, StoredSend], int]:
         """What was sent within the deduplication interval, by deduplication key, as far as `entries` have
         the same; and the time: never before the last send. Raises ClocksDisagree."""
         since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
@@ -168,11 +172,11 @@ class Sender:
         purged = self._opened.tables.transaction_version("messages", fifo.purges(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
         rows = without_set_aside(self._opened.tables, queue.id, rows)
-        known: dict[Key, Sent] = {}
+        known: dict[Key, StoredSend] = {}
         for row in rows.filter(pc.is_in(rows["message_deduplication_id"], asked)).to_pylist():
             if fifo.is_duplicate(round(row["sent_at"].timestamp() * MILLISECONDS), at):
                 key = deduplication_key(queue.attributes, row["message_group_id"], row["message_deduplication_id"])
-                known[key] = Sent(ids.message_id(row["segment"], row["seq"]), row["sequence_number"])
+                known[key] = StoredSend(ids.message_id(row["segment"], row["seq"]), row["sequence_number"])
         return known, at
 
     def _append(self, queue: QueueRecord, rows: pa.Table, now: int, append: _Append, attempts: Attempts) -> bool:

@@ -19,10 +19,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from ledger.clock import Clock
 from ledger.errors import LedgerError, StorageFailed
 from ledger.rules.message import Entry
-from ledger.store import Grant, QueueRecord, Sent, StoredMessage, count_messages
+from ledger.store import Grant, QueueRecord, StoredMessage, StoredSend, count_messages
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.commit.turns import Wish
+from ledger.store.delta.commit.turns import PendingCall
 from ledger.store.delta.model.run_algebra import ABSENT, Runs
 from ledger.store.delta.model.where import tuple_of
 from ledger.store.delta.state.open_tables import OpenTables
@@ -47,7 +47,7 @@ class Joint(NamedTuple):
     parts: Sequence[Runs]
 
 
-class Verb(Wish[Result], Generic[Result]):
+class GroupedCall(PendingCall[Result], Generic[Result]):
     """A verb on a queue's messages, as a decision that may be one of several in a commit.
 
     It is about `lanes` (None: all of the queue's); `targets` looks up the queues that messages may move to. `decide` is
@@ -67,7 +67,7 @@ class Verb(Wish[Result], Generic[Result]):
         decide: Callable[[Loaded, int], Decision[Result]],
         lanes: tuple[int, ...] | None = None,
         targets: Callable[[], Sequence[QueueRecord]] | None = None,
-        joint: Callable[[Sequence[Verb[Any]], Loaded, int], Joint | None] | None = None,
+        joint: Callable[[Sequence[GroupedCall[Any]], Loaded, int], Joint | None] | None = None,
         asked: Any = None,
     ) -> None:
         super().__init__(queue)
@@ -86,13 +86,13 @@ class SharedVerbs:
         self._ledger = _OneLedger(opened, queues)
 
     @releasing
-    def run(self, verb: Verb[Result]) -> Result:
+    def run(self, verb: GroupedCall[Result]) -> Result:
         """One MERGE, or part of one. Raises what the decision does, ContentionOutlastedRetries and StorageFailed; where
         the ledger was replaced meanwhile and has no such queue any more, QueueDoesNotExist."""
         with self._ledger.of(verb.queue):
             return self._run(verb)
 
-    def _run(self, verb: Verb[Result]) -> Result:
+    def _run(self, verb: GroupedCall[Result]) -> Result:
         attempts = self._transactions.attempts(verb.name)
         for losses in attempts:
             again = True
@@ -106,7 +106,7 @@ class SharedVerbs:
                 return verb.result()
         raise attempts.outlasted()
 
-    def _commit(self, verbs: Sequence[Verb[Any]], losses: int, attempts: Attempts) -> None:
+    def _commit(self, verbs: Sequence[GroupedCall[Any]], losses: int, attempts: Attempts) -> None:
         """Tries all of them in one commit. Those that are not done then have lost to another writer, or are put off:
         what would grant a message that another one is granted in this commit, as its version tells holders apart."""
         first = verbs[0]
@@ -128,7 +128,7 @@ class SharedVerbs:
             for verb in decided.put_off:
                 verb.put_off = True
 
-    def _load(self, verbs: Sequence[Verb[Any]]) -> Loaded:
+    def _load(self, verbs: Sequence[GroupedCall[Any]]) -> Loaded:
         """The lanes that the verbs are about."""
         queue, clock = verbs[0].queue, verbs[0].clock
         targets = next((verb.targets for verb in verbs if verb.targets is not None), None)
@@ -164,7 +164,7 @@ class _OneLedger:
             self._known = generation
 
 
-class _Send(Wish[list[Sent]]):
+class _Send(PendingCall[list[StoredSend]]):
     def __init__(self, queue: QueueRecord, entries: Sequence[Entry]) -> None:
         super().__init__(queue)
         self.entries = entries
@@ -178,13 +178,17 @@ class SharedSends:
         self._ledger = _OneLedger(opened, queues)
 
     @releasing
-    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
+    def send(
+        self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
+    ) -> list[StoredSend]:
         """See Sender.send. An attempt is one append, which has its id. Raises QueueDoesNotExist where the ledger was
         replaced meanwhile and has no such queue any more."""
         with self._ledger.of(queue):
             return self._send(queue, entries, clock, attempt_id)
 
-    def _send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
+    def _send(
+        self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
+    ) -> list[StoredSend]:
         # Of a queue with a bound one send may fit where several do not.
         if attempt_id is not None or not _is_small(entries) or is_bounded(queue):
             return self._sender.send(queue, entries, clock, attempt_id)
@@ -204,7 +208,7 @@ class SharedSends:
                 send.granted(sent[first:end])
 
 
-class _Read(Wish[list[StoredMessage]]):
+class _Read(PendingCall[list[StoredMessage]]):
     def __init__(self, queue: QueueRecord, grant: Grant) -> None:
         super().__init__(queue.id)
         self.queue, self.grant = queue, grant
@@ -256,18 +260,18 @@ class CommitDecisions:
         self._granted: list[Runs] = []
         self.names = set[str]()
         self.decisions: list[Decision[Any]] = []
-        self.answers: list[tuple[Verb[Any], Callable[[int], Any]]] = []
-        self.refused: list[tuple[Verb[Any], Exception]] = []
-        self.put_off: list[Verb[Any]] = []
+        self.answers: list[tuple[GroupedCall[Any], Callable[[int], Any]]] = []
+        self.refused: list[tuple[GroupedCall[Any], Exception]] = []
+        self.put_off: list[GroupedCall[Any]] = []
 
-    def add(self, verbs: Sequence[Verb[Any]]) -> None:
+    def add(self, verbs: Sequence[GroupedCall[Any]]) -> None:
         """Decide verbs of one kind: at once where that is right, else one after the other."""
         if len(verbs) > 1 and self.add_jointly(verbs):
             return
         for verb in verbs:
             self.add_one(verb)
 
-    def add_jointly(self, verbs: Sequence[Verb[Any]]) -> bool:
+    def add_jointly(self, verbs: Sequence[GroupedCall[Any]]) -> bool:
         """Decide verbs at once. False, and nothing is left of it, where they have to be decided one by one."""
         decide, before = verbs[0].joint, self.loaded.taken()
         if decide is None:
@@ -286,7 +290,7 @@ class CommitDecisions:
         self._commit(joint.decision)
         return True
 
-    def add_one(self, verb: Verb[Any]) -> None:
+    def add_one(self, verb: GroupedCall[Any]) -> None:
         """Decide a verb on what those before it have made of the lanes."""
         before = self.loaded.taken()
         try:
@@ -307,7 +311,7 @@ class CommitDecisions:
         mine = decision.granted
         return not len(mine) or not any(_holders_differ(self.loaded, one, mine) for one in self._granted)
 
-    def _take(self, verb: Verb[Any], answer: Callable[[int], Any]) -> None:
+    def _take(self, verb: GroupedCall[Any], answer: Callable[[int], Any]) -> None:
         self.names.add(verb.name)
         self.answers.append((verb, answer))
 
@@ -319,9 +323,9 @@ class CommitDecisions:
         self.decisions.append(decision)
 
 
-def _by_kind(verbs: Sequence[Verb[Any]]) -> list[list[Verb[Any]]]:
+def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
     """Verbs that may be decided at once beside each other, in the order of the first one of each kind."""
-    kinds: dict[object, list[Verb[Any]]] = {}
+    kinds: dict[object, list[GroupedCall[Any]]] = {}
     for verb in verbs:
         kinds.setdefault(verb if verb.joint is None else verb.joint, []).append(verb)
     return list(kinds.values())
@@ -336,7 +340,7 @@ def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
 
 
 @contextmanager
-def _failing_together(wishes: Sequence[Wish[Any]], verb: str, place: str) -> Iterator[None]:
+def _failing_together(wishes: Sequence[PendingCall[Any]], verb: str, place: str) -> Iterator[None]:
     """What goes wrong in here is raised to whoever has the turn; the others, each of which waits in a thread of its
     own, meet it too. Of one that was only ended (KeyboardInterrupt) nobody knows how far it came."""
     try:

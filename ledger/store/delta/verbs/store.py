@@ -22,10 +22,10 @@ from ledger.settings import Settings
 from ledger.store import (
     RUNS,
     Change,
-    Counts,
     Grant,
     Lease,
     QueueRecord,
+    StateCounts,
     StoredMessage,
     count_messages,
     leases_of,
@@ -74,7 +74,7 @@ class AllCounts(NamedTuple):
     version: int
     messages: int
     now: int
-    counts: Mapping[str, Counts]
+    counts: Mapping[str, StateCounts]
 
 
 class DeltaStore:
@@ -248,7 +248,7 @@ class DeltaStore:
         recorded = zip(map(loaded.lanes.record, runs.code.tolist()), runs.lengths.tolist())
         return leases_of(recorded, loaded.now, postponed=postponed)
 
-    def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
+    def counts(self, queue: QueueRecord, clock: Clock) -> StateCounts:
         """From the log of `messages` and the records; exact for one version of each."""
         return _counts(self._opened.load(queue, clock).classify(self.listings))
 
@@ -313,6 +313,6 @@ def missing_rows(receipt_id: str, count: int, lost: int, place: str) -> LedgerDa
     )
 
 
-def _counts(classified: Classified) -> Counts:
+def _counts(classified: Classified) -> StateCounts:
     counted = np.bincount(classified.state, classified.pieces.lengths, len(STATES)).astype(np.int64)
-    return Counts(dict(zip(STATES, counted.tolist())), classified.oldest_sent_at())
+    return StateCounts(dict(zip(STATES, counted.tolist())), classified.oldest_sent_at())

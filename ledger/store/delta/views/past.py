@@ -11,8 +11,7 @@ from typing import NamedTuple
 from ledger.clock import instant, milliseconds_of
 from ledger.delta_log.damage import find_first_readable
 from ledger.delta_log.protocol import Commit
-from ledger.errors import InvalidParameterValue
-from ledger.shown import shown
+from ledger.errors import InvalidParameterValue, shown
 from ledger.store.delta.engine import Tables
 
 #: Those whose versions are noted, or found. `receipts` is filled later than the commits that it tells of, and says of
@@ -24,7 +23,7 @@ KEPT = (
 )
 
 
-class Moment(NamedTuple):
+class PastMoment(NamedTuple):
     """What a view is of: an instant, and the version of each table; None: the newest."""
 
     now: int
@@ -36,7 +35,7 @@ class Moment(NamedTuple):
         return None if self.versions is None else self.versions["visibility"]
 
 
-def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | str | None) -> Moment:
+def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | str | None) -> PastMoment:
     """Now; or a version of `visibility`, by the clock of that commit; or an instant, as it was by then.
 
     Raises InvalidParameterValue for a version that is not there, and an instant that is in the future or before all.
@@ -44,7 +43,7 @@ def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | 
     if timestamp is not None:
         return _at(tables, now, version, timestamp)
     if version is None:
-        return Moment(now)
+        return PastMoment(now)
     if type(version) is not int:
         bound = "Must be a number, as in the view receipts and in Claim.version"
         raise InvalidParameterValue("version", version, bound, "An instant is given as timestamp=.")
@@ -57,10 +56,10 @@ def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | 
         )
         raise InvalidParameterValue("version", version, bound, KEPT)
     _require_all_noted(then, commits, None)
-    return Moment(_at_of(then), _versions(tables, then, commits, None))
+    return PastMoment(_at_of(then), _versions(tables, then, commits, None))
 
 
-def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str) -> Moment:
+def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str) -> PastMoment:
     if version is not None:
         raise InvalidParameterValue("timestamp", shown(timestamp), "Is given beside a version", "Give one of them.")
     at = _milliseconds(timestamp)
@@ -75,7 +74,7 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
             bound = f"Must be {instant(first).isoformat()} or later: of what was before, nothing is known"
             raise InvalidParameterValue("timestamp", shown(timestamp), bound, KEPT)
     _require_all_noted(then, commits, at)
-    return Moment(at, _versions(tables, then, commits, at))
+    return PastMoment(at, _versions(tables, then, commits, at))
 
 
 def _milliseconds(given: datetime | str) -> int:

@@ -13,22 +13,21 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from ledger import forks
 from ledger.clock import Clock
 from ledger.delta_log import failures
 from ledger.delta_log.damage import past_damage_of
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.history import without_gaps
 from ledger.delta_log.protocol import reason
-from ledger.errors import InvalidParameterValue, LedgerDamaged, StorageFailed
+from ledger.errors import InvalidParameterValue, LedgerDamaged, StorageFailed, shown
 from ledger.rules.storage import for_delta_rs
-from ledger.shown import shown
+from ledger.runtime import forks
 from ledger.store.delta.dataframes.columns import instant_literal
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.receipts import unfilled
 from ledger.store.delta.verbs.store import AllCounts, DeltaStore
 from ledger.store.delta.views.depth import queue_depth
-from ledger.store.delta.views.past import VERSIONED, Moment, moment
+from ledger.store.delta.views.past import VERSIONED, PastMoment, moment
 from ledger.store.delta.views.statements import VIEWS, comments, tables_of, view_statement
 from ledger.store.delta.views.translated import translated
 
@@ -123,20 +122,20 @@ class Queries:
                 )
                 raise InvalidParameterValue("query", query, " ".join(reason(error).split()), fix) from error
 
-    def _present(self, depth: AllCounts | None) -> Moment:
+    def _present(self, depth: AllCounts | None) -> PastMoment:
         """The versions that all tables of a query are read at, beside others who go on: that of `visibility` first, so
         that what its commits have read is there, and receipts tell of no later one; the time behind them all."""
         visibility = self._engine.version("visibility") if depth is None else depth.version
         messages = self._engine.version("messages") if depth is None else depth.messages
         versions = {"visibility": visibility, "messages": messages, "queues": self._engine.version("queues")}
-        return Moment(self._clock() if depth is None else depth.now, versions)
+        return PastMoment(self._clock() if depth is None else depth.now, versions)
 
     def _place_in(self, text: str) -> str:
         """Where the table lies that an error names a file of."""
         named = re.findall(rf"/({'|'.join(TABLES)})/", text)
         return self._engine.place(named[-1] if named else "messages")
 
-    def _make(self, session: _Session, view: str, at: Moment) -> None:
+    def _make(self, session: _Session, view: str, at: PastMoment) -> None:
         needed = sorted(tables_of(view))
         for table in needed:
             self._add(session, table, at)
@@ -144,7 +143,7 @@ class Queries:
         statement = translated(view_statement(view, names, instant_literal(at.now)))
         session.builder.execute(f"CREATE VIEW {view} AS {statement}")
 
-    def _add(self, session: _Session, table: str, at: Moment) -> None:
+    def _add(self, session: _Session, table: str, at: PastMoment) -> None:
         """One of the ledger's tables, as of a moment, under a name that is none of a view's."""
         if table in session.tables:
             return

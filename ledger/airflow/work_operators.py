@@ -1,0 +1,281 @@
+"""Operators that work on messages: on a claim of their task, on each message by itself, or with Spark.
+
+`LedgerWorkOperator` and `LedgerConsumeOperator` work in the task's own process, without Spark.
+`LedgerSparkWorkOperator` runs jobs/work.py in a process of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, AirflowTaskTimeout
+
+from ledger.airflow.claims import give_back, require_told, was_acknowledged
+from ledger.airflow.message_work import MessageWork, never
+from ledger.airflow.operators import LedgerOperator, has_another_try
+from ledger.airflow.processes import TaskProcess
+from ledger.claim import Claim
+from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
+from ledger.message import Message
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+CLEAR = "Clear the task that received it, and this one with it"
+#: What a process ends with that SIGTERM ended.
+TERMINATED = 143
+
+
+class LedgerWorkOperator(LedgerOperator):
+    """Runs `function` on the list of messages of a claim, under a heartbeat, and acknowledges them.
+
+    The `claim` is one of a LedgerReceiveOperator, to be expanded over. (A task that receives by itself is a
+    LedgerConsumeOperator.) `function` returns
+    - without `output_table`: None, and all are done, or {message_id: reason} of those that failed;
+    - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. The whole
+      claim is done, and its rows are in the table once, wherever a worker dies; or `reason` names a column of the rows,
+      which also have a column message_id: where that has a value, the message failed, and is not written.
+    What failed is hidden for `hide_failed` seconds, and received again then; a RedrivePolicy says how often.
+
+    When the function raises, the task fails. The claim is kept for its next try, if there is one, and given back by the
+    last. SIGTERM (on_kill) ends the function and gives the claim back. Beats hold it for `visibility_timeout` seconds,
+    or for as long as it was received for.
+    Run again when its claim is finished, the task does nothing; when others have the claim's messages by then, or it
+    was given back, the task fails for good: clear the task that received it, too.
+    A relative `output_table` begins at the folder that the ledger's root lies in: the log says where that is.
+    Returns how many `claims`, `messages` that are done, and `failed` ones; and, where the `output_table` is relative,
+    the place that it stands for. Raises what `function` raises.
+    """
+
+    template_fields: Sequence[str] = (*LedgerOperator.template_fields, "claim", "output_table")
+
+    def __init__(
+        self,
+        *,
+        function: Callable[[list[Message]], Any],
+        claim: Mapping[str, Any],
+        ledger_queue: str = "",
+        output_table: str | os.PathLike[str] | None = None,
+        reason: str | None = None,
+        visibility_timeout: int | None = None,
+        hide_failed: int = 300,
+        **more: Any,
+    ) -> None:
+        super().__init__(ledger_queue=ledger_queue, **more)
+        self.function, self.reason, self.hide_failed = function, reason, hide_failed
+        self.claim, self.visibility_timeout = claim, visibility_timeout
+        self.output_table = output_table
+        self._works, self._try_number = False, 1
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Works on the claim."""
+        place = None if self.output_table is None else self.hook.place.output(self.output_table)
+        anchored = place is not None and place != os.fspath(self.output_table or "")
+        if anchored:
+            self.log.info("the output table %s is %s", self.output_table, place)
+        work = MessageWork(self.function, place, self.reason, self.hide_failed, self.log.info)
+        self._works = True
+        try:
+            done = self._carry_on(work, require_told(self.claim), context)
+        finally:
+            self._works = False
+        return {**done, **({"output_table": place} if anchored else {})}
+
+    def on_kill(self) -> None:
+        """Airflow calls it where SIGTERM interrupted the work, and would let it go on then: this ends it, and on its
+        way out the claim in hand is given back. Beside finished work it does nothing."""
+        if self._works and threading.current_thread() is threading.main_thread():
+            raise SystemExit(TERMINATED)
+
+    def _carry_on(self, work: MessageWork, told: Mapping[str, Any], context: Context) -> dict[str, int]:
+        queue = self.hook.get_queue(self.ledger_queue or told["ledger_queue"])
+        claim = queue.claim(told["receipt_id"])
+        if not claim:
+            if was_acknowledged(queue, told):
+                self.log.warning("the claim %s was finished before: nothing is left to do", told["receipt_id"])
+                return {"claims": 0, "messages": 0, "failed": 0}
+            raise AirflowFailException(f"The claim {told['receipt_id']} was given back, or others have it. {CLEAR}")
+        self._try_number = context["ti"].try_number
+        claim.visibility_timeout = self.visibility_timeout or told["visibility_timeout"]
+        try:
+            # What is left of the timeout may be less than the first beat takes.
+            claim.extend()
+            done, failed = work.on(claim, self._keeps if has_another_try(context) else never)
+        except LeaseLost as lost:
+            raise AirflowFailException(f"{lost}. {CLEAR}") from lost
+        return {"claims": 1, "messages": done, "failed": failed}
+
+    def _keeps(self, claim: Claim, error: BaseException) -> bool:
+        """Keeps the claim until the next try has begun; not when there will be none, or somebody ended the task."""
+        retried = isinstance(error, (Exception, AirflowTaskTimeout))
+        if not retried or isinstance(error, (AirflowFailException, AirflowSkipException)):
+            return False
+        try:
+            claim.extend(claim.visibility_timeout + math.ceil(self._longest_delay().total_seconds()))
+            self.log.info("keeps the claim for the next try, until %s", claim.deadline)
+        except LedgerError as beyond:
+            self.log.warning("the claim cannot be kept beyond %s for the next try: %s", claim.deadline, beyond)
+        return True
+
+    def _longest_delay(self) -> timedelta:
+        """Within which the next try begins, where a worker is free."""
+        delay = self.retry_delay if isinstance(self.retry_delay, timedelta) else timedelta(seconds=self.retry_delay)
+        if not self.retry_exponential_backoff:
+            return delay
+        longest = delay * max(2.0, float(self.retry_exponential_backoff)) ** self._try_number
+        return longest if self.max_retry_delay is None else min(longest, self.max_retry_delay)
+
+
+#: What a process ends with that SIGTERM ended.
+#: What the operator gives to `Queue.consume` itself.
+OWN = ("handler", "output", "attempt_id", "report", "bar")
+
+
+class LedgerConsumeOperator(LedgerOperator):
+    """Runs `Queue.consume`: calls `handler` for each message, writes its rows to `output_table`, and acknowledges.
+
+    `options` are further keyword arguments of `Queue.consume`: concurrency, batch, processes, until, retry_after, ...
+    A message for which the handler raises fails alone, and the task goes on; where everything raises alike, the task
+    fails, and nothing counts as received. A retry of a task whose worker was killed has back first what that one held.
+    SIGTERM (on_kill) ends it: what is done is written, the rest is given back uncounted. A relative `output_table`
+    begins at the folder that the ledger's root lies in.
+    Returns what a `Consumed` has, by name, and the `output_table`. Raises what `Queue.consume` does.
+    """
+
+    template_fields: Sequence[str] = (*LedgerOperator.template_fields, "output_table")
+
+    def __init__(
+        self,
+        *,
+        handler: Callable[[Any], Any],
+        output_table: str | os.PathLike[str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(**more)
+        for name in options or {}:
+            if name in OWN:
+                raise InvalidParameterValue("options", name, "The operator gives this argument itself")
+        self.handler, self.output_table, self.options = handler, output_table, options
+        self._works = False
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Consumes."""
+        place = None if self.output_table is None else self.hook.place.output(self.output_table)
+        self._works = True
+        try:
+            done = self.opened_queue().consume(
+                self.handler,
+                place,
+                attempt_id=self.attempt_id,
+                bar=False,
+                report=self.log.info,
+                **(self.options or {}),
+            )
+        finally:
+            self._works = False
+        return {**asdict(done), "output_table": place}
+
+    def on_kill(self) -> None:
+        """Airflow calls it where SIGTERM interrupted the work, and would let it go on then: this ends it."""
+        if self._works and threading.current_thread() is threading.main_thread():
+            raise SystemExit(TERMINATED)
+
+
+class LedgerSparkWorkOperator(LedgerOperator):
+    """Runs the worker jobs/work.py: it claims, runs `function` (module:name) on a DataFrame of messages, writes its
+    rows to the table `output_table` and acknowledges, under a heartbeat, until the queue is empty.
+
+    `submit` is the command, up to the job's file: ["spark-submit", "--properties-file", "...", "/opt/jobs/work.py"], or
+    a Python that has pyspark and the file. It is given the connection's root and settings, and in its environment the
+    storage options; `env` is added. `arguments` are more of the job's: ["--claim", "100000", "--reason", "error"].
+    Ends with the process; its output is the task's log. Fails, with LedgerError, when that ends with another code than
+    0, and raises InvalidParameterValue. A relative `output_table` begins at the folder that the ledger's root lies in,
+    whatever folder the process works in; the log says where that is, and so does what the task returns.
+
+    The process beats while it runs, and gives its claim back when it fails or is told to end: on_kill sends SIGTERM,
+    and after `grace` seconds kills what is left; if Airflow's own worker is killed, the kernel sends SIGTERM (on
+    Linux). When the process itself is killed, its claim is kept for the retry, which gets it back and carries on; the
+    last try gives it back. (A driver in a cluster's own deploy mode is not this process, and goes on when that is
+    killed: then two hold one claim until one of them acknowledges it, and the other learns of it.)
+    """
+
+    template_fields: Sequence[str] = (
+        *LedgerOperator.template_fields,
+        "submit",
+        "function",
+        "output_table",
+        "arguments",
+    )
+
+    def __init__(
+        self,
+        *,
+        submit: Sequence[str],
+        function: str,
+        output_table: str,
+        arguments: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        grace: float = 30.0,
+        **more: Any,
+    ) -> None:
+        super().__init__(**more)
+        if isinstance(submit, str) or not submit:
+            raise InvalidParameterValue("submit", submit, "Must be a list: a command and its arguments")
+        if isinstance(arguments, str):
+            raise InvalidParameterValue("arguments", arguments, "Must be a list")
+        self.submit = submit
+        self.function = function
+        self.output_table = output_table
+        self.arguments = arguments
+        self.env = env
+        self.grace = grace
+        self._process: TaskProcess | None = None
+
+    def execute(self, context: Context) -> dict[str, str] | None:
+        """Runs the process to its end."""
+        place = self.hook.place
+        output = place.output(self.output_table)
+        if output != self.output_table:
+            self.log.info("the output table %s is %s", self.output_table, output)
+        self._process = TaskProcess(self.command(), {**place.environment(), **(self.env or {})}, self.log.info)
+        try:
+            code = self._process.wait(self.grace)
+        except BaseException:
+            self._process.terminate(self.grace)
+            self._process.wait(self.grace)
+            raise
+        if code:
+            if not has_another_try(context):
+                self._give_back()
+            how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+            raise LedgerError(f"The worker {how}. What it printed is above")
+        return None if output == self.output_table else {"output_table": output}
+
+    def command(self) -> list[str]:
+        """The command with all its arguments."""
+        place = self.hook.place
+        settings = ["--settings", place.settings] if place.settings else []
+        named = ["--function", self.function, "--output", place.output(self.output_table)]
+        owned = ["--attempt-id", self.attempt_id, "--owner", self.attempt_id]
+        return [*self.submit, place.root, self.ledger_queue, *named, *owned, *settings, *self.arguments]
+
+    def on_kill(self) -> None:
+        """Ends the process, which gives its claim back; the task ends with it."""
+        if self._process is not None:
+            self._process.terminate(self.grace)
+
+    def _give_back(self) -> None:
+        """What the process could not give back, as it was killed. It may be that it held nothing."""
+        try:
+            queue = self.opened_queue()
+            released = give_back(queue, self.attempt_id, int(queue.attributes()["VisibilityTimeout"]))
+            self.log.info("gave back %d messages of the last try", released)
+        except LedgerError as error:
+            self.log.warning("could not give back what the worker held; it runs out by itself: %s", error)

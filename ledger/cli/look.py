@@ -1,0 +1,449 @@
+"""Commands that look at a ledger and change nothing: `history`, `sql`, `explain` and `top`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ledger.cli.opening import as_json, named_root, open_ledger, with_root
+from ledger.cli.printing import print_csv, print_json, print_table, table_of
+from ledger.errors import InvalidParameterValue
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ledger.client.explanation import Explanation
+    from ledger.ledger import Ledger
+    from ledger.queue import Queue
+
+
+@click.command(short_help="Who was granted what, and what became of it.")
+@click.argument("queue", required=False)
+@click.option("--receipt", metavar="ID", help="Only what was done under this receipt.")
+@click.option(
+    "--message", metavar="ID", help="Only what was done under the receipts of a message in QUEUE, wherever it was."
+)
+@click.option(
+    "-n", "--last", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="The last N events."
+)
+@as_json
+@with_root
+def history(
+    queue: str | None,
+    receipt: str | None,
+    message: str | None,
+    last: int,
+    json: bool,
+    root: str | None,
+    settings: str | None,
+) -> None:
+    """Who was granted what, and what became of it: the last events of QUEUE, or of the ledger, oldest first. It is
+    read from the receipts and, for what upkeep has not copied there yet, from the log.
+
+    The receipts that a message had before its last one, and before it was moved to QUEUE, are looked up in past
+    versions, as far back as these are kept.
+
+    \b
+    Example:
+      ledger history work
+      ledger history work --message MESSAGE_ID
+    """
+    from ledger.clock import instant
+    from ledger.store.delta.verbs.receipts import history as events
+
+    if message is not None and (queue is None or receipt is not None):
+        raise click.UsageError("--message needs its QUEUE, and no --receipt.")
+    ledger = open_ledger(root, settings, read_only=True)
+    names = {record.id: record.name for record in ledger.store.queues()}
+    store: Any = ledger.store
+    record = None if queue is None else store.queue(queue)
+    found = events(store.engine, None if message else record and record.id, receipt)
+    if message is not None:
+        store.peek(record, message)
+        mine = _receipts_of(ledger, message, found, names)
+        if not mine:
+            raise click.ClickException(f"the message {message} has no receipt: it was never received")
+        found = [event for event in found if event["receipt_id"] in mine]
+    shown = found[-last:]
+    if receipt is not None and not found:
+        raise click.ClickException(f"nothing is known of a receipt {receipt}{'' if queue is None else f' of {queue}'}")
+    rows = [
+        {
+            "at": instant(event["at"]),
+            "queue": names.get(event["queue"], event["queue"]),
+            "event": event["event"],
+            "messages": event["messages"],
+            "receipt_id": event["receipt_id"],
+            "attempt_id": event["attempt_id"],
+            "visible_at": None if event["visible_at"] is None else instant(event["visible_at"]),
+            "reason": event.get("reason"),
+            "owner": event["owner"],
+            "version": event["version"],
+        }
+        for event in shown
+    ]
+    if len(shown) < len(found):
+        click.echo(f"ledger: the last {last} of {len(found)} events; --last shows more", err=True)
+    if json:
+        print_json(*rows)
+    else:
+        shorter = [{name: row[name] for name in row if name not in ("attempt_id", "version")} for row in rows]
+        print_table(shorter, "nothing was received yet")
+
+
+def _receipts_of(
+    ledger: Ledger, message: str, events: Sequence[Mapping[str, Any]], names: Mapping[str, str]
+) -> set[str]:
+    """The receipts that a message has had, from its last one back, in the queues before this one too: what is recorded
+    right before the grant of a receipt, or before it came to a queue, names the one before."""
+    # The first one of a receipt, which a retried attempt is granted again.
+    granted = {event["receipt_id"]: event["version"] for event in reversed(events) if event["event"] == "granted"}
+    came = [(one["version"], names.get(one["queue"])) for one in events if one["event"] in ("arrived", "restored")]
+    found: set[str] = set()
+    try:
+        now = _as_of(ledger, message, None)
+        while now is not None:
+            queue, receipt = now
+            if receipt is not None:
+                found.add(receipt)
+                now = _as_of(ledger, message, granted[receipt] - 1) if receipt in granted else None
+                came = [one for one in came if one[0] < granted.get(receipt, 0)]
+                continue
+            # Nobody has received it since one of these brought it here, or restored it.
+            before: tuple[str, str | None] | None = now
+            while came and before == now:
+                version, there = came.pop()
+                before = _as_of(ledger, message, version - 1) if there == queue else now
+            now = None if before == now else before
+    except InvalidParameterValue:
+        click.echo("ledger: of what was before, the versions are not kept any more", err=True)
+    return found
+
+
+def _as_of(ledger: Ledger, message: str, version: int | None) -> tuple[str, str | None] | None:
+    """The queue that a message was in as of a version, and its receipt there; None: there was no such message."""
+    from ledger.rules.message_id import place
+
+    segment, seq = place(message)
+    query = f"SELECT queue, receipt_id FROM messages WHERE segment = '{segment}' AND seq = {seq}"
+    rows = ledger.sql(query, version).to_pylist()
+    return (rows[0]["queue"], rows[0]["receipt_id"]) if rows else None
+
+
+@click.command(short_help="Ask the analysts' views in SQL.")
+@click.argument("query")
+@click.option("--version", type=int, metavar="N", help="As of a version of the table visibility, as in `receipts`.")
+@click.option("--timestamp", metavar="TIME", help="As of an instant, such as 2026-01-31T12:00:00Z.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@as_json
+@with_root
+def sql(
+    query: str,
+    version: int | None,
+    timestamp: str | None,
+    as_csv: bool,
+    json: bool,
+    root: str | None,
+    settings: str | None,
+) -> None:
+    """The answer to a SQL QUERY on the views messages, in_flight, queue_depth, receipts, dead_letters and
+    processing_times; - reads it from stdin. The SQL is DataFusion's; `SELECT * FROM comments` says what the views and
+    their columns are. Reading disturbs nobody. Other Delta tables (OUTPUT_failed of a worker) are not read by it: use
+    deltalake's DeltaTable(PATH).to_pandas(), or Spark.
+
+    \b
+    Example:
+      ledger sql "SELECT queue, visible FROM queue_depth"
+      ledger sql "SELECT status, count(*) AS messages FROM messages GROUP BY status" --json
+    """
+    if as_csv and json:
+        raise click.UsageError("Give --csv or --json.")
+    ledger = open_ledger(root, settings, read_only=True)
+    found = ledger.sql(sys.stdin.read() if query == "-" else query, version, timestamp=timestamp)
+    rows = _rows(_shown(found))
+    if as_csv:
+        print_csv(found.column_names, rows)
+    elif json:
+        print_json(*rows)
+    else:
+        print_table(rows, f"no rows ({', '.join(found.column_names)})")
+
+
+def _shown(table: pa.Table) -> pa.Table:
+    """The same with instants that Python has, which knows no nanoseconds."""
+    import pyarrow as pa
+
+    for place, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
+            column = table.column(place)
+            table = table.set_column(place, field.name, column.cast(pa.timestamp("us", field.type.tz), safe=False))
+    return table
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    """A table's rows. Python has the years 1 to 9999, and durations of as many days: Arrow's others are texts."""
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist()
+    except (OverflowError, ValueError):
+        columns = [[_value(one) for one in column] for column in table.columns]
+        return [dict(zip(table.column_names, row)) for row in zip(*columns)]
+    return rows
+
+
+def _value(one: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return one.as_py()
+    except (OverflowError, ValueError):
+        if isinstance(one, pa.StructScalar):
+            return {name: _value(value) for name, value in one.items()}
+        if pa.types.is_nested(one.type):
+            return [_value(value) for value in one.values]
+        if pa.types.is_duration(one.type):
+            return f"{one.value} {one.type.unit}"
+        # Of those with a zone Arrow's own texts are nonsense out of here.
+        naive = one.cast(pa.timestamp(one.type.unit)) if pa.types.is_timestamp(one.type) else one
+        return naive.cast(pa.string()).as_py()
+
+
+OF_HANDLES = ("extend", "release", "delete")
+OF_QUEUE = ("purge", "redrive")
+
+
+@click.command(short_help="Show the statement that a verb is, and change nothing.")
+@click.argument("verb", type=click.Choice(["receive", "send", *OF_HANDLES, "restore", *OF_QUEUE]), metavar="VERB")
+@click.argument("queue")
+@click.argument("handles", nargs=-1, metavar="[HANDLE|BODY]...")
+@click.option("--receipt", metavar="ID", help="A whole claim, by the receipt of `ledger receive --claim`.")
+@click.option("--group", metavar="ID", help="Of a send to a FIFO queue.")
+@click.option("--to", metavar="QUEUE", help="Of a redrive (default: where the messages came from).")
+@click.option("-n", "--max", "most", type=int, default=1, show_default=True, metavar="N", help="Of a receive.")
+@click.option("--visibility-timeout", type=int, metavar="S", help="Of a receive, and of extend.")
+@as_json
+@with_root
+def explain(
+    verb: str,
+    queue: str,
+    handles: tuple[str, ...],
+    receipt: str | None,
+    group: str | None,
+    to: str | None,
+    most: int,
+    visibility_timeout: int | None,
+    json: bool,
+    root: str | None,
+    settings: str | None,
+) -> None:
+    """Show what VERB would commit to QUEUE now, and change nothing: the MERGE statement and its source rows. Every verb
+    is such a statement, whether an engine runs it or the rows are written directly (the setting merge). VERB is
+    receive, send, extend, release, delete, restore, purge or redrive; for others there is `queue.explain` in Python.
+
+    \b
+    Example:
+      ledger explain receive work --max 10
+      ledger explain delete work HANDLE
+      ledger explain extend work --receipt ID --visibility-timeout 600
+      ledger explain send work "order 7"
+      ledger explain restore work --receipt ID
+    """
+    if verb in OF_HANDLES and (receipt is None) == (not handles):
+        raise click.UsageError(f"{verb} needs receipt handles, or --receipt ID for a whole claim.")
+    if verb == "restore" and receipt is None:
+        raise click.UsageError("restore needs --receipt ID, of the claim that was deleted.")
+    if verb == "send" and not handles:
+        raise click.UsageError("send needs the bodies of messages.")
+    if handles and verb not in (*OF_HANDLES, "send"):
+        raise click.UsageError(f"{verb} takes no handles and no bodies.")
+    known = open_ledger(root, settings, read_only=True).queue(queue)
+    found = _explained(known, verb, handles, receipt, group, to, most, visibility_timeout)
+    if not json:
+        click.echo(str(found))
+        return
+    rows = None if found.rows is None else found.rows.to_pylist()
+    print_json(
+        {
+            "verb": verb,
+            "table": found.table,
+            "statement": found.statement,
+            "rows": rows,
+            "engine": found.engine,
+            "why_statement": found.why_statement,
+        }
+    )
+
+
+def _explained(
+    queue: Queue,
+    verb: str,
+    handles: tuple[str, ...],
+    receipt: str | None,
+    group: str | None,
+    to: str | None,
+    most: int,
+    timeout: int | None,
+) -> Explanation:
+    if verb == "receive":
+        return queue.explain(verb, most, timeout)
+    if verb == "send":
+        return queue.explain(verb, list(handles), message_group_id=group)
+    if verb == "restore":
+        return queue.explain(verb, receipt)
+    if verb == "redrive":
+        return queue.explain(verb, destination=to)
+    if verb == "purge":
+        return queue.explain(verb)
+    if receipt is not None:
+        claim = queue.claim(receipt)
+        return claim.explain(verb, timeout) if verb == "extend" else claim.explain(verb)
+    timeouts = {"visibility_timeout": timeout} if verb == "extend" else {}
+    found = queue.explain("settle", **{verb: list(handles)}, **timeouts)
+    return replace(found, verb=verb)
+
+
+#: Verbs are counted over so many seconds.
+WINDOW = 60
+#: At first, at most so many commits of each table are looked through for that.
+MOST_COMMITS = 500
+TABLES = ("visibility", "messages")
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+@click.command(short_help="The queues as they are now, refreshed.")
+@click.argument("prefix", default="")
+@click.option("--once", is_flag=True, help="Show it once and end; so it is also with --json and --prometheus.")
+@click.option(
+    "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, metavar="S", help="Seconds between looks."
+)
+@click.option("--prometheus", is_flag=True, help="As Prometheus reads it, by the names of `ledger serve`'s /metrics.")
+@as_json
+@with_root
+def top(
+    prefix: str, once: bool, interval: float, prometheus: bool, json: bool, root: str | None, settings: str | None
+) -> None:
+    """Queues whose names begin with PREFIX: depth, in flight, age of the oldest message, verbs a second (over the last
+    minute; a send is one, however large). Refreshed until Ctrl-C; reading disturbs nobody.
+
+    \b
+    Example:
+      ledger top --once
+      ledger top --prometheus
+    """
+    if json and prometheus:
+        raise click.UsageError("Give --json or --prometheus.")
+    ledger = open_ledger(root, settings, read_only=True)
+    if prefix and not ledger.list_queues(prefix, max_results=1):
+        raise click.ClickException(f"no queue's name begins with {prefix!r}; `ledger queues list` shows all")
+    rates = Rates(ledger)
+    if prometheus:
+        click.echo("\n".join(_metrics(ledger, prefix)))
+        return
+    if json:
+        print_json(*rows(ledger, prefix, rates))
+        return
+    while True:
+        found = rows(ledger, prefix, rates)
+        text = table_of(found) if found else "no queues"
+        if once:
+            click.echo(text)
+            return
+        click.echo(f"{_CLEAR}ledger top  {named_root(root)}  {time.strftime('%H:%M:%S')}  (Ctrl-C ends it)\n\n{text}")
+        try:
+            time.sleep(interval)
+        except KeyboardInterrupt:
+            return
+
+
+def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:
+    """A row for each queue, the fullest first."""
+    found, rate = [], rates.now()
+    for queue in ledger.list_queues(prefix):
+        counts = queue.counts()
+        age = counts.age_of_oldest
+        found.append(
+            {
+                "queue": queue.name,
+                "depth": counts.stored,
+                "in_flight": counts.in_flight,
+                "age_of_oldest": None if age is None else round(age, 1),
+                "verbs_per_second": round(rate.get(queue.id, 0.0), 2),
+            }
+        )
+    return sorted(found, key=lambda row: (-row["depth"] - row["in_flight"], row["queue"]))
+
+
+class Rates:
+    """How many verbs a second each queue had of late, by the commits' own times. Each commit is read once."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        store: Any = ledger.store
+        self._engine, self._clock = store.engine, ledger.clock
+        self._last: dict[str, int] = {}
+        #: When, on which queue (its id), how many.
+        self._seen: list[tuple[int, str, int]] = []
+        #: All since then is known.
+        self._since = 0
+
+    def now(self) -> dict[str, float]:
+        """By the ids of queues, over the last WINDOW seconds, or as far back as was looked."""
+        now = self._clock()
+        for table in TABLES:
+            self._follow(table)
+        since = max(self._since, now - WINDOW * 1_000)
+        self._seen = [one for one in self._seen if one[0] > since]
+        counted: Counter[str] = Counter()
+        for _, queue, verbs in self._seen:
+            counted[queue] += verbs
+        seconds = max(now - since, 1_000) / 1_000
+        return {queue: verbs / seconds for queue, verbs in counted.items()}
+
+    def _follow(self, table: str) -> None:
+        newest = self._engine.version(table)
+        first = table not in self._last
+        commits = self._engine.history(table, newest - MOST_COMMITS if first else self._last[table])
+        if first and len(commits) >= MOST_COMMITS:
+            self._since = max(self._since, commits[0].timestamp)
+        for commit in commits:
+            said = commit.metadata
+            if said.get("queue"):
+                # A shared commit is several verbs, each with an event of its own.
+                self._seen.append(
+                    (said.get("at", commit.timestamp), said["queue"], max(1, len(said.get("events", ()))))
+                )
+        self._last[table] = max([newest, *(commit.version for commit in commits)])
+
+
+def _metrics(ledger: Ledger, prefix: str) -> Iterator[str]:
+    from ledger.endpoint.metrics import family, refused, upkeep, vitals
+
+    counts = {queue.name: queue.counts() for queue in ledger.list_queues(prefix)}
+    yield from family(
+        "ledger_queue_messages",
+        "gauge",
+        "Messages of a queue, by state.",
+        (
+            ({"queue": name, "state": state}, getattr(known, state))
+            for name, known in counts.items()
+            for state in ("visible", "delayed", "locked", "in_flight")
+        ),
+    )
+    ages = (({"queue": name}, known.age_of_oldest) for name, known in counts.items())
+    yield from family(
+        "ledger_queue_age_of_oldest_seconds",
+        "gauge",
+        "Age of the oldest message still there.",
+        ((labels, age) for labels, age in ages if age is not None),
+    )
+    health = ledger.health()
+    text = "Age of the oldest commit that no upkeep has gone over."
+    yield from family("ledger_without_upkeep_seconds", "gauge", text, [({}, health.oldest_without_upkeep or 0.0)])
+    yield from upkeep(health.commits_without_upkeep, bool(health.upkeep_overdue))
+    yield from refused({name: table.refused for name, table in health.tables.items() if table.refused})
+    if health.vitals is not None:
+        yield from vitals(health.vitals)

@@ -1,0 +1,422 @@
+"""Commands for messages: `receive`, `peek`, `extend`, `release`, `delete`, `redrive` and `restore`."""
+
+from __future__ import annotations
+
+import json as jsons
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from ledger.cli.opening import IN_PART, WrongInput, as_json, open_ledger, with_root
+from ledger.cli.printing import many, print_blocks, print_json, report
+from ledger.errors import InvalidParameterValue, LedgerError
+
+if TYPE_CHECKING:
+    from ledger.claim import Claim
+    from ledger.ledger import Ledger
+    from ledger.message import Message
+    from ledger.queue import Queue
+    from ledger.results import HandleOutcome, Settled
+
+
+@click.command(short_help="Receive messages, and hold them for a while.")
+@click.argument("queue")
+@click.option(
+    "-n", "--max", "most", type=int, default=1, show_default=True, metavar="N", help="At most so many messages."
+)
+@click.option("--all", "everything", is_flag=True, help="All messages that are visible.")
+@click.option("--visibility-timeout", type=int, metavar="S", help="Seconds they are held (default: the queue's).")
+@click.option("--wait", type=float, metavar="S", help="Wait so many seconds for a message (default: the queue's).")
+@click.option(
+    "--attempt-id", metavar="ID", help="Called again with it, the same claim is returned as long as it is held."
+)
+@click.option("--claim", "whole", is_flag=True, help="Print the receipt and the count, and read no message.")
+@as_json
+@with_root
+def receive(
+    queue: str,
+    most: int,
+    everything: bool,
+    visibility_timeout: int | None,
+    wait: float | None,
+    attempt_id: str | None,
+    whole: bool,
+    json: bool,
+    root: str | None,
+    settings: str | None,
+) -> None:
+    """Receive messages of QUEUE: hold them until their visibility timeout ends. Prints each with its handle, for
+    `ledger delete`, `extend` and `release`; with --claim one receipt for all, however many they are.
+
+    \b
+    Example:
+      ledger receive work --max 10
+      ledger receive work --max 10 --json | ledger delete work -
+      ledger receive work --all --claim
+    """
+    if wait is not None and math.isinf(wait):
+        raise click.UsageError("--wait has an end: give seconds, such as 86400.")
+    if everything and click.get_current_context().get_parameter_source("most") == ParameterSource.COMMANDLINE:
+        raise click.UsageError("Give --max or --all.")
+    known = open_ledger(root, settings).queue(queue)
+    claim = known.receive(None if everything else most, visibility_timeout, wait, attempt_id)
+    if not whole:
+        messages = _read(claim)
+        if json:
+            print_json(*map(document, messages))
+        else:
+            print_blocks(map(_block, messages), "" if messages else _nothing(known))
+        return
+    found = {"receipt": claim.receipt_id, "count": claim.count, "deadline": claim.deadline, "version": claim.version}
+    if json:
+        print_json({"queue": queue, **found})
+    else:
+        print_blocks([found] if claim else [], "" if claim else _nothing(known))
+
+
+@click.command(short_help="Show a message, and change nothing.")
+@click.argument("queue")
+@click.argument("message_id")
+@as_json
+@with_root
+def peek(queue: str, message_id: str, json: bool, root: str | None, settings: str | None) -> None:
+    """Show a message of QUEUE, whatever its state, and change nothing.
+
+    \b
+    Example:
+      ledger peek work MESSAGE_ID
+    """
+    message = open_ledger(root, settings, read_only=True).queue(queue).peek(message_id)
+    if json:
+        print_json(document(message))
+    else:
+        print_blocks([_block(message)], "")
+
+
+def _nothing(queue: Queue) -> str:
+    """That nothing is visible, and what it waits for, as far as that is known."""
+    from ledger.clock import instant
+
+    store, record, clock = queue.access.store, queue.access.record(), queue.access.clock
+    leases = [*store.leases(record, clock), *store.postponed(record, clock)]
+    said = f"no message of {queue.name} is visible"
+    if not leases:
+        return said
+    held, first = sum(lease.messages for lease in leases), min(lease.visible_at for lease in leases)
+    return (
+        f"{said}: {held:,} in flight, the first until {instant(first):%Y-%m-%d %H:%M:%S}Z; who has them: "
+        '`ledger sql "SELECT owner, messages, seconds_left FROM in_flight"`'
+    )
+
+
+def document(message: Message) -> dict[str, Any]:
+    """All that is known of a message; what it has not is left out."""
+    attributes = {name: _attribute(one) for name, one in message.message_attributes.items()}
+    known = {
+        "message_id": message.message_id,
+        "body": message.body,
+        "receipt_handle": message.receipt_handle,
+        "status": message.status.value,
+        "receive_count": message.receive_count,
+        "sent_at": message.sent_at,
+        "first_received_at": message.first_received_at,
+        "visible_at": message.visible_at,
+        "message_attributes": attributes or None,
+        "message_group_id": message.message_group_id,
+        "message_deduplication_id": message.message_deduplication_id,
+        "sequence_number": message.sequence_number,
+        "aws_trace_header": message.aws_trace_header,
+        "dead_letter_source": message.dead_letter_source,
+        "sender_id": message.sender_id,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _attribute(one: Any) -> dict[str, Any]:
+    return {name: value for name, value in one._asdict().items() if value is not None}
+
+
+def _read(claim: Claim) -> list[Message]:
+    """Return the messages of a claim. Where they cannot be read, give the claim back: nobody else has its receipt."""
+    try:
+        return claim.messages()
+    except LedgerError as error:
+        try:
+            claim.release(reason="its messages could not be read", counted=False)
+            became = "Its messages were given back, and the receive does not count."
+        except LedgerError as failed:
+            became = f"They could not be given back ({failed.message}): release --receipt {claim.receipt_id} does it."
+        raise error.advised(became) from None
+
+
+def _block(message: Message) -> dict[str, Any]:
+    return {name.replace("_", " "): value for name, value in document(message).items()}
+
+
+def _arguments(function: Any) -> Any:
+    for each in (
+        with_root,
+        as_json,
+        click.option(
+            "--receipt",
+            metavar="ID",
+            help="A whole claim, by the receipt of `ledger receive --claim`; - reads it from stdin.",
+        ),
+        click.argument("handles", nargs=-1, metavar="[HANDLE]..."),
+        click.argument("queue"),
+    ):
+        function = each(function)
+    return function
+
+
+_timeout = click.option(
+    "--visibility-timeout", type=int, metavar="S", help="Seconds from now (default: the queue's timeout)."
+)
+
+
+@click.command(short_help="Hold messages for longer.")
+@_timeout
+@_arguments
+def extend(
+    queue: str,
+    handles: tuple[str, ...],
+    receipt: str | None,
+    visibility_timeout: int | None,
+    json: bool,
+    root: str | None,
+    settings: str | None,
+) -> int:
+    """Hold messages of QUEUE for longer. `-` for HANDLE reads stdin: a handle, or a line of `receive --json`, a line.
+
+    \b
+    Example:
+      ledger extend work HANDLE --visibility-timeout 600
+      ledger extend work --receipt ID --visibility-timeout 600
+    """
+    known = open_ledger(root, settings).queue(queue)
+    return _settled(
+        known, handles, receipt, json, "extended", lambda claim: claim.extend(visibility_timeout),
+        lambda given: known.settle(extend=given, visibility_timeout=visibility_timeout),
+    )  # fmt: skip
+
+
+@click.command(short_help="Give messages back: they are visible at once.")
+@click.option("--reason", metavar="TEXT", help="Why: `ledger history` has it, and the view dead_letters.")
+@click.option("--postponed", is_flag=True, help="What was parked or postponed, and is hidden until later.")
+@_arguments
+def release(
+    queue: str,
+    handles: tuple[str, ...],
+    receipt: str | None,
+    reason: str | None,
+    postponed: bool,
+    json: bool,
+    root: str | None,
+    settings: str | None,
+) -> int:
+    """Give messages of QUEUE back: they are visible at once. `-` for HANDLE reads stdin, as for `ledger extend`.
+
+    With --postponed: what workers parked because it failed too often, or postponed for a retry, and nobody holds; all
+    of it, or with --receipt what was given back under one receipt. The view in_flight lists it.
+
+    \b
+    Example:
+      ledger release work HANDLE
+      ledger release work --receipt ID --reason "the disk was full"
+      ledger release work --postponed
+    """
+    if postponed and handles:
+        raise click.UsageError("--postponed takes no handles: --receipt ID, or nothing for all.")
+    known = open_ledger(root, settings).queue(queue)
+    if postponed:
+        messages = known.release_postponed(_receipt() if receipt == "-" else receipt, reason)
+        report(
+            json,
+            {"receipt": receipt, "outcome": "released", "messages": messages},
+            f"released {many(messages, 'message')}",
+        )
+        return 0
+    return _settled(
+        known, handles, receipt, json, "released", lambda claim: claim.release(reason),
+        lambda given: known.settle(release=given, reason=reason),
+    )  # fmt: skip
+
+
+@click.command(short_help="Acknowledge messages: they are done.")
+@_arguments
+def delete(
+    queue: str, handles: tuple[str, ...], receipt: str | None, json: bool, root: str | None, settings: str | None
+) -> int:
+    """Acknowledge messages of QUEUE: they are done, for good. `-` for HANDLE reads stdin, as for `ledger extend`.
+
+    \b
+    Example:
+      ledger delete work HANDLE
+      ledger receive work --max 10 --json | ledger delete work -
+      ledger delete work --receipt ID
+      ledger receive work --all --claim --json | ledger delete work --receipt -
+    """
+    known = open_ledger(root, settings).queue(queue)
+    return _settled(
+        known, handles, receipt, json, "deleted", lambda claim: claim.delete(), lambda given: known.settle(delete=given)
+    )
+
+
+def _settled(
+    queue: Queue,
+    handles: tuple[str, ...],
+    receipt: str | None,
+    json: bool,
+    did: str,
+    whole: Callable[[Claim], Settled],
+    single: Callable[[list[str | None]], list[HandleOutcome]],
+) -> int:
+    """Does it to a claim or to handles, and says so; returns the exit code."""
+    if (receipt is None) == (not handles):
+        raise click.UsageError("Give receipt handles (- reads them from stdin), or --receipt ID for a whole claim.")
+    if receipt is not None:
+        if receipt == "-" and (receipt := _receipt()) is None:
+            report(json, {"receipt": None, "outcome": did, "messages": 0, "lost": 0}, f"{did} 0 messages")
+            return 0
+        claim = queue.claim(receipt)
+        if not claim:
+            raise click.ClickException(f"nothing of {queue.name} is held under the receipt {receipt} (any more)")
+        settled = whole(claim)
+        found = {"receipt": receipt, "outcome": did, "messages": settled.messages, "lost": settled.lost}
+        lost = f"; {settled.lost:,} others have by now" if settled.lost else ""
+        report(json, found, f"{did} {many(settled.messages, 'message')}{lost}")
+        return IN_PART if settled.lost else 0
+    # A message counts once, however often it is named.
+    outcomes = single(list(dict.fromkeys(_handles(handles))))
+    if json:
+        print_json(*(_document(one) for one in outcomes))
+    else:
+        click.echo(f"{did} {many(sum(map(bool, outcomes)), 'message')}")
+    for one in outcomes:
+        if not one:
+            click.echo(f"{one.outcome}: {one.receipt_handle}: {one.error_message}", err=True)
+    return 0 if all(outcomes) else IN_PART
+
+
+def _document(one: HandleOutcome) -> dict[str, Any]:
+    failure = {} if one else {"error_code": one.error_code, "error_message": one.error_message}
+    return {"receipt_handle": one.receipt_handle, "outcome": one.outcome, **failure}
+
+
+def _handles(given: Iterable[str]) -> Iterator[str | None]:
+    for one in given:
+        if one != "-":
+            yield one
+            continue
+        for number, line in enumerate(sys.stdin, 1):
+            if line.strip():
+                yield _receipt_field(line.strip(), number, "receipt_handle")
+
+
+def _receipt() -> str | None:
+    """The receipt that stdin has; None: that of a receive that found nothing."""
+    lines = [line.strip() for line in sys.stdin if line.strip()]
+    if len(lines) != 1:
+        raise WrongInput(f"stdin has {many(len(lines), 'line')}, and --receipt - takes one. Nothing was done.")
+    return _receipt_field(lines[0], 1, "receipt")
+
+
+def _receipt_field(line: str, number: int, name: str) -> str | None:
+    """A handle or a receipt, or that in a line of `ledger receive --json`."""
+    if not line.startswith("{"):
+        return line
+    try:
+        found: str | None = jsons.loads(line)[name]
+        return found
+    except (ValueError, KeyError, RecursionError):
+        raise WrongInput(
+            f"Line {number} of stdin is neither a {name} nor a line of `receive --json`. Nothing was done."
+        ) from None
+
+
+#: So many ids are moved by a predicate: they pass through this process.
+MOST = 1_000_000
+
+
+@click.command(short_help="Move dead letters back.")
+@click.argument("queue")
+@click.argument("message_ids", nargs=-1, metavar="[MESSAGE_ID]...")
+@click.option("--where", metavar="SQL", help="Those that a predicate on the view messages names, by `ledger sql`.")
+@click.option("--to", "destination", metavar="QUEUE", help="Where to (default: where each message came from).")
+@click.option("--max", "most", type=int, metavar="N", help="At most so many messages.")
+@as_json
+@with_root
+def redrive(
+    queue: str,
+    message_ids: tuple[str, ...],
+    where: str | None,
+    destination: str | None,
+    most: int | None,
+    json: bool,
+    root: str | None,
+    settings: str | None,
+) -> int:
+    """Move visible messages of the dead-letter queue QUEUE back: all, or those that are named.
+
+    With --where they are looked up first, and then moved by their ids: at most a million.
+
+    \b
+    Example:
+      ledger redrive dead
+      ledger redrive dead --where "receive_count >= 3 AND body LIKE '%timeout%'"
+      ledger redrive dead --to work --max 100
+    """
+    if where is not None and message_ids:
+        raise click.UsageError("Give --where or MESSAGE_ID, not both.")
+    ledger = open_ledger(root, settings)
+    known = ledger.queue(queue)
+    chosen = list(message_ids) or None if where is None else _ids_where(ledger, known, where)
+    moved = known.redrive(chosen, destination, most)
+    report(json, {"queue": queue, "moved": moved}, f"moved {many(moved, 'message')} out of {queue}")
+    left = len(set(message_ids)) - moved
+    if left <= 0 or most is not None:
+        return 0
+    click.echo(f"{many(left, 'message')} of those named stayed: in flight, or not in {queue}", err=True)
+    return IN_PART
+
+
+def _ids_where(ledger: Ledger, queue: Queue, where: str) -> list[str]:
+    """The ids of the visible messages of a queue that a predicate names."""
+    # A comment at its end would take the parenthesis along.
+    query = f"SELECT message_id FROM messages WHERE queue = '{queue.name}' AND status = 'visible' AND ({where}\n)"
+    try:
+        found: list[str] = ledger.sql(f"{query} LIMIT {MOST + 1}")["message_id"].to_pylist()
+    except InvalidParameterValue as error:
+        raise InvalidParameterValue("where", where, error.bound, error.fix) from None
+    if len(found) > MOST:
+        raise WrongInput(
+            f"--where names more than {MOST:,} messages. Nothing was moved; the Python API moves any number."
+        )
+    return found
+
+
+@click.command(short_help="Undo an acknowledgement.")
+@click.argument("queue")
+@click.argument("receipt")
+@as_json
+@with_root
+def restore(queue: str, receipt: str, json: bool, root: str | None, settings: str | None) -> None:
+    """Undo an acknowledgement: what was deleted under RECEIPT is visible again. `ledger history` has the receipts.
+
+    \b
+    Example:
+      ledger restore work RECEIPT
+    """
+    known = open_ledger(root, settings).queue(queue)
+    restored = known.restore(receipt)
+    if not restored:
+        raise click.ClickException(
+            f"nothing of {queue} is deleted under the receipt {receipt} (any more): it is mistyped, was restored, or "
+            f"upkeep has forgotten it. `ledger history {queue}` has the receipts"
+        )
+    found = {"queue": queue, "receipt": receipt, "restored": restored}
+    report(json, found, f"restored {many(restored, 'message')} of {queue}")

@@ -1,0 +1,332 @@
+"""Commands for operators: `upkeep`, `backup`, `restore-backup`, `repair`, `destroy` and `share`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from ledger.cli.opening import as_json, named_root, open_ledger, with_root
+from ledger.cli.printing import Steps, many, print_json, print_table, report
+from ledger.cli.queues import confirm
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+    from ledger.store.delta.destruction import Destroyed
+    from ledger.store.delta.verbs.repair import Repair
+    from ledger.store.delta.verbs.upkeep import UpkeepReport
+
+
+@click.command(short_help="Free what is finished: once, or whenever it is due.")
+@click.option("--every", metavar="PERIOD", help="Look each PERIOD (90s, 5m, 1h) whether a round is due, until SIGTERM.")
+@click.option("--if-due", is_flag=True, help="Run a round only if it is due by load: for cron.")
+@click.option("--no-vacuum", is_flag=True, help="Leave unused files in place.")
+@as_json
+@with_root
+def upkeep(
+    every: str | None, if_due: bool, no_vacuum: bool, json: bool, root: str | None, settings: str | None
+) -> None:
+    """Drop what is finished, compact, vacuum, fill the receipts. Safe beside running claims.
+
+    Without --every: one round, now. With --every: look each period whether a round is due by what was committed, and
+    run it; of several such processes on one ledger one works at a time. A round that fails is logged and tried again.
+    SIGTERM and Ctrl-C end it between two steps, with exit code 0. Exit code 1: the ledger could not be opened.
+
+    \b
+    Example:
+      ledger upkeep
+      ledger upkeep --if-due
+    """
+    if every is not None and if_due:
+        raise click.UsageError("--every runs a round only if it is due: leave --if-due out.")
+    if every is not None:
+        # Not at the top: `ledger --help` needs no Arrow.
+        from ledger.client.upkeep_daemon import period_of
+
+        period = period_of("every", every)
+        _run(open_ledger(root, settings), named_root(root), every, period, not no_vacuum, json)
+    elif if_due:
+        from ledger.client.upkeep_daemon import Upkeeper
+
+        done = Upkeeper(open_ledger(root, settings), 1.0, vacuum=not no_vacuum).run_if_due()
+        if done is not None:
+            _print(done, json)
+        elif not json:
+            click.echo("No round is due, or another process is at one.")
+    else:
+        steps = Steps(every=0)
+        try:
+            done = open_ledger(root, settings).upkeep(not no_vacuum, steps)
+        finally:
+            steps.done()
+        _print(done, json)
+
+
+def _print(done: UpkeepReport, json: bool) -> None:
+    did = dataclasses.asdict(done)
+    if json:
+        print_json(did)
+    else:
+        print_table([{"did": name.replace("_", " "), "how many": count} for name, count in did.items()], "")
+
+
+def _run(ledger: Ledger, root: str, every: str, period: float, vacuum: bool, json: bool) -> None:
+    """Look each period until a signal ends it; print a line for each round that did something."""
+    from ledger.client.upkeep_daemon import Upkeeper, in_words
+    from ledger.runtime.termination import draining
+
+    def say(line: str) -> None:
+        click.echo(f"{datetime.now():%H:%M:%S} {line}", err=True)
+
+    def report(done: UpkeepReport) -> None:
+        if json:
+            print_json(dataclasses.asdict(done))
+        else:
+            say(in_words(done))
+
+    with draining() as drain:
+        say(f"looks each {every} whether upkeep of {root} is due, until SIGTERM or Ctrl-C")
+        Upkeeper(ledger, period, vacuum=vacuum, report=report).run(drain.wait, lambda: drain.asked is not None)
+        say("ended, as it was told to")
+
+
+@click.command(short_help="Copy the ledger, as of one moment, into a folder.")
+@click.argument("dest")
+@as_json
+@with_root
+def backup(dest: str, json: bool, root: str | None, settings: str | None) -> None:
+    """Copy one consistent version of all tables into the folder DEST, while the ledger is in use.
+
+    DEST must be empty or not there. Past versions are not copied.
+
+    \b
+    Example:
+      ledger backup tuesday
+    """
+    done = open_ledger(root, settings).backup(dest, lambda step: click.echo(step, err=True))
+    if json:
+        print_json(dataclasses.asdict(done))
+    else:
+        click.echo(f"{done.files} files, {done.bytes} bytes, as of {done.taken_at}")
+
+
+@click.command("restore-backup", short_help="Make a ledger of a backup.")
+@click.argument("source")
+@click.argument("place", metavar="ROOT")
+@click.option("--replace", is_flag=True, help="Move the ledger that is at ROOT aside.")
+@as_json
+def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
+    """Make the ledger ROOT of the backup SOURCE.
+
+    Nothing may be at ROOT, unless --replace moves it aside. Processes that have it open go on with the restored one.
+
+    \b
+    Example:
+      ledger restore-backup monday restored
+    """
+    from ledger.ledger import Ledger
+
+    aside = Ledger.restore_backup(source, place, replace=replace, report=lambda step: click.echo(step, err=True))
+    if json:
+        print_json({"root": place, "moved_aside": None if aside is None else str(aside)})
+    else:
+        click.echo(f"{place} is the ledger of {source}" + ("" if aside is None else f"; what was there is in {aside}"))
+
+
+@click.command(short_help="Put a ledger right after a power cut or a wrong clock.")
+@click.argument("place", metavar="[ROOT]", required=False)
+@click.option("--clock", is_flag=True, help="Set the time of queues that is ahead to this machine's, and do no more.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be changed or lost.")
+@with_root
+@as_json
+def repair(
+    place: str | None, root: str | None, clock: bool, yes: bool, dry_run: bool, settings: str | None, json: bool
+) -> None:
+    """Cut the ledger at ROOT (default: LEDGER_ROOT), on a local path, back to its last whole version, as after a power
+    cut. Shows what is lost, and asks on a terminal; elsewhere it needs --yes. What is taken out is moved to the folder
+    _ledger_lost beside the tables. Stop all that uses the ledger before.
+
+    With --clock: after a clock that was ahead has committed there, so that verbs say ClocksDisagree. Set this machine's
+    clock right before. Others may go on meanwhile.
+
+    \b
+    Example:
+      ledger repair ledger-data --dry-run
+      ledger repair ledger-data --yes
+      ledger repair --clock ledger-data --yes
+    """
+    if clock:
+        _repair_clock(root, settings, yes, dry_run, json)
+    else:
+        _cut_back(named_root(root), yes, dry_run, json)
+
+
+def _repair_clock(root: str | None, settings: str | None, yes: bool, dry_run: bool, json: bool) -> None:
+    ledger = open_ledger(root, settings)
+    found = ledger.repair_clock(dry_run=True)
+    wrong = [one for one in found if one]
+    if wrong and not dry_run:
+        worst = max(one.ahead for one in wrong)
+        queues = many(len(wrong), "queue")
+        confirm(f"The time of {queues} is up to {worst:,.1f} s ahead. Set it to {_now(ledger.clock())}?", yes)
+        found = ledger.repair_clock()
+    if json:
+        print_json(*(dataclasses.asdict(one) for one in found))
+        return
+    for one in found:
+        if one.lanes:
+            lanes, messages = many(one.lanes, "lane"), many(one.messages, "message")
+            done = "would be put right" if dry_run else "put right"
+            click.echo(f"{one.queue}: {lanes} {done}, {one.ahead:,.1f} s ahead, with the leases of {messages}")
+        if one.refused_sends:
+            done = "would go on" if dry_run else "go on"
+            click.echo(f"{one.queue}: sends {done}; the last was {one.ahead:,.1f} s ahead")
+        if one.changed_ahead:
+            done = "would be set" if dry_run else "are set"
+            changed = f"it was made or changed by a clock that was {one.ahead:,.1f} s ahead"
+            click.echo(f"{one.queue}: {changed}; its timestamps, and what has expired, {done} by this one")
+        if one.tasks:
+            tasks = f"{many(one.tasks, 'message move task')} started by a clock that was ahead"
+            click.echo(f"{one.queue}: {tasks}; {'would be' if dry_run else 'is'} carried on")
+        if one.sent_ahead:
+            sent = f"{many(one.sent_ahead, 'message')} sent by a clock that was ahead"
+            click.echo(f"{one.queue}: {sent}; they become visible when their time has come")
+    if not wrong:
+        click.echo("no queue's time is ahead of this machine's clock")
+
+
+def _now(milliseconds: int) -> str:
+    from ledger.clock import instant
+
+    return instant(milliseconds).isoformat(timespec="seconds")
+
+
+def _cut_back(root: str, yes: bool, dry_run: bool, json: bool) -> None:
+    from ledger.ledger import Ledger
+
+    found = Ledger.repair(root, dry_run=True)
+    if found and not dry_run:
+        if not json:
+            click.echo("\n".join(_shown(found)))
+        confirm(f"Take this out of the ledger at {root}?", yes)
+        found = Ledger.repair(root)
+    if json:
+        print_json({"repaired": bool(found) and not dry_run, **dataclasses.asdict(found)})
+    elif dry_run or not found:
+        click.echo("\n".join(_shown(found)))
+        if found:
+            click.echo(f"`ledger repair {root} --yes` does that. Stop all that uses the ledger before.")
+    else:
+        click.echo(f"Repaired. What was taken out is in {found.lost}")
+
+
+def _shown(found: Repair) -> Iterator[str]:
+    if not found:
+        yield "Nothing is damaged."
+    for table in found.tables:
+        if table.commits:
+            are = "is" if len(table.commits) == 1 else "are"
+            lost = f"{many(len(table.commits), 'commit')} {are} lost"
+            yield f"{table.table}: version {table.version} is the last whole one; {lost}"
+        for commit in table.commits:
+            about = commit.verb or "not known"
+            about += "" if commit.messages is None else f", {many(commit.messages, 'message')}"
+            yield f"  version {commit.version}: {about}{f' ({commit.flaw})' if commit.flaw else ''}"
+        for version, what in table.past.items():
+            yield f"{table.table}: the entry of version {version} {what}; a later checkpoint has its rows"
+        if table.past:
+            cut = f"versions before {table.readable_from} cannot be read any more"
+            yield f"{table.table}: no message is lost with it, but {cut}"
+        if table.files:
+            held = "an unknown number of" if table.messages is None else f"{table.messages:,}"
+            yield f"{table.table}: {len(table.files):,} data files are lost, with {held} messages"
+        for path, what in table.files.items():
+            yield f"  {path} {what}"
+    if any(table.commits for table in found.tables):
+        yield "What was sent in lost commits is gone. Messages whose acknowledgement is lost are received again."
+    for path in found.checkpoints:
+        yield f"{path} cannot be read; the entries tell the same, and nothing is lost with it"
+
+
+@click.command(short_help="Remove a ledger for good, with all of its messages.")
+@click.argument("place", metavar="[ROOT]", required=False)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@with_root
+@as_json
+def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, settings: str | None, json: bool) -> None:
+    """Remove the ledger ROOT (default: LEDGER_ROOT) for good: its tables, its locks, and what repairs have put aside.
+    Shows how much is in it, and asks on a terminal; elsewhere it needs --yes. What else lies in the folder stays.
+    Stop all that uses the ledger before. Only a backup brings it back (`ledger backup`).
+
+    \b
+    Example:
+      ledger destroy ledger-data --dry-run
+      ledger destroy ledger-data --yes
+    """
+    from ledger.ledger import Ledger
+
+    where = named_root(root)
+    found = Ledger.destroy(where, dry_run=True)
+    depth = _depth(where, settings)
+    held = _in_words(depth, found)
+    if not dry_run:
+        confirm(f"Remove the ledger at {found.root} for good, with {held}?", yes)
+        found = Ledger.destroy(where)
+    if json:
+        print_json({"destroyed": not dry_run, **dataclasses.asdict(found), **(depth or {})})
+        return
+    click.echo(f"{'Would remove' if dry_run else 'Removed'} the ledger at {found.root}, with {held}")
+    if found.stays:
+        click.echo(f"{', '.join(found.stays)}: not the ledger's; {'stays' if len(found.stays) == 1 else 'they stay'}")
+
+
+def _depth(root: str, settings: str | None) -> dict[str, int] | None:
+    """How much is in a ledger; None where that cannot be told, as of a damaged one."""
+    from ledger.errors import LedgerError
+
+    try:
+        ledger = open_ledger(root, settings, read_only=True)
+        rows = ledger.sql("SELECT * FROM queue_depth").to_pylist()
+    except LedgerError:
+        return None
+    in_flight = sum(row["in_flight"] for row in rows)
+    stored = sum(row[state] for row in rows for state in ("visible", "delayed", "locked"))
+    return {"queues": len(rows), "messages": stored + in_flight, "in_flight": in_flight}
+
+
+def _in_words(depth: dict[str, int] | None, found: Destroyed) -> str:
+    size = f"{many(found.files, 'file')} of {found.bytes / 1e6:,.1f} MB"
+    if depth is None:
+        return f"an unknown number of messages (its tables cannot be read), in {size}"
+    queues, messages = many(depth["queues"], "queue"), many(depth["messages"], "message")
+    return f"{queues} and {messages}, {depth['in_flight']:,} of them in flight, in {size}"
+
+
+@click.command(short_help="Give a ledger on a local path to a group.")
+@click.argument("place", metavar="[ROOT]", required=False)
+@click.option("--group", required=True, metavar="GROUP", help="The group whose users read and write the ledger.")
+@click.option("--everyone", is_flag=True, help="All others may read it.")
+@as_json
+@with_root
+def share(place: str | None, group: str, everyone: bool, json: bool, root: str | None, settings: str | None) -> None:
+    """Let all users of GROUP use the ledger ROOT (default: LEDGER_ROOT): its folders and locks become writable for the
+    group, its files readable, and so does all that anybody makes there later, whatever umask he has.
+
+    Run it as the owner of the ledger, or as root; again at any time.
+
+    \b
+    Example:
+      ledger share ledger-data --group GROUP
+    """
+    from ledger.ledger import Ledger
+
+    done = Ledger.share(named_root(root), group=group, everyone=everyone)
+    sentence = f"shared {many(done.folders, 'folder')} and {many(done.files, 'file')} of {done.root} with {group}"
+    if not done.is_inherited:
+        sentence += ". The file system has no ACLs: every user sets `umask 002` before he uses the ledger"
+    report(json, dataclasses.asdict(done), sentence)

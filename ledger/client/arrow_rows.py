@@ -1,0 +1,141 @@
+"""An Arrow table to be sent without Spark, read into entries by the rules that a DataFrame's rows are read by."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ledger.client.attribute_columns import COLUMN, attributes_by_row
+from ledger.client.tables import is_integer, is_text, require_column
+from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.rules.attributes import is_fifo
+from ledger.rules.message import NOT_IN_JSON, WITH_WHOLE_ROWS, Entry, entry, require_columns, require_group
+from ledger.rules.message_fields import GIVEN, Kind
+from ledger.store import StoredSend
+
+#: Which types the columns of each kind may have, and those types in words.
+TYPES = {
+    Kind.TEXT: (is_text, "string"),
+    Kind.NUMBER: (is_integer, "int8, int16, int32 or int64"),
+}
+#: Beside the body and the attributes: the columns that mean something.
+MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name not in ("body", COLUMN)}
+
+
+@dataclasses.dataclass(frozen=True)
+class SentTable:
+    """What sending an Arrow table stored: how many messages were accepted, and which they are.
+
+    On FIFO queues one that repeats a deduplication id is accepted, and not stored again (F1).
+    """
+
+    count: int
+    _ids: pa.Table = dataclasses.field(repr=False)
+
+    def ids(self) -> pa.Table:
+        """A row per message: message_id, body (strings). In the order of the rows where the ledger has no Spark."""
+        return self._ids
+
+
+def sent_table(entries: Sequence[Entry], sent: Sequence[StoredSend]) -> SentTable:
+    """What is returned for entries that were stored so."""
+    ids, bodies = [one.message_id for one in sent], [one.body for one in entries]
+    return SentTable(
+        len(ids), pa.table({"message_id": pa.array(ids, pa.string()), "body": pa.array(bodies, pa.string())})
+    )
+
+
+def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> list[Entry]:
+    """Every row as a message for a queue with these attributes. Raises InvalidParameterValue, MissingParameter."""
+    entries = []
+    for number, given in enumerate(rows_of(table, queue, body)):
+        try:
+            if isinstance(given, LedgerError):
+                raise given
+            entries.append(entry(given.pop("body"), queue, **given))
+        except LedgerError as error:
+            raise error.advised(f"It is row {number}. Nothing was sent.") from None
+    return entries
+
+
+def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iterator[dict[str, Any] | LedgerError]:
+    """Every row as what an entry for a queue with these attributes is made of, by the fields' names: its body the
+    column `body` (or the one named), else the whole row as JSON. Of a row whose attributes cannot be read the error.
+    Raises InvalidParameterValue for the table."""
+    fifo = is_fifo(queue)
+    require_columns(table.column_names, body)
+    attributes_of = attributes_by_row(table, body)
+    if not table.num_columns:
+        raise InvalidParameterValue("column", "body", "The table has no columns")
+    as_json = body is None and "body" not in table.column_names
+    texts = _json_rows(table) if as_json else require_column(table, body or "body", is_text, "string").to_pylist()
+    # A row that is sent as JSON as a whole keeps its columns to itself, but for WITH_WHOLE_ROWS.
+    columns = {
+        name: require_column(table, name, *kinds).to_pylist()
+        for name, kinds in MEANINGFUL.items()
+        if name in table.column_names and (not as_json or (fifo and name in WITH_WHOLE_ROWS))
+    }
+    if fifo:
+        require_group(table.column_names)
+    for number, text in enumerate(texts):
+        try:
+            attributes = attributes_of(number)
+        except LedgerError as error:
+            yield error
+            continue
+        yield {"body": text, COLUMN: attributes, **{name: values[number] for name, values in columns.items()}}
+
+
+def _json_rows(table: pa.Table) -> Iterator[str]:
+    """Rows as Spark writes them: what is null is left out."""
+    for field in table.schema:
+        wrong = _without_json(field.name, field.type)
+        if wrong is not None:
+            raise InvalidParameterValue(
+                "column",
+                wrong[0],
+                f"It is {wrong[1]}, which is written as JSON through Spark only",
+                "Cast it to string, make a column body, or open the ledger with Ledger.open(root, spark=spark).",
+            )
+    for number, row in enumerate(table.to_pylist()):
+        try:
+            yield json.dumps(_without_nulls(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        except ValueError:
+            name = next((name for name, value in row.items() if not _is_json(value)), "")
+            said = f"A row has it in the column {name}. Nothing was sent. Give null for it, or filter such rows."
+            raise InvalidParameterValue("messages", f"row {number}", NOT_IN_JSON, said) from None
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _without_json(path: str, kind: pa.DataType) -> tuple[str, pa.DataType] | None:
+    """Return the path and the type of what is not written as JSON here; None where all is."""
+    types = pa.types
+    if types.is_struct(kind):
+        return next((found for one in kind if (found := _without_json(f"{path}.{one.name}", one.type))), None)
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _without_json(f"{path}.element", kind.value_type)
+    has_json = (
+        types.is_null(kind)
+        or types.is_boolean(kind)
+        or types.is_integer(kind)
+        or types.is_floating(kind)
+        or is_text(kind)
+    )
+    return None if has_json else (path, kind)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(one) for name, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value

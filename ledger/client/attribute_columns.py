@@ -1,0 +1,195 @@
+"""The column `message_attributes` of a table that is sent, from whatever a data frame holds there.
+
+    pandas: objects        a dict in each row, with values as `Queue.send` takes them in a list
+    struct                 a field for each attribute; a null field is no attribute of its row
+    list of structs        with the fields `key` and `value`: polars' maps
+    map                    from texts to texts, numbers or bytes
+    text                   a JSON object in each row, as `ledger send` reads it; an empty text is none
+
+All of them become `map<string, struct<data_type, string_value, binary_value>>`. Each row is checked by the rule that
+holds for lists (`rules.message_attributes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ledger.client.tables import is_text, made_by
+from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.rules.message_attributes import attributes_of_json, message_attributes
+
+COLUMN = "message_attributes"
+#: What is understood, for errors.
+UNDERSTOOD = (
+    "a struct of attributes, a map or a list of structs of key and value (from texts to texts, numbers or bytes), or "
+    "JSON texts"
+)
+_FIELDS = {"data_type", "string_value", "binary_value"}
+_IN_FULL = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])
+MAP = pa.map_(pa.string(), _IN_FULL)
+
+
+def is_attributes(kind: pa.DataType) -> bool:
+    """Whether a column of this type is read as it is: a map from texts to texts, or to attributes in full."""
+    if not pa.types.is_map(kind) or not is_text(kind.key_type):
+        return False
+    item = kind.item_type
+    return is_text(item) or (pa.types.is_struct(item) and {field.name for field in item} == _FIELDS)
+
+
+def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
+    """Return a pandas DataFrame whose column of dicts is a map, and all else as it is.
+
+    Arrow makes one struct of all dicts: a number of one row beside a fraction of another would be another number.
+
+    Raises InvalidParameterValue for attributes that a list of messages may not have either; it names the row.
+    """
+    if not (made_by(messages, "pandas") and hasattr(messages, "columns")):
+        return messages
+    names = list(messages.columns)
+    if (
+        names.count(COLUMN) != 1
+        or not _counts(names, body)
+        or str(messages.dtypes.iloc[names.index(COLUMN)]) != "object"
+    ):
+        return messages
+    given = messages[COLUMN]
+    if not any(isinstance(one, Mapping) for one in given):
+        return messages
+    import pandas as pd
+
+    known = [None if is_missing else one for one, is_missing in zip(given, given.isna())]
+    return messages.assign(**{COLUMN: pd.arrays.ArrowExtensionArray(_maps(known, _of_value))})
+
+
+def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
+    """Return a table of plain types whose column of attributes is a map from names to attributes in full.
+
+    A table whose rows are sent whole, as JSON, keeps its columns as they are.
+
+    Raises InvalidParameterValue for a type that is not understood, and for attributes that a list of messages may not
+    have either; it names the column or the row.
+    """
+    if not _has_attributes(table, body) or is_attributes(table[COLUMN].type):
+        return table
+    read = _required_reader(table[COLUMN].type)
+    made = _maps(table[COLUMN].to_pylist(), read)
+    return table.set_column(table.column_names.index(COLUMN), COLUMN, made)
+
+
+def attributes_by_row(table: pa.Table, body: str | None) -> Callable[[int], object]:
+    """Return what makes the attributes of a table's row, by its number, as a list of messages has them; it raises
+    InvalidParameterValue for a value that is not understood. Raises it for a type that is none."""
+    if not _has_attributes(table, body):
+        return lambda number: None
+    read = _required_reader(table[COLUMN].type)
+    # Of a type that is refused Python may have no values.
+    values = table[COLUMN].to_pylist()
+    return lambda number: None if values[number] is None else read(values[number])
+
+
+def _required_reader(kind: pa.DataType) -> Callable[[Any], object]:
+    reader = _reader_of(kind)
+    if reader is None:
+        raise InvalidParameterValue("column", COLUMN, f"It is {kind} and must be {UNDERSTOOD}", "Cast it.")
+    return reader
+
+
+def _has_attributes(table: pa.Table, body: str | None) -> bool:
+    """Whether a table has a column of attributes that means something, and not null alone."""
+    names = table.column_names
+    return names.count(COLUMN) == 1 and _counts(names, body) and table[COLUMN].null_count < table.num_rows
+
+
+def _counts(names: Iterable[str], body: str | None) -> bool:
+    """Whether the column means something: bodies are a column of their own."""
+    return (body or "body") in names
+
+
+def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
+    """Return what makes attributes of a value of this type; None for a type that is not understood."""
+    types = pa.types
+    if types.is_struct(kind):
+        return _of_struct if all(_is_value(field.type) for field in kind) else None
+    if is_text(kind):
+        return _of_value
+    if types.is_map(kind) and is_text(kind.key_type):
+        return _of_pairs if _is_value(kind.item_type) else None
+    is_list = types.is_list(kind) or types.is_large_list(kind)
+    if is_list and types.is_null(kind.value_type):
+        return _of_items
+    if is_list and types.is_struct(kind.value_type):
+        item = kind.value_type
+        named = {field.name for field in item} == {"key", "value"} and is_text(item.field("key").type)
+        if named and _is_value(item.field("value").type):
+            return _of_items
+    return None
+
+
+def _is_value(kind: pa.DataType) -> bool:
+    """Whether each value of a type may be that of an attribute, or is refused by its row."""
+    if pa.types.is_struct(kind):
+        return {field.name for field in kind} == _FIELDS
+    return not (pa.types.is_nested(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind))
+
+
+def _of_value(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return attributes_of_json(value)
+    except ValueError as error:
+        raise InvalidParameterValue("MessageAttributes", value, f"It is not JSON: {error}") from None
+
+
+def _of_struct(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: _in_full(one) for name, one in fields.items() if one is not None}
+
+
+def _of_items(items: Sequence[Mapping[str, object] | None]) -> dict[str, object]:
+    if None in items:
+        raise InvalidParameterValue("MessageAttributes", None, "An element of the list is null", "Leave it out.")
+    return _of_pairs([(one["key"], one["value"]) for one in items if one is not None])
+
+
+def _of_pairs(pairs: Any) -> dict[str, object]:
+    return {name: _in_full(one) for name, one in once(pairs)}
+
+
+def once(pairs: Any) -> Any:
+    """Return the pairs of a map. Raises InvalidParameterValue for a key that stands twice: which of its values counts
+    is a guess."""
+    if len(dict(pairs)) < len(pairs):
+        names = [name for name, _ in pairs]
+        double = next(name for name in names if names.count(name) > 1)
+        raise InvalidParameterValue(
+            "MessageAttributes", double, "It has this attribute twice", "Leave one of them out."
+        )
+    return pairs
+
+
+def in_full(one: Mapping[str, Any]) -> dict[str, Any]:
+    """Return SQS's form of an attribute in full: with the value that its type asks for, and not the other."""
+    kind = one["data_type"]
+    is_binary = isinstance(kind, str) and kind.startswith("Binary")
+    value = {"BinaryValue": one["binary_value"]} if is_binary else {"StringValue": one["string_value"]}
+    return {"DataType": kind, **value}
+
+
+def _in_full(one: object) -> object:
+    return in_full(one) if isinstance(one, Mapping) and set(one) == _FIELDS else one
+
+
+def _maps(values: Iterable[object], read: Callable[[Any], object]) -> pa.Array:
+    """Return a map for each row's value; null stays null."""
+    rows = list[list[tuple[str, dict[str, object]]] | None]()
+    for number, value in enumerate(values):
+        try:
+            known = None if value is None else message_attributes(read(value))
+        except LedgerError as error:
+            raise error.advised(f"It is row {number}. Nothing was sent.") from None
+        rows.append(None if known is None else [(name, one._asdict()) for name, one in known.items()])
+    return pa.array(rows, MAP)

@@ -1,0 +1,138 @@
+"""Explanations: the statement that a verb is, and its source rows, without doing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ledger.client.access import Access
+from ledger.client.tables import is_spark
+from ledger.errors import InvalidParameterValue, LedgerError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: What can be explained: the verbs of a queue, and of a claim.
+OF_QUEUE = (
+    *("receive", "receive_many", "send", "delete", "change_visibility", "settle"),
+    *("lock", "purge", "restore", "release_postponed", "redrive", "set_attributes", "set_tags", "tag", "untag"),
+)
+OF_CLAIM = ("extend", "release", "delete", "settle")
+#: Of verbs that cannot be explained.
+OTHERS = (
+    "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Verbs that read commit nothing; "
+    "write, work, consume and delete_queue make several commits, most of them of these verbs."
+)
+#: What columns of a MERGE's source rows say.
+EXPECTED = "expected_revision: the revision that the row must still have, or nothing is committed; none for a new row."
+HEADS = "The row of visibility without a segment is the head row of its lane, which counts the lane's commits."
+#: So many source rows are in the text, and so many characters of a value.
+MOST_ROWS, LONGEST = 20, 40
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a verb would commit now. False where it would commit nothing. Its text has all of it, for people.
+
+    Attributes:
+        verb: The verb.
+        table: The table that it commits to, by name; None: it commits nothing.
+        statement: The statement that the commit is, as SQL on a view `source`. delta-rs, which has no SQL for a MERGE,
+            is given the same predicate and clauses.
+        rows: The source rows, as a pyarrow.Table. Of a MERGE these are the edits: the columns of the table, `operation`
+            (insert, update or delete) and `expected_revision`, the revision that the row must still have. Names that
+            are made anew each time (of receipts, of segments) are others when the verb is done.
+        engine: The engine that commits, delta-rs or spark.
+        why_statement: Why that runs the statement; empty: the client writes the same rows out by itself, unless it
+            finds one of the reasons large, wider or new partition (README, Statements), which only a commit does.
+    """
+
+    verb: str
+    table: str | None = None
+    statement: str | None = None
+    rows: pa.Table | None = None
+    engine: str = ""
+    why_statement: str = ""
+
+    def __bool__(self) -> bool:
+        return self.statement is not None
+
+    def __str__(self) -> str:
+        if self.statement is None:
+            return f"{self.verb} commits nothing now."
+        how = f"{self.engine} runs it ({self.why_statement})" if self.why_statement else "the rows are written directly"
+        count = 0 if self.rows is None else self.rows.num_rows
+        head = f"{self.verb}: one commit to {self.table}; {how}. Source rows: {count:,}"
+        shown = [] if self.rows is None or not count else ["", "source:", _table(self.rows)]
+        more = [f"... and {count - MOST_ROWS:,} more"] if count > MOST_ROWS else []
+        return "\n".join([head, "", self.statement, *shown, *more, *self._notes()])
+
+    def _notes(self) -> list[str]:
+        if self.rows is None or "expected_revision" not in self.rows.column_names:
+            return []
+        return ["", EXPECTED, *([HEADS] if self.table == "visibility" else [])]
+
+
+def explain(
+    access: Access,
+    verb: str,
+    verbs: Sequence[str],
+    call: Callable[[Access], object],
+    given: Mapping[str, object],
+) -> Explanation:
+    """Return what `call` would commit, with access to the queue that changes nothing.
+
+    Args:
+        access: To the queue.
+        verb: The verb, which must be one of `verbs`.
+        verbs: The verbs that can be explained.
+        call: Calls the verb.
+        given: The verb's arguments, by name or number.
+
+    Raises:
+        InvalidParameterValue: The verb is none of `verbs`, or an argument is a Spark DataFrame.
+        LedgerError: The ledger is in memory.
+        What `call` raises.
+    """
+    from ledger.store.delta.verbs.planned_commits import planned_commit
+    from ledger.store.delta.verbs.store import DeltaStore
+
+    if verb not in verbs:
+        bound = f"Must be one of {', '.join(verbs)}"
+        raise InvalidParameterValue("verb", verb, bound, OTHERS)
+    for name, value in given.items():
+        if is_spark(value):
+            fix = "Give a list, or df.limit(100).toArrow()."
+            raise InvalidParameterValue(name, "a DataFrame of Spark's", "Must be a list or an Arrow table", fix)
+    store = access.store
+    if not isinstance(store, DeltaStore):
+        raise LedgerError("explain needs a ledger on Delta tables; this one is in memory")
+    found = planned_commit(store, lambda looking: call(replace(access, store=looking, frames=None)))
+    return Explanation(verb) if found is None else Explanation(verb, *found)
+
+
+def numbered(arguments: Sequence[object], options: Mapping[str, object]) -> dict[str, object]:
+    """Return a call's arguments by name, or by their place, from 1 on."""
+    return {**{f"argument {place}": one for place, one in enumerate(arguments, 1)}, **options}
+
+
+def _table(rows: pa.Table) -> str:
+    from ledger.store.delta.verbs.planned_commits import some_rows
+
+    found = some_rows(rows, MOST_ROWS)
+    names = list(found[0])
+    # What is done to a row comes first.
+    names.sort(key=lambda name: name not in ("operation", "expected_revision"))
+    lines = [names, *([_cell(row[name]) for name in names] for row in found)]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    text = f"{value:%Y-%m-%d %H:%M:%S.%f}"[:-3] if isinstance(value, datetime) else str(value)
+    text = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text[: LONGEST + 1])
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

@@ -1,0 +1,183 @@
+"""Lists and tables of receipt handles: read into actions for the store, and its outcomes read back, one per handle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from ledger.client.tables import ArrowTable, is_integer, is_text, listed, require_column
+from ledger.errors import InvalidParameterValue, ReceiptHandleIsInvalid
+from ledger.results import HandleOutcome, OutcomeList
+from ledger.rules import message_id as ids
+from ledger.rules.limits import Limits, visibility_timeout
+from ledger.rules.outcomes import error
+from ledger.rules.reasons import FURTHER, distinct
+from ledger.rules.receipt_handle import ReceiptHandle, decode
+from ledger.rules.visibility import Outcome, Verb
+from ledger.store import RUNS, Action, QueueRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: A list of receipt handles. Not any sequence: a text is one, too, and stands for a single handle.
+HandleSequence: TypeAlias = "list[str] | list[str | None] | tuple[str | None, ...]"
+#: What needs no Spark: a list, or a table with a column `receipt_handle`.
+PlainHandles: TypeAlias = "HandleSequence | ArrowTable"
+#: Many receipt handles: a list, or a table with a column `receipt_handle`.
+Handles: TypeAlias = "PlainHandles | DataFrame"
+#: An outcome for each of them, in the form that they were given in.
+Outcomes: TypeAlias = "DataFrame | pa.Table | list[HandleOutcome]"
+#: In seconds: for all, for each of a list, or the name of a table's column.
+Timeouts: TypeAlias = "int | str | Sequence[int]"
+
+#: Why messages are released or extended: one text for all, or one for each handle.
+Reasons: TypeAlias = "str | Sequence[str | None]"
+
+#: What is returned for an Arrow table of receipt handles; what is for a DataFrame has the same columns.
+OUTCOMES = pa.schema(
+    [(name, pa.string()) for name in ("receipt_handle", "action", "outcome", "error_code", "error_message")]
+)
+
+
+@dataclass(frozen=True)
+class HandleRequest:
+    """What to do through one receipt handle, and why. Nothing is done where its timeout is `refused`."""
+
+    handle: str | None
+    verb: Verb
+    timeout: int = 0
+    refused: InvalidParameterValue | None = None
+    reason: str | None = None
+
+    @classmethod
+    def checked(cls, handle: str | None, verb: Verb, timeout: object, limits: Limits) -> HandleRequest:
+        """M2: a timeout that is none, or out of bounds, fails this one wish."""
+        try:
+            return cls(handle, verb, visibility_timeout(timeout, limits))
+        except InvalidParameterValue as error:
+            return cls(handle, verb, 0, error)
+
+
+class HandleList:
+    """Wishes grouped into the fewest actions, one for each reason. A handle that cannot be read has the outcome
+    INVALID, beside the rest."""
+
+    def __init__(self, queue: QueueRecord, wishes: Sequence[HandleRequest], limits: Limits) -> None:
+        self._wishes, self._ceiling = wishes, limits.maximum_visibility_timeout
+        self._read = [_read(wish.handle, queue) for wish in wishes]
+        groups: dict[tuple[Verb, str, int, str | None], set[ReceiptHandle]] = {}
+        named = distinct(wish.reason for wish in wishes)
+        mark = {reason: number for number, reason in enumerate(named)}
+        for wish, handle in zip(wishes, self._read):
+            if handle is not None and wish.refused is None:
+                reason = wish.reason if wish.reason is None or wish.reason in mark else FURTHER
+                groups.setdefault((wish.verb, handle.receipt_id, wish.timeout, reason), set()).add(handle)
+        self.actions = [
+            Action(verb, receipt_id, _runs(handles), timeout, reason=reason, mark=_mark(mark, reason))
+            for (verb, receipt_id, timeout, reason), handles in groups.items()
+        ]
+
+    def outcomes(self, answers: Sequence[pa.Table]) -> list[HandleOutcome]:
+        """One outcome per wish, in order, from the store's answers to `actions`."""
+        found: dict[tuple[Verb, str, int, str, int], str] = {}
+        for action, answer in zip(self.actions, answers):
+            for run in answer.to_pylist():
+                for seq in range(run["first_seq"], run["last_seq"] + 1):
+                    found[action.verb, action.receipt_id, action.timeout, run["segment"], seq] = run["outcome"]
+        answered = []
+        for wish, handle in zip(self._wishes, self._read):
+            outcome = Outcome.INVALID
+            if handle is not None and wish.refused is None:
+                outcome = Outcome(found[wish.verb, handle.receipt_id, wish.timeout, handle.segment, handle.seq])
+            failure = error(wish.verb, outcome, wish.handle, wish.timeout, self._ceiling)
+            if handle is not None and wish.refused is not None:
+                outcome, failure = Outcome.BEYOND_CEILING, wish.refused
+            said = (None, None) if failure is None else (failure.code, failure.message)
+            answered.append(HandleOutcome(wish.handle, outcome.value, *said))
+        return OutcomeList(answered)
+
+
+def _mark(marks: Mapping[str, int], reason: str | None) -> int:
+    """See `visibility.change`: those of further reasons, and of none, come behind those that are named."""
+    if reason is None:
+        return len(marks) + 1 if marks else 0
+    return marks.get(reason, len(marks))
+
+
+def handles_of(field: str, handles: object) -> list[str | None]:
+    """A list of receipt handles; raises InvalidParameterValue, also for what is neither text nor None in it."""
+    if hasattr(handles, "receipt_handle"):
+        bound = "Must be a receipt handle (a string), or a list of them"
+        raise InvalidParameterValue(field, type(handles).__name__, bound, "Give message.receipt_handle.")
+    given: list[str | None] = listed(field, handles)
+    for handle in given:
+        if handle is not None and not isinstance(handle, str):
+            fix = "Give message.receipt_handle, or a DataFrame or Arrow table with the column."
+            raise InvalidParameterValue(field, type(handle).__name__, "Must be receipt handles (strings)", fix)
+    return given
+
+
+def wishes_of_table(table: pa.Table, verb: Verb, timeout: int | str, limits: Limits) -> list[HandleRequest]:
+    """A wish for each row of an Arrow table with a column `receipt_handle`; `timeout` may name a column.
+
+    Raises InvalidParameterValue for a column that is missing or of another type.
+    """
+    handles = require_column(table, "receipt_handle", is_text, "string").to_pylist()
+    if not isinstance(timeout, str):
+        return [HandleRequest(handle, verb, timeout) for handle in handles]
+    seconds = require_column(table, timeout, is_integer, "int8, int16, int32 or int64").to_pylist()
+    return [HandleRequest.checked(handle, verb, one, limits) for handle, one in zip(handles, seconds)]
+
+
+def wishes_of_list(
+    handles: list[str | None], verb: Verb, timeout: int | Sequence[int], limits: Limits
+) -> list[HandleRequest]:
+    """A wish for each handle of a list, with one timeout for all, or one for each."""
+    if not isinstance(timeout, Sequence):
+        return [HandleRequest(handle, verb, timeout) for handle in handles]
+    return [HandleRequest.checked(handle, verb, one, limits) for handle, one in zip(handles, timeout)]
+
+
+def outcome_table(wishes: Sequence[HandleRequest], outcomes: Sequence[HandleOutcome]) -> pa.Table:
+    """OUTCOMES, a row for each wish, in order."""
+    columns = [
+        [wish.handle for wish in wishes],
+        [_action(wish) for wish in wishes],
+        [one.outcome for one in outcomes],
+        [one.error_code for one in outcomes],
+        [one.error_message for one in outcomes],
+    ]
+    return pa.table([pa.array(column, pa.string()) for column in columns], schema=OUTCOMES)
+
+
+def runs_of_ids(message_ids: Sequence[object]) -> pa.Table:
+    """Message ids as RUNS; the lanes are not known (-1). Raises InvalidParameterValue."""
+    places = {ids.place(identifier) for identifier in message_ids}
+    return _runs({ReceiptHandle("", -1, segment, seq, "") for segment, seq in places}) if places else RUNS.empty_table()
+
+
+def _action(wish: HandleRequest) -> str:
+    if wish.verb is Verb.DELETE:
+        return "delete"
+    return "extend" if wish.timeout or wish.refused is not None else "release"
+
+
+def _read(handle: object, queue: QueueRecord) -> ReceiptHandle | None:
+    try:
+        return decode(handle, queue.id)
+    except ReceiptHandleIsInvalid:
+        return None
+
+
+def _runs(handles: set[ReceiptHandle]) -> pa.Table:
+    """Neighbouring handles joined into runs."""
+    runs: list[list[Any]] = []
+    for handle in sorted(handles, key=lambda h: (h.lane, h.segment, h.seq)):
+        if runs and runs[-1][:2] == [handle.lane, handle.segment] and runs[-1][3] + 1 == handle.seq:
+            runs[-1][3] = handle.seq
+        else:
+            runs.append([handle.lane, handle.segment, handle.seq, handle.seq])
+    return pa.table([list(column) for column in zip(*runs)], schema=RUNS)

@@ -1,0 +1,150 @@
+"""Send what users give: a text, an entry, a list of entries, or a table.
+
+Of a list each entry is read by itself, all are sent in one commit, and each has an outcome (M2).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ledger.client.access import Access
+from ledger.client.arrow_rows import SentTable, entries_of, sent_table
+from ledger.client.attribute_columns import with_attributes_as_maps, with_dicts_as_maps
+from ledger.client.tables import arrow_table, is_spark, listed, require_batch, without_nanoseconds
+from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.results import OutcomeList, SendOutcome
+from ledger.rules import attempts
+from ledger.rules import message as message_rules
+from ledger.rules.attributes import is_fifo
+from ledger.rules.message import Entry, entry_of, fails_the_batch
+from ledger.store import QueueRecord, StoredSend
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from ledger.store.delta.dataframes.bulk_send import Sent
+
+log = logging.getLogger("ledger.send")
+NOTHING_SENT = "Nothing was sent."
+
+
+def of_entry(number: int) -> str:
+    """What is said of the entry that a call of several is refused for."""
+    return f"It is entry {number}. {NOTHING_SENT}"
+
+
+class EntryList:
+    """Entries, those of which that can be sent, and what becomes of each. A LedgerError among what is given is what an
+    entry in its place was refused for before."""
+
+    def __init__(
+        self, given: Sequence[object], queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool
+    ) -> None:
+        self._read = [_read(one, queue, common, in_batch) for one in given]
+        #: What is to be sent.
+        self.entries = [one for one in self._read if isinstance(one, Entry)]
+
+    def require(self, *, every: bool) -> None:
+        """Raises what the first entry that cannot be sent is refused for, or the first that fails the whole call."""
+        for number, one in enumerate(self._read):
+            if isinstance(one, LedgerError) and (every or fails_the_batch(one)):
+                one.entry = number
+                raise one if len(self._read) == 1 else one.advised(of_entry(number))
+
+    def outcomes(self, sent: Sequence[StoredSend], name: str) -> list[SendOutcome]:
+        """One outcome per entry, in order, from the store's answers for `entries`. Says in the log what the queue of
+        this name refused."""
+        answers = iter(sent)
+        outcomes = [SendOutcome.of(one, None if isinstance(one, LedgerError) else next(answers)) for one in self._read]
+        refused = [one for one in self._read if isinstance(one, LedgerError)]
+        if refused:
+            first = next(number for number, one in enumerate(self._read) if isinstance(one, LedgerError))
+            # Not the error's text, which may show the body.
+            error = refused[0]
+            why = [getattr(error, part) for part in ("field", "bound") if hasattr(error, part)]
+            said = ": ".join(why if len(why) > 1 else [error.code, *why])
+            fix = getattr(error, "fix", "")
+            said += f". {fix}" if fix else ""
+            log.warning(
+                "%d of %d entries for %s were refused and not sent, the first is entry %d: %s",
+                *(len(refused), len(outcomes), name, first, said),
+            )
+        return OutcomeList(outcomes)
+
+
+def _read(given: object, queue: Mapping[str, str], common: Mapping[str, object], in_batch: bool) -> Entry | LedgerError:
+    if isinstance(given, LedgerError):
+        return given
+    try:
+        return entry_of(given, queue, common, in_batch=in_batch)
+    except LedgerError as error:
+        return error
+
+
+def send(
+    access: Access,
+    messages: Any,
+    body: str | None,
+    attempt_id: str | None,
+    common: Mapping[str, object],
+    *,
+    all_or_nothing: bool,
+) -> Sent | SentTable | list[SendOutcome]:
+    """See Queue.send. `common`: its keyword arguments that hold for all messages of a list, by their names. A list may
+    have a LedgerError in place of an entry that could not be read: it is the error of its outcome."""
+    attempts.attempt_id(attempt_id, "attempt_id")
+    record = access.record()
+    message_rules.require_no_attempt(attempt_id, record.attributes)
+    messages = with_dicts_as_maps(messages, body)
+    table = arrow_table("messages", messages)
+    if is_spark(messages) or table is not None:
+        given = [name for name, value in common.items() if value is not None]
+        if given:
+            bound, fix = "A DataFrame has it as a column", "Add the column."
+            raise InvalidParameterValue(given[0], common[given[0]], bound, fix)
+        require_batch("messages", messages, "queue.send(batch)")
+        return _send_table(access, record, messages if table is None else table, body, attempt_id)
+    if body is not None:
+        raise InvalidParameterValue("body", body, "It names a column, and a list has none", "Leave it out.")
+    message_rules.require_common(record.attributes, **common)
+    single = isinstance(messages, (str, Mapping))
+    entries = EntryList(
+        [messages] if single else listed("messages", messages), record.attributes, common, in_batch=not single
+    )
+    entries.require(every=single or all_or_nothing)
+    return entries.outcomes(access.store.send(record, entries.entries, access.clock, attempt_id), access.name)
+
+
+@lru_cache(maxsize=1_000)
+def _tell_left_out(queue: str, names: tuple[str, ...], body: str | None, *, fifo: bool) -> None:
+    """Warn of the columns that are not sent, and of names that are nearly those which mean something: once in a process
+    for each queue and its columns."""
+    left = message_rules.left_out(names, body)
+    if left:
+        log.warning("to %s the column %s is sent; left out: %s", queue, body or "body", ", ".join(left))
+    mistaken = message_rules.mistaken_in_whole_rows(names, body, fifo=fifo)
+    if mistaken:
+        log.warning("to %s each row is sent whole, as JSON, with its columns: %s", queue, ", ".join(mistaken))
+
+
+def _send_table(
+    access: Access, record: QueueRecord, table: DataFrame | pa.Table, body: str | None, attempt_id: str | None
+) -> Sent | SentTable:
+    sent: Sent | SentTable
+    with access.named_jobs("send"):
+        if is_spark(table):
+            sent, names = access.spark().send(record, table, body, access.clock, attempt_id), table.columns
+        elif access.frames is not None:
+            frame = access.frames.of(without_nanoseconds(with_attributes_as_maps(table, body)))
+            of_frame = access.frames.send(record, frame, body, access.clock, attempt_id)
+            sent, names = SentTable(table.num_rows, of_frame.ids().toArrow()), table.column_names
+        else:
+            entries = entries_of(table, record.attributes, body)
+            sent = sent_table(entries, access.store.send(record, entries, access.clock, attempt_id))
+            names = table.column_names
+    _tell_left_out(access.name, tuple(names), body, fifo=is_fifo(record.attributes))
+    return sent

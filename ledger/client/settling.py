@@ -1,0 +1,278 @@
+"""Settle messages through their receipt handles: delete them, change their visibility, or both in one commit.
+
+A queue and its claims settle alike. Handles come as one text, a list, or a table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, overload
+
+from ledger.client.access import Access
+from ledger.client.handles import HandleList, HandleRequest, handles_of, outcome_table, wishes_of_list, wishes_of_table
+from ledger.client.tables import arrow_table, is_spark, is_text, require_column
+from ledger.errors import InvalidParameterValue
+from ledger.results import HandleOutcome
+from ledger.rules import attributes as attribute_rules
+from ledger.rules import limits as bounds
+from ledger.rules.outcomes import error as error_of
+from ledger.rules.reasons import reason_of
+from ledger.rules.receipt_handle import decode
+from ledger.rules.visibility import Outcome, Receipts, Verb
+from ledger.store import Action, QueueRecord, count_by_outcome
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from ledger.client.handles import Handles, HandleSequence, Outcomes, PlainHandles, Reasons, Timeouts
+
+FIELD = "ReceiptHandle"
+#: The column of a table of handles that says why each is released or extended.
+REASON = "reason"
+
+
+def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
+    """Applies all actions in one commit; returns OUTCOME_RUNS for each. What they end of claims that came from this
+    very access, these claims know as ended by themselves."""
+    limits = attribute_rules.limits_of(record.attributes)
+    receipts = attribute_rules.receipts_of(record.attributes)
+    with contextlib.ExitStack() as stack:
+        # A claim's own verbs say for themselves what they end.
+        ending = [
+            (number, stack.enter_context(own.ending(action.runs)))
+            for number, action in enumerate(actions)
+            if not action.whole_claim and action.ends
+            for own in access.endings.of(action.receipt_id)
+        ]
+        answers = access.store.apply(record, actions, limits, receipts, access.clock)
+        for number, one in ending:
+            one.answered(answers[number])
+        return answers
+
+
+def delete_one(access: Access, handle: str) -> None:
+    """See Queue.delete."""
+    _apply_one(access, access.record(), HandleRequest(handle, Verb.DELETE))
+
+
+def change_one(access: Access, handle: str, timeout: Any) -> None:
+    """See Queue.change_visibility."""
+    record = access.record()
+    seconds = bounds.visibility_timeout(timeout, attribute_rules.limits_of(record.attributes))
+    _apply_one(access, record, HandleRequest(handle, Verb.CHANGE, seconds))
+
+
+def delete_many(access: Access, handles: Handles) -> Outcomes:
+    """See Queue.delete."""
+    # For `settle` None is nothing to delete.
+    return settle(access, delete=handles_of(FIELD, None) if handles is None else handles)
+
+
+def change_many(access: Access, handles: Handles, timeout: Timeouts) -> Outcomes:
+    """See Queue.change_visibility."""
+    if timeout is None:
+        raise InvalidParameterValue("VisibilityTimeout", None, "Must be seconds", "0 releases.")
+    return settle(access, extend=_read(handles), timeout=timeout)
+
+
+def settle(
+    access: Access,
+    delete: Handles | None = None,
+    release: Handles | None = None,
+    extend: Handles | None = None,
+    timeout: Timeouts | None = None,
+    reason: Reasons | None = None,
+) -> Outcomes:
+    """See Settling.settle."""
+    record = access.record()
+    limits = attribute_rules.limits_of(record.attributes)
+    if timeout is not None and extend is None:
+        raise InvalidParameterValue(
+            "VisibilityTimeout", timeout, "Is for the messages that are extended, and none are named", "Give extend=."
+        )
+    if timeout is None:
+        timeout = int(record.attributes["VisibilityTimeout"])
+    given = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, timeout)]
+    parts = [(verb, _read(handles), seconds) for verb, handles, seconds in given if handles is not None]
+    _require_timeout(timeout, None if extend is None else parts[-1][1], limits)
+    if any(is_spark(handles) for _, handles, _ in parts):
+        why = reason_of(reason)
+        with access.named_jobs("settle"):
+            asked = access.spark().wishes(record, parts, limits)
+            return asked.outcomes(apply(access, record, _for_reason(asked.actions, why)))
+    wishes, reasons = (
+        list[HandleRequest](),
+        _reasons(reason, [handles for verb, handles, _ in parts if verb is Verb.CHANGE]),
+    )
+    for verb, handles, seconds in parts:
+        found = _wishes(verb, handles, seconds, limits)
+        wishes += found if verb is Verb.DELETE else map(_with_reason, found, reasons)
+    outcomes = _apply_list(access, record, wishes, limits)
+    return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
+
+
+def release_postponed(access: Access, receipt_id: str | None, reason: str | None) -> int:
+    """See Queue.release_postponed."""
+    record, why = access.record(), reason_of(reason)
+    hidden = access.store.given_back(record, access.clock)
+    chosen = {receipt: runs for receipt, runs in hidden.items() if receipt_id in (None, receipt)}
+    actions = [Action(Verb.CHANGE, receipt, runs, reason=why) for receipt, runs in sorted(chosen.items())]
+    # What somebody received since is theirs, also where the queue takes changes through replaced receipts.
+    limits = attribute_rules.limits_of(record.attributes)
+    answers = access.store.apply(record, actions, limits, Receipts.FENCED, access.clock)
+    return sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
+
+
+def _apply_list(
+    access: Access, record: QueueRecord, wishes: Sequence[HandleRequest], limits: bounds.Limits
+) -> list[HandleOutcome]:
+    asked = HandleList(record, wishes, limits)
+    return asked.outcomes(apply(access, record, asked.actions)) if asked.actions else asked.outcomes([])
+
+
+def _for_reason(actions: Sequence[Action], reason: str | None) -> list[Action]:
+    """The same, with the reason of those that give back or extend."""
+    return [replace(action, reason=reason) if action.verb is Verb.CHANGE else action for action in actions]
+
+
+def _with_reason(wish: HandleRequest, reason: str | None) -> HandleRequest:
+    return replace(wish, reason=reason)
+
+
+def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
+    """A reason for each handle that is released, then for each that is extended. Raises InvalidParameterValue."""
+    counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
+    if isinstance(given, (list, tuple)):
+        if len(given) != sum(counts):
+            bound = f"Must be one text, or one for each of the {sum(counts)} handles that are released or extended"
+            raise InvalidParameterValue("reason", f"{len(given)} of them", bound)
+        return iter([reason_of(one) for one in given])
+    if given is not None:
+        return itertools.repeat(reason_of(given))
+    each: list[str | None] = []
+    for handles, count in zip(parts, counts):
+        has_reasons = not isinstance(handles, list) and REASON in handles.column_names
+        column = require_column(handles, REASON, is_text, "string").to_pylist() if has_reasons else [None] * count
+        each += map(reason_of, column)
+    return iter(each)
+
+
+def _apply_one(access: Access, record: QueueRecord, wish: HandleRequest) -> None:
+    decode(wish.handle, record.id)
+    limits = attribute_rules.limits_of(record.attributes)
+    outcome = Outcome(_apply_list(access, record, [wish], limits)[0].outcome)
+    error = error_of(wish.verb, outcome, wish.handle, wish.timeout, limits.maximum_visibility_timeout)
+    if error is not None:
+        raise error
+
+
+def _read(handles: Any) -> Any:
+    """A DataFrame of Spark's, a pyarrow.Table, or a list of receipt handles."""
+    if is_spark(handles):
+        return handles
+    table = arrow_table(FIELD, handles)
+    return handles_of(FIELD, handles) if table is None else table
+
+
+def _wishes(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> list[HandleRequest]:
+    if isinstance(handles, list):
+        return wishes_of_list(handles, verb, timeout, limits)
+    return wishes_of_table(handles, verb, timeout, limits)
+
+
+def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None:
+    """Raises InvalidParameterValue for timeouts that `extended` (handles as `_read` returns them, or None) cannot have;
+    one timeout for all has to be within the bounds."""
+    if isinstance(timeout, Sequence) and not isinstance(timeout, (str, bytes)) and isinstance(extended, list):
+        if len(timeout) != len(extended):
+            bound = f"Must be one, or one for each of the {len(extended)} handles"
+            raise InvalidParameterValue("VisibilityTimeout", len(timeout), bound)
+    elif not isinstance(timeout, str) or extended is None or isinstance(extended, list):
+        bounds.visibility_timeout(timeout, limits)
+
+
+class Settling:
+    """What has access to a queue and settles messages of it: the Queue, and each Claim of it."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+
+    @overload
+    def settle(
+        self,
+        *,
+        delete: HandleSequence | None = None,
+        release: HandleSequence | None = None,
+        extend: HandleSequence | None = None,
+        visibility_timeout: Timeouts | None = None,
+        reason: Reasons | None = None,
+    ) -> list[HandleOutcome]: ...
+    @overload
+    def settle(
+        self,
+        *,
+        delete: DataFrame,
+        release: Handles | None = None,
+        extend: Handles | None = None,
+        visibility_timeout: Timeouts | None = None,
+        reason: Reasons | None = None,
+    ) -> DataFrame: ...
+    @overload
+    def settle(
+        self,
+        *,
+        delete: Handles | None = None,
+        release: DataFrame,
+        extend: Handles | None = None,
+        visibility_timeout: Timeouts | None = None,
+        reason: Reasons | None = None,
+    ) -> DataFrame: ...
+    @overload
+    def settle(
+        self,
+        *,
+        delete: Handles | None = None,
+        release: Handles | None = None,
+        extend: DataFrame,
+        visibility_timeout: Timeouts | None = None,
+        reason: Reasons | None = None,
+    ) -> DataFrame: ...
+    @overload
+    def settle(
+        self,
+        *,
+        delete: PlainHandles | None = None,
+        release: PlainHandles | None = None,
+        extend: PlainHandles | None = None,
+        visibility_timeout: Timeouts | None = None,
+        reason: Reasons | None = None,
+    ) -> pa.Table: ...
+    def settle(
+        self,
+        *,
+        delete: Handles | None = None,
+        release: Handles | None = None,
+        extend: Handles | None = None,
+        visibility_timeout: Timeouts | None = None,
+        reason: Reasons | None = None,
+    ) -> Outcomes:
+        """Acknowledges some messages, releases some and extends some, all in one commit.
+
+        Each of the three is a list of receipt handles, or a table with a column `receipt_handle`, as `Queue.delete`
+        takes them. `visibility_timeout` is for `extend`: seconds; for a list also one for each handle, for a table also
+        the name of a column; without it the queue's. Returns outcomes, as `Queue.delete`: in the order delete, release,
+        extend, and as one DataFrame when one of the three is Spark's, else as one pyarrow.Table when one is a table.
+        `reason` is why they are released, or extended: the view `receipts` has it (500 characters of it), and
+        `dead_letters` should they die of it. It is a text for all, or a list: one for each handle of `release`, then
+        one for each of `extend`. Without it, a column `reason` of an Arrow table of handles says it for each. One call
+        names 100 different reasons, those of the most messages. A message that is extended for a reason is a planned
+        retry: in `processing_times` it is postponed, and not timed out.
+        M2: a message that is named twice with one wish has that outcome twice. One that is named twice with
+        different actions (acknowledged and released, two deadlines) is left unchanged: both are "contradicted",
+        InvalidParameterValue, whatever their order, as a delete is for good. All else is done.
+        """
+        return settle(self.access, delete, release, extend, visibility_timeout, reason)

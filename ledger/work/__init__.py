@@ -1,0 +1,1 @@
+"""Loops that work on claims: `Queue.work` for DataFrames and `Queue.consume` for single messages."""

@@ -1,0 +1,340 @@
+"""The loop of a consumer, in one process and without Spark: claim, call the handler, write and acknowledge.
+
+One thread (the caller's) receives, reads and commits; threads or an event loop call the handler. At most two claims'
+worth of messages are in hand. The next claim is received while the handlers work on the last one.
+
+A broken handler is told from bad messages by `ledger.handler_evidence`.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import threading
+import time
+
+import pyarrow as pa
+
+from ledger.client.access import Access
+from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
+from ledger.outputs.row_errors import row_error
+from ledger.outputs.writers import columns_asked, require_declared, writer_of
+from ledger.results import Consumed
+from ledger.rules import limits as bounds
+from ledger.rules.attributes import is_fifo, limits_of
+from ledger.runtime.termination import Drain, draining, why_ended
+from ledger.work.backlog import Backlog, HandlerCall
+from ledger.work.claim_source import ClaimSource
+from ledger.work.consumer_claim import ClaimInHand, FirstRows
+from ledger.work.consumption import Consumption
+from ledger.work.group_limits import ClosedGroups, GroupLimits, require_limits
+from ledger.work.handler_calls import CallSteps, Handled, Handlers, Verdict
+from ledger.work.handler_evidence import HandlerEvidence, Suspicion
+from ledger.work.handler_rows import NAMES_MESSAGE
+from ledger.work.isolation import EverythingFails
+
+#: How long a receive waits where nothing is in hand, and how long none is tried after an empty one, in seconds.
+WAIT_SECONDS = 0.5
+#: How long the loop sleeps where nothing wakes it, in seconds.
+LOOK_SECONDS = 0.05
+#: So many messages of a claim are read at a time.
+READ_AT_ONCE = 2_000
+#: The reason of what is given back when the consumer ends early.
+ENDED, FAILED = "the consumer was told to end", "the consumer ended with an error"
+
+
+class Consumer:
+    """Consumes one queue in this process.
+
+    Raises:
+        InvalidParameterValue, SparkIsNeeded, OutputNotWritten: where what it is told cannot be done. Nothing was
+            claimed.
+    """
+
+    def __init__(self, access: Access, told: Consumption) -> None:
+        record = access.record()
+        limits = limits_of(record.attributes)
+        self._access, self._told = access, told
+        self._source = ClaimSource(access, told.visibility_timeout, told.attempt_id, told.say, told.share)
+        for name in ("park", "retry_after"):
+            bounds.visibility_timeout(getattr(told, name), limits, name)
+        if told.until == "empty" and told.park <= self._source.timeout:
+            bound = f"Must be more than the {self._source.timeout} seconds that a claim is held"
+            fix = (
+                'What is parked would be received again without end: park it longer, or give until="once" or "forever".'
+            )
+            raise InvalidParameterValue("park", told.park, bound, fix)
+        bounds.maximum_messages(told.max_messages, limits, "max_messages")
+        if told.output is not None:
+            require_output(access, told)
+        self._most_received = limits.maximum_messages_per_receive
+        self._in_order = is_fifo(record.attributes)
+        self._backlog = Backlog(told.batch, in_order=self._in_order)
+        self.closed = ClosedGroups(access.clock)
+        group_limits = None
+        if told.group_limits is not None:
+            assert told.limits_folder is not None, "consume() makes one"
+            group_limits = GroupLimits(require_limits(told.group_limits), told.limits_folder, access.clock)
+        self._handlers = Handlers(told, self._backlog, self.closed, self._tell, group_limits, in_order=self._in_order)
+        self._told_of: collections.deque[tuple[ClaimInHand, list[Handled]]] = collections.deque()
+        self._wake = threading.Event()
+        self._in_hand: list[ClaimInHand] = []
+        self._evidence = HandlerEvidence()
+        self._first_rows = FirstRows(access, told)
+        self._broken: Handled | None = None
+        self._attempts = self._source.attempts()
+        self._told_to_end: Drain | None = None
+        self._is_exhausted = False
+        self._next_receive = 0.0
+        self._size = told.max_messages or max(2 * told.at_once, 100)
+        self.consumed = Consumed()
+
+    def run(self) -> Consumed:
+        """Consume until there is nothing left, as `Consumption.until` says; return what was done.
+
+        SIGTERM and Ctrl-C in the main thread drain: what is done is written, what is not begun is given back. The
+        second signal gives all back. The signal's own exception is raised at the end.
+        """
+        with draining() as drain:
+            self._told_to_end = drain
+            try:
+                self._handlers.start()
+                while not drain.asked and not self._is_done():
+                    self._step()
+                if drain.asked:
+                    self._drain()
+            except Exception as error:
+                self._write_what_is_done(error)
+                why = error.reason if isinstance(error, OutputNotWritten) else row_error(error).text
+                self._give_back(f"{FAILED}: {why}")
+                if isinstance(error, OutputNotWritten):
+                    raise error.given_back() from error
+                raise
+            except BaseException as error:
+                if drain.asked is None:
+                    # Somebody else's handler of a signal raised it, such as Airflow's: no drain was tried.
+                    self._write_what_is_done(error)
+                self._give_back(why_ended(error))
+                raise
+            finally:
+                self._handlers.abandon()
+            drain.end()
+        return self.consumed
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether a signal has told this process to end."""
+        return self._told_to_end is not None and self._told_to_end.asked is not None
+
+    def _is_done(self) -> bool:
+        return self._is_exhausted and not self._in_hand
+
+    def _step(self) -> None:
+        """One round: receive, read, judge, settle; or sleep until a handler has something to say."""
+        self._wake.clear()
+        received = self._receive_more()
+        self._feed()
+        self._collect()
+        if not received and not self._settle_due():
+            self._wake.wait(LOOK_SECONDS)
+
+    def _receive_more(self) -> bool:
+        """Receive a claim if the handlers will soon have nothing to do; return whether one was received."""
+        unsettled = sum(one.claim.count - one.settled for one in self._in_hand)
+        waits = len(self._backlog) + sum(one.unread for one in self._in_hand)
+        is_full = waits > self._told.at_once or unsettled >= 2 * self._size
+        if self._is_exhausted or is_full or (self._in_hand and time.monotonic() < self._next_receive):
+            return False
+        attempt_id, held = next(self._attempts)
+        most = max(self._size, held)
+        if self._most_received is not None:
+            most = min(most, self._most_received)
+        once, is_idle = self._told.until == "once", not self._in_hand and self._next_receive > 0
+        claim = self._source.receive(attempt_id, most, WAIT_SECONDS if is_idle and not once else 0)
+        if claim.count:
+            self._in_hand.append(ClaimInHand(self._access, self._told, claim))
+            self.consumed = self.consumed.and_then(Consumed(claims=1))
+            self._told.say(f"claimed {claim.count:,} messages (receipt {claim.receipt_id})")
+        self._next_receive = 0.0 if claim.count else time.monotonic() + WAIT_SECONDS
+        nothing = not claim.count and not self._in_hand and self._told.until != "forever"
+        if once or (nothing and not self._source.may_get_more()):
+            self._is_exhausted = True
+        return bool(claim.count)
+
+    def _feed(self) -> None:
+        """Read messages for the handlers, as long as few wait for one."""
+        for one in self._in_hand:
+            # In an order of chance all messages are to come up alike.
+            while one.unread and (len(self._backlog) <= self._told.at_once or self._evidence.is_suspicious):
+                room = self._told.max_bytes - self._bytes_held()
+                if room <= 0 and not self._is_stuck():
+                    return
+                behind = self._backlog.add(one, one.read(READ_AT_ONCE, room))
+                if behind:
+                    self._told_of.append((one, [Handled(message, Verdict.BEHIND) for message in behind]))
+                if self._evidence.is_suspicious:
+                    self._backlog.shuffle()
+
+    def _bytes_held(self) -> int:
+        return sum(one.bytes_held for one in self._in_hand)
+
+    def _is_stuck(self) -> bool:
+        """Whether more must be read, however much is in memory: no call comes, and nothing can be settled."""
+        if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._told_of:
+            return False
+        return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
+
+    def _is_full(self) -> bool:
+        """Whether as much is pending as may be: it has cost `flush_cost`, or there is no memory for the next call."""
+        told = self._told
+        if told.flush_cost is not None and sum(one.pending_cost for one in self._in_hand) >= told.flush_cost:
+            return True
+        return self._bytes_held() >= told.max_bytes and not len(self._backlog)
+
+    def _tell(self, call: HandlerCall, steps: CallSteps) -> None:
+        """Called by the handlers' threads when a call has ended."""
+        dropped = self._backlog.finish(call, steps.given_back, steps.aside)
+        for one in steps.handled:
+            self._judge(call.claim, one)
+        self._told_of.append((call.claim, steps.handled))
+        for claim, message in dropped:
+            self._told_of.append((claim, [Handled(message, Verdict.BEHIND)]))
+        if len(self._backlog) <= self._told.at_once or self._first_rows.are_awaited:
+            self._wake.set()
+
+    def _judge(self, of: ClaimInHand, one: Handled) -> None:
+        """Look whether the handler is broken, by one more outcome."""
+        running = self._backlog.calls * (self._told.batch or 1)
+        may_judge = not any(held.unread for held in list(self._in_hand))
+        found = self._evidence.add(of, of.claim.count, one, running, may_judge=may_judge)
+        if found is Suspicion.SUSPICIOUS:
+            self._backlog.shuffle()
+            self._wake.set()
+        if found is Suspicion.BROKEN:
+            self._broken = one
+            self._backlog.close()
+            self._wake.set()
+
+    def _collect(self) -> None:
+        """Take what the handlers have told. Raise what the handler raises for everything alike."""
+        while self._told_of:
+            claim, handled = self._told_of.popleft()
+            claim.note(handled)
+            self._first_rows.look(handled)
+        if self._handlers.fatal is not None:
+            raise self._handlers.fatal
+        if self._is_quiet():
+            self._broken = self._broken or self._evidence.judge_all()
+        if self._broken is not None and self._broken.raised is not None:
+            assert self._broken.error is not None
+            self._told.say(
+                f"everything fails alike, so the messages are not the cause: {self._broken.error.text}. They are given "
+                "back, and this receive does not count"
+            )
+            raise self._broken.raised
+
+    def _is_quiet(self) -> bool:
+        """Whether no message in hand waits for a handler or is with one."""
+        return all(one.is_handled for one in self._in_hand)
+
+    def _settle_due(self) -> bool:
+        """Settle each claim of which enough is pending; return whether one was."""
+        settled, is_full = False, self._is_full()
+        for one in list(self._in_hand):
+            if one.heartbeat.lost:
+                self._forget_lost(one, "its heartbeat found others with its messages")
+                continue
+            withheld = () if self._is_quiet() else tuple(self._evidence.undecided(one))
+            if one.is_due(withheld, is_full=is_full):
+                self._settle(one, withheld)
+                settled = True
+        return settled
+
+    def _settle(self, one: ClaimInHand, withheld: tuple[Handled, ...] = ()) -> None:
+        started, before = time.monotonic(), one.settled
+        try:
+            counts = one.settle(withheld)
+            self._count(counts)
+            if counts.lost:
+                self._source.part_ways()
+        except LeaseLost as lost:
+            self._forget_lost(one, str(lost))
+            return
+        except EverythingFails as everything:
+            self._told.say(f"the output refuses all rows alike: {everything.error.text}")
+            raise (everything.__cause__ or everything.__context__ or everything) from None
+        self._told.say(f"settled {one.settled - before:,} messages in {time.monotonic() - started:.2f} s")
+        if one.is_over:
+            self._in_hand.remove(one)
+            self._evidence.forget(one)
+            self._backlog.forget(one)
+            one.end()
+            self._grow(one)
+
+    def _grow(self, one: ClaimInHand) -> None:
+        """Adapt the size of claims to what is handled within `flush_seconds`, where the caller did not say it."""
+        if self._told.max_messages is not None:
+            return
+        seconds = max(time.monotonic() - one.received_at, 0.001)
+        rate = one.claim.count / seconds
+        least = max(2 * self._told.at_once, 100)
+        most = min(int(rate * self._told.flush_seconds), 4 * self._size, self._told.flush_rows)
+        self._size = max(least, most)
+        if one.bytes_read:
+            # A claim that does not fit in memory is held for longer than it is worked on.
+            self._size = max(1, min(self._size, self._told.max_bytes * one.claim.count // one.bytes_read))
+
+    def _forget_lost(self, one: ClaimInHand, why: str) -> None:
+        self._told.warn(f"lost the claim {one.claim.receipt_id}, others do its messages: {why}")
+        self._source.part_ways()
+        self._backlog.remove(one)
+        self._backlog.forget(one)
+        self._in_hand.remove(one)
+        self._evidence.forget(one)
+        self._count(Consumed(lost=one.claim.count - one.settled))
+        one.end()
+
+    def _count(self, counts: Consumed) -> None:
+        self.consumed = self.consumed.and_then(counts)
+        self._told.on_progress(self.consumed)
+
+    def _drain(self) -> None:
+        """Wait for the calls that have begun, settle what they did, and give back the rest."""
+        waiting = self._backlog.remove() + sum(one.unread for one in self._in_hand)
+        running = self._backlog.calls
+        self._told.say(f"drains: waits for {running:,} calls, and gives back {waiting:,} messages that are not begun")
+        while self._backlog.calls:
+            self._wake.wait(LOOK_SECONDS)
+            self._wake.clear()
+            self._collect()
+            self._settle_due()
+        self._collect()
+        for one in list(self._in_hand):
+            self._settle(one)
+        self._give_back(ENDED)
+
+    def _write_what_is_done(self, error: BaseException) -> None:
+        """Settle what succeeded before everything failed, unless it is the writing that fails."""
+        with contextlib.suppress(Exception):
+            self._handlers.abandon()
+            if isinstance(error, OutputNotWritten):
+                return
+            for one in list(self._in_hand):
+                undecided = [handled for handled in one.pending if handled.verdict is not Verdict.DONE]
+                with contextlib.suppress(LeaseLost):
+                    self._count(one.settle(undecided))
+
+    def _give_back(self, reason: str) -> None:
+        self._backlog.close()
+        given_back = sum(one.give_back(reason) for one in self._in_hand)
+        self._in_hand.clear()
+        if given_back:
+            self._told.say(f"gives back {given_back:,} messages: {reason}")
+
+
+def require_output(access: Access, told: Consumption) -> None:
+    """Raise what a write to the output would raise for its place, its schema, and this ledger."""
+    access.store.outputs.require_writable()
+    nothing = pa.table({NAMES_MESSAGE: pa.array([], pa.string())})
+    writer_of(access, nothing, told.output, None, columns_asked(told.schema))
+    require_declared(access, told.output, told.schema)

@@ -1,0 +1,462 @@
+"""One claim of a consumer: its messages as they are read, what came of them, and the commits that settle them.
+
+A settlement is one commit. It writes the rows of all messages that are done, acknowledges these, and gives back the
+others, each for its own reason. If the output table refuses rows, the consumer looks for them in halves: all others
+are written, and the messages of the refused rows have failed. `FirstRows` finds a table that refuses every row before
+anything is written.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from ledger.claim import Claim
+from ledger.client.access import Access
+from ledger.delta_log.protocol import reason
+from ledger.errors import LeaseLost, LedgerError, OutputNotWritten
+from ledger.message import Message
+from ledger.outputs.arrow_writer import ArrowWriter
+from ledger.outputs.named_messages import named_by_ids, of_claim, others_of_claim
+from ledger.outputs.reasons import give_back_each
+from ledger.outputs.row_errors import LONGEST, RowError, is_of_function, row_error
+from ledger.outputs.write import Acknowledgement, WrittenOutput, tried_again, write_output
+from ledger.outputs.writers import Writer, columns_asked
+from ledger.results import Consumed
+from ledger.rules import message_id as ids
+from ledger.rules import redrive
+from ledger.rules.attributes import limits_of, receipts_of
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.output_columns import ColumnsAsked
+from ledger.rules.reasons import kept
+from ledger.rules.visibility import Outcome, Verb
+from ledger.store import RUNS, Action, Grant, Postponed, QueueRecord, count_by_outcome
+from ledger.work.claim_source import earlier_rows
+from ledger.work.consumption import Consumption
+from ledger.work.handler_calls import BEHIND, Handled, Verdict
+from ledger.work.handler_rows import cost_of, has_cost, row_text, table_of
+from ledger.work.isolation import LEAST_WITNESSES, EverythingFails, Isolation
+from ledger.work.row_types import common_types
+from ledger.work.verdicts import RetryLater
+
+log = logging.getLogger("ledger.consume")
+#: What no retry helps.
+HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
+#: A message is hidden for so many seconds less than its receipt may hold it: the store decides after this process.
+CEILING_MARGIN_SECONDS = 60
+
+
+class ClaimInHand:
+    """A claim under a heartbeat. Its consumer's thread alone uses it."""
+
+    def __init__(self, access: Access, told: Consumption, claim: Claim) -> None:
+        assert claim.grant is not None
+        self._access, self._told, self.claim, self._grant = access, told, claim, claim.grant
+        self._unread = iter(claim)
+        self.unread = claim.count
+        #: What is handled and not settled yet.
+        self.pending: list[Handled] = []
+        self.pending_since: float | None = None
+        #: What the rows of what is pending have cost.
+        self.pending_cost = 0.0
+        #: It was said that the rows have no cost.
+        self._is_cost_missing = False
+        #: How many bytes the bodies take that were read, and those of them that are not settled yet.
+        self.bytes_read = self.bytes_held = 0
+        self.handled = 0
+        self.settled = 0
+        self.received_at = time.monotonic()
+        self.heartbeat = claim.heartbeat()
+        self.heartbeat.__enter__()
+
+    @property
+    def is_handled(self) -> bool:
+        """Whether every message was with a handler."""
+        return self.handled == self.claim.count
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every message is settled."""
+        return self.settled == self.claim.count
+
+    def read(self, most: int, most_bytes: int) -> list[Message]:
+        """Return the next messages: `most` at most, and no more once their bodies take `most_bytes`."""
+        found, size = [], 0
+        for message in itertools.islice(self._unread, most):
+            found.append(message)
+            size += _size_of(message)
+            if size >= most_bytes:
+                break
+        self.unread -= len(found)
+        self.bytes_read += size
+        self.bytes_held += size
+        return found
+
+    def note(self, handled: Sequence[Handled]) -> None:
+        """Take what came of some messages."""
+        if handled and not self.pending:
+            self.pending_since = time.monotonic()
+        self.pending += handled
+        self.pending_cost += sum(cost_of(one.rows, self._told.cost) for one in handled)
+        self.handled += len(handled)
+
+    def ripe(self, withheld: Collection[Handled]) -> list[Handled]:
+        """Return what is pending but the `withheld`."""
+        if not withheld:
+            return list(self.pending)
+        kept_back = {id(one) for one in withheld}
+        return [one for one in self.pending if id(one) not in kept_back]
+
+    def is_due(self, withheld: Collection[Handled], *, is_full: bool) -> bool:
+        """Return whether it is time to settle what is pending; the `withheld` of it cannot be judged yet.
+
+        `is_full`: all claims together have as much as may be pending.
+        """
+        if self.pending_since is None or not self.pending:
+            return False
+        ripe = len(self.ripe(withheld)) if withheld else len(self.pending)
+        waits = time.monotonic() - self.pending_since >= self._told.flush_seconds
+        return ripe > 0 and (is_full or self.is_handled or ripe >= self._told.flush_rows or waits)
+
+    def settle(self, withheld: Collection[Handled] = ()) -> Consumed:
+        """Settle what is pending but the `withheld`, in one commit.
+
+        Returns:
+            What was done.
+
+        Raises:
+            EverythingFails: where the output table refuses all rows alike.
+            LeaseLost: where others have messages of it; then nothing of this commit was done.
+        """
+        ripe = self.ripe(withheld)
+        if not ripe:
+            return Consumed()
+        counts = self._settle(ripe)
+        settled = {id(one) for one in ripe}
+        self.pending = [one for one in self.pending if id(one) not in settled]
+        self.pending_since = time.monotonic() if self.pending else None
+        self.pending_cost = sum(cost_of(one.rows, self._told.cost) for one in self.pending)
+        self.bytes_held -= sum(_size_of(one.message) for one in ripe)
+        self.settled += len(ripe)
+        return counts
+
+    def give_back(self, reason: str) -> int:
+        """Give back all that is not settled, uncounted, and end the heartbeat; return how many messages."""
+        try:
+            if self.is_over:
+                return 0
+            return self.claim.release(reason, counted=False).messages
+        except LedgerError as error:
+            log.warning(
+                "the claim %s could not be given back, it runs out by %s: %s",
+                *(self.claim.receipt_id, self.claim.deadline, error),
+            )
+            return 0
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """End the heartbeat."""
+        self.heartbeat.stop()
+
+    def _settle(self, handled: list[Handled]) -> Consumed:
+        done = [one for one in handled if one.verdict is Verdict.DONE]
+        others = [one for one in handled if one.verdict is not Verdict.DONE]
+        types, refused = common_types([one.rows for one in done])
+        others += [_refused(done[place], row_error(error)) for place, error in refused.items()]
+        done = [one for place, one in enumerate(done) if place not in refused]
+        counts, others, mark = self._reject(others)
+        try:
+            return counts.and_then(self._commit(done, others, types, mark))
+        except Exception as error:
+            if not any(one.rows for one in done) or not is_of_function(error):
+                raise
+            return counts.and_then(self._settle_apart(done, others, types, mark, error))
+
+    def _settle_apart(
+        self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int, error: Exception
+    ) -> Consumed:
+        """Settle in parts what the output table refused as a whole."""
+        self._told.say(f"the rows could not be written, and are tried again in parts: {_why(error)}")
+        refused = self._search(done, lambda some: require_fitting(self._access, self._told, some, types))
+        if refused:
+            # The table's columns refuse them. What is left is one commit again, if nothing else is wrong.
+            culprits = {one.message.message_id for one in refused}
+            done = [one for one in done if one.message.message_id not in culprits]
+        parts: list[Consumed] = []
+        refused += self._search(done, lambda some: parts.append(self._commit(some, [], types)))
+        counts, refused, mark = self._reject(refused, mark)
+        return functools.reduce(
+            Consumed.and_then, [*parts, counts, self._commit([], [*others, *refused], types, mark)], Consumed()
+        )
+
+    def _search(self, done: list[Handled], attempt: Callable[[list[Handled]], object]) -> list[Handled]:
+        """Attempt something with messages that are done, in halves where it raises; return those that raise alone."""
+        if not done:
+            return []
+        try:
+            attempt(done)
+            return []
+        except Exception as error:
+            if not is_of_function(error):
+                raise
+            first = error
+        by_id = {one.message.message_id: one for one in done}
+        runs = others_of_claim(self._grant.runs, others_of_claim(self._grant.runs, self._runs_of(done)))
+
+        raised = dict[str, Exception]()
+
+        def attempt_part(part: Grant) -> None:
+            names = _ids_of(part.runs)
+            try:
+                attempt([by_id[name] for name in names])
+            except Exception as error:
+                raised[names[0]] = error
+                raise
+
+        try:
+            culprits = Isolation(replace(self._grant, runs=runs), attempt_part).search(first)
+        except EverythingFails as everything:
+            raise everything from first
+        alone = (_ids_of(culprit.run)[0] for culprit in culprits)
+        return [_refused(by_id[name], _error_of_rows(raised.get(name, first))) for name in alone]
+
+    def _commit(self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int = 0) -> Consumed:
+        """One commit: rows, acknowledgements, and what is given back. `mark` is the first mark (see
+        `visibility.change`) that no earlier action of this settlement has."""
+        if not done and not others:
+            return Consumed()
+        record = self._access.record()
+        rows = [row for one in done for row in one.rows]
+        runs, actions = self._runs_of(done), self._give_back_actions(record, others, mark)
+        if rows:
+
+            def decide(_: QueueRecord, __: Writer) -> Acknowledgement:
+                return Acknowledgement(runs, actions)
+
+            written, changed, earlier = self._write(table_of(rows, types), decide)
+            if earlier:
+                raise LeaseLost(earlier_rows(written))
+        else:
+            written, changed = self._apply(record, runs, actions)
+        return self._counted(record, done, others, written, changed, rows)
+
+    def _write(self, rows: pa.Table, decide: Callable[[QueueRecord, Writer], Acknowledgement]) -> WrittenOutput:
+        told, ending = self._told, self.claim.endings.ending
+        write = partial(write_output, self._access, self._grant, rows, told.output, decide, ending)
+        return tried_again(partial(write, asked=columns_asked_by(told)))
+
+    def _reject(self, others: list[Handled], mark: int = 0) -> tuple[Consumed, list[Handled], int]:
+        """Move what no retry helps to the dead-letter queue, each message for its reason, in a commit of its own.
+
+        Returns:
+            What was done, which is nothing where there is no such queue; which messages are left to be given back; and
+            the first mark that is free.
+        """
+        record = self._access.record()
+        hopeless = [one for one in others if one.verdict in HOPELESS]
+        if not hopeless or redrive.policy_of(record.attributes) is None:
+            return Consumed(), others, mark
+        runs = self._runs_of(hopeless)
+        actions = give_back_each(record.id, self._grant, runs, 0, _reasons_of(hopeless), mark=mark)
+        with self.claim.endings.ending(runs) as ending:
+            moved = self._access.store.reject(record, actions, self._access.clock)
+            if moved is None:
+                ending.done = RUNS.empty_table()
+                return Consumed(), others, mark
+        refused = sum(one.verdict is Verdict.REFUSED for one in hopeless)
+        rejected = min(moved, len(hopeless) - refused)
+        counts = Consumed(failed=moved - rejected, rejected=rejected, lost=len(hopeless) - moved)
+        return counts, [one for one in others if one.verdict not in HOPELESS], mark + len(actions)
+
+    def _apply(self, record: QueueRecord, done: pa.Table, actions: list[Action]) -> tuple[int, int]:
+        """Acknowledge and give back; return of how many messages each was true."""
+        if done.num_rows:
+            actions = [*actions, Action(Verb.DELETE, self._grant.receipt_id, done, 0, True)]
+            self._access.store.require_messages(record, self._grant, done)
+        limits, receipts = limits_of(record.attributes), receipts_of(record.attributes)
+        with self.claim.endings.ending(pa.concat_tables([action.runs for action in actions])) as ending:
+            answers = self._access.store.apply(record, actions, limits, receipts, self._access.clock)
+            ending.answered(pa.concat_tables(answers))
+        outcomes = count_by_outcome(pa.concat_tables(answers))
+        return outcomes[Outcome.DELETED], outcomes[Outcome.CHANGED]
+
+    def _counted(
+        self,
+        record: QueueRecord,
+        done: list[Handled],
+        others: list[Handled],
+        written: int,
+        changed: int,
+        rows: list[dict[str, object]],
+    ) -> Consumed:
+        verdicts = [one.verdict for one in others]
+        lost = max(0, len(done) - written) + max(0, len(others) - changed)
+        column = self._told.cost
+        if column is not None and rows and not self._is_cost_missing and not any(has_cost(row, column) for row in rows):
+            self._is_cost_missing = True
+            self._told.warn(f"no row has a number in the column {column!r}, which cost= names: the cost is told as 0")
+        return Consumed(
+            messages=written,
+            failed=verdicts.count(Verdict.FAILED) + verdicts.count(Verdict.REFUSED),
+            retried=verdicts.count(Verdict.RETRIED),
+            limited=verdicts.count(Verdict.LIMITED),
+            parked=sum(self._way_back(record, one)[1] is Postponed.PARKED for one in others),
+            rejected=verdicts.count(Verdict.REJECTED),
+            lost=lost,
+            rows=len(rows),
+            cost=cost_of(rows, self._told.cost),
+        )
+
+    def _give_back_actions(self, record: QueueRecord, others: list[Handled], mark: int) -> list[Action]:
+        """An action for each way in which messages are given back, and for each reason."""
+        actions: list[Action] = []
+        for how, some in _grouped(others, lambda one: self._way_back(record, one)):
+            seconds, postponed, counted = how
+            runs, table = self._runs_of(some), _reasons_of(some)
+            actions += give_back_each(
+                record.id, self._grant, runs, seconds, table, None, postponed, mark + len(actions), counted=counted
+            )
+        return actions
+
+    def _way_back(self, record: QueueRecord, one: Handled) -> tuple[int, Postponed, bool]:
+        """For how many seconds a message is hidden, as what, and whether its receive counts."""
+        told = self._told
+        if one.verdict is Verdict.FAILED:
+            most = redrive.receives_before_parking(record.attributes, told.maximum_receives)
+            if most is None or one.message.receive_count < most:
+                return self._within_ceiling(record, told.retry_after), Postponed.RETRY, True
+            return self._within_ceiling(record, told.park), Postponed.PARKED, True
+        if one.verdict in HOPELESS:
+            return self._within_ceiling(record, told.park), Postponed.PARKED, True
+        if one.verdict in (Verdict.RETRIED, Verdict.LIMITED):
+            assert isinstance(one.raised, RetryLater)
+            seconds = math.ceil(one.raised.seconds_from(self._access.clock() / MILLISECONDS))
+            return self._within_ceiling(record, seconds), Postponed.RETRY, one.raised.counted
+        return 0, Postponed.RETRY, False
+
+    def _within_ceiling(self, record: QueueRecord, seconds: int) -> int:
+        """V7: a message is hidden for no longer than its receipt may hold it."""
+        ceiling = limits_of(record.attributes).maximum_visibility_timeout
+        if ceiling is None:
+            return seconds
+        passed = math.ceil((self._access.clock() - self._grant.received_at) / MILLISECONDS)
+        return max(0, min(seconds, ceiling - passed - CEILING_MARGIN_SECONDS))
+
+    def _runs_of(self, handled: Sequence[Handled]) -> pa.Table:
+        """The messages as RUNS."""
+        if not handled:
+            return RUNS.empty_table()
+        named = named_by_ids(pa.chunked_array([pa.array([one.message.message_id for one in handled], pa.string())]))
+        assert named is not None, "message ids are the store's own"
+        return of_claim(self._grant.runs, named.messages)[0]
+
+
+def _size_of(message: Message) -> int:
+    """How many bytes of memory a body takes."""
+    return sys.getsizeof(message.body)
+
+
+def columns_asked_by(told: Consumption) -> ColumnsAsked:
+    """Return what a consumer asks of its table's columns. What its rows tell of a type, they tell by chance."""
+    return replace(columns_asked(told.schema), by_chance=True)
+
+
+def require_fitting(access: Access, told: Consumption, done: Sequence[Handled], types: pa.Schema) -> None:
+    """Raise OutputNotWritten where the output table has no columns for the rows of messages. Nothing is written."""
+    rows = [row for one in done for row in one.rows]
+    if rows:
+        ArrowWriter(
+            access.store.outputs, table_of(rows, types), told.output, None, columns_asked_by(told)
+        ).require_fitting()
+
+
+def _refused(one: Handled, error: RowError) -> Handled:
+    return Handled(one.message, Verdict.REFUSED, error=error, answer=row_text(one.rows))
+
+
+def _error_of_rows(error: Exception) -> RowError:
+    """What is said of rows. What becomes of the claim is no matter of theirs."""
+    if isinstance(error, OutputNotWritten) and error.__cause__ is None:
+        return RowError(type(error).__name__, error.reason[:LONGEST])
+    return row_error(error)
+
+
+def _why(error: Exception) -> str:
+    """What an output table says of rows."""
+    return error.reason if isinstance(error, OutputNotWritten) else reason(error)
+
+
+def _reasons_of(handled: Sequence[Handled]) -> pa.Table:
+    """By message id, why messages are given back."""
+    columns = [one.message.message_id for one in handled], [_reason_of(one) for one in handled]
+    return pa.table([pa.array(column, pa.string()) for column in columns], ["message_id", "reason"])
+
+
+def _reason_of(one: Handled) -> str | None:
+    if one.verdict is Verdict.BEHIND:
+        return BEHIND
+    if one.verdict is Verdict.REFUSED and one.error is not None:
+        answer = "" if one.answer is None else f". The handler returned {one.answer}"
+        return kept(f"{one.error.text}{answer}")
+    if one.verdict is Verdict.FAILED and one.error is not None:
+        return kept(one.error.text)
+    return kept(getattr(one.raised, "reason", None))
+
+
+def _grouped(
+    handled: Iterable[Handled], key: Callable[[Handled], tuple[int, Postponed, bool]]
+) -> Iterable[tuple[tuple[int, Postponed, bool], list[Handled]]]:
+    groups: dict[tuple[int, Postponed, bool], list[Handled]] = {}
+    for one in handled:
+        groups.setdefault(key(one), []).append(one)
+    return groups.items()
+
+
+def _ids_of(runs: pa.Table) -> list[str]:
+    return [
+        ids.message_id(run["segment"], seq)
+        for run in runs.to_pylist()
+        for seq in range(run["first_seq"], run["last_seq"] + 1)
+    ]
+
+
+class FirstRows:
+    """Compares rows with the columns of the output table until the first ones fit. The consumer's thread uses it."""
+
+    def __init__(self, access: Access, told: Consumption) -> None:
+        self._access, self._told = access, told
+        self._refused = 0
+        #: Whether no row has fitted yet.
+        self.are_awaited = told.output is not None
+
+    def look(self, handled: Sequence[Handled]) -> None:
+        """Look at the rows of some messages.
+
+        Raises:
+            OutputNotWritten: where the table has no columns for the rows of LEAST_WITNESSES messages, received for the
+                first time, and none fitted before. Each further call would be made for nothing.
+        """
+        for one in handled:
+            if not self.are_awaited or not one.rows:
+                continue
+            types, refused = common_types([one.rows])
+            if refused:
+                continue
+            try:
+                require_fitting(self._access, self._told, [one], types)
+            except OutputNotWritten:
+                self._refused += one.message.receive_count <= 1
+                if self._refused >= LEAST_WITNESSES:
+                    raise
+            else:
+                self.are_awaited = False

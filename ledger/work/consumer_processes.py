@@ -1,0 +1,287 @@
+"""Several processes that consume one queue, started by spawn, and their parent, which only looks after them.
+
+Each child opens the ledger for itself and runs a Consumer of its own. A pipe joins it to the parent: the child tells
+what it has done, and which groups its handler closed; the parent passes closed groups on, and says when to end. A child
+whose parent has ended finds the pipe closed, and drains. A child that is killed leaves its messages to the others, who
+receive them when the lease ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from ledger.client.access import Access
+from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.results import Consumed
+from ledger.rules.attempts import Share
+from ledger.runtime.progress import Meter
+from ledger.runtime.termination import draining, ignore_interrupts, interrupts_held_back, is_termination
+from ledger.work.claim_source import STORED
+from ledger.work.consumer import Consumer
+from ledger.work.consumption import Consumption, ignore, log
+
+#: How long the parent waits for news of its children before it looks whether it was told to end, in seconds.
+LOOK_SECONDS = 0.1
+#: What the parent tells a child, and what a child tells its parent.
+END, CLOSED, PROGRESS, STEP, WARNING, RAISED = "end", "closed", "progress", "step", "warning", "raised"
+
+
+def consume(access: Access, told: Consumption, bar: bool | None) -> Consumed:
+    """Consume a queue as told, in this process or in several, and show how far that is; see Queue.consume."""
+    counts = access.store.counts(access.record(), access.clock).by_status
+    meter = Meter("messages", sum(counts.get(status, 0) for status in STORED), told.say, show=bar)
+    told = replace(told, on_progress=lambda done: meter.update(done.messages, done.failed, done.cost))
+    with limits_folder(told) as folder:
+        told = replace(told, limits_folder=folder)
+        consumer = Consumer(access, told) if told.processes == 1 else ConsumerProcesses(access, told)
+        with meter:
+            done = consumer.run()
+        if done.parked:
+            told.warn(
+                f"{done.parked:,} messages are parked: hidden for {told.park:,} seconds since they failed. The view "
+                f"in_flight has their reasons; `ledger release {access.name} --postponed` has them visible at once"
+            )
+        return done
+
+
+@contextlib.contextmanager
+def limits_folder(told: Consumption) -> Iterator[str | os.PathLike[str] | None]:
+    """Yield the folder by which the processes share the limits of groups: the caller's, or one for the meantime."""
+    if told.group_limits is None or told.limits_folder is not None:
+        yield told.limits_folder
+        return
+    with tempfile.TemporaryDirectory(prefix="ledger-limits-") as folder:
+        yield folder
+
+
+class ConsumerProcesses:
+    """The children of one `Queue.consume`.
+
+    Raises:
+        InvalidParameterValue: for a handler that another process cannot import.
+    """
+
+    def __init__(self, access: Access, told: Consumption) -> None:
+        require_importable(told.handler)
+        self._reopen, self._told = require_reopened(access), told
+        # What is refused is refused here, before a process is started.
+        Consumer(access, told)
+        self._context = multiprocessing.get_context("spawn")
+        self._children: dict[Connection, _Child] = {}
+        self._done: dict[int, Consumed] = {}
+        self._raised: list[BaseException] = []
+        self._killed = 0
+        self._is_told = False
+
+    def run(self) -> Consumed:
+        """Run the children until all have ended; return what they did together.
+
+        Raises:
+            Exception: what a child raised; the others have drained then.
+            LedgerError: where every child was killed.
+        """
+        with draining() as drain:
+            try:
+                for number in range(self._told.processes):
+                    self._start(number)
+                while self._children:
+                    self._listen_once()
+                    if (drain.asked or self._raised) and not self._is_told:
+                        self._is_told = True
+                        self._tell_all((END,))
+            except BaseException:
+                # The second signal, or a pipe that fails: the children give back all that they hold.
+                for _ in range(1 if self._is_told else 2):
+                    self._tell_all((END,))
+                self._is_told = True
+                raise
+            finally:
+                # A child whose news nobody takes would not end.
+                while self._children:
+                    self._listen_once()
+            drain.end()
+        if self._raised:
+            raise self._raised[0]
+        if self._killed == self._told.processes:
+            raise LedgerError(
+                f"All {self._killed} processes were killed. What they held comes back when its lease ends; start again"
+            )
+        return self._sum()
+
+    def _start(self, number: int) -> None:
+        mine, its = self._context.Pipe()
+        told = replace(
+            self._told,
+            processes=1,
+            share=Share(number, self._told.processes),
+            # The child tells them through the pipe.
+            say=log.info,
+            warn=log.warning,
+            on_progress=ignore,
+        )
+        # Its children are not daemons: one may start processes of its own.
+        process = self._context.Process(target=_consume, args=(its, self._reopen, told), name=f"consumer {number}")
+        # Started by the first child otherwise, and lets interrupts through again.
+        resource_tracker.ensure_running()
+        with interrupts_held_back():
+            process.start()
+        its.close()
+        self._children[mine] = _Child(number, process)
+
+    def _listen_once(self) -> None:
+        for connection in wait(list(self._children), LOOK_SECONDS):
+            assert isinstance(connection, Connection)
+            self._listen(connection)
+
+    def _listen(self, connection: Connection) -> None:
+        child = self._children[connection]
+        try:
+            what, *told = connection.recv()
+        except (EOFError, OSError):
+            del self._children[connection]
+            connection.close()
+            self._note_end(child)
+            return
+        if what == PROGRESS:
+            (self._done[child.number],) = told
+            self._told.on_progress(self._sum())
+        elif what == STEP:
+            self._told.say(f"process {child.number}: {told[0]}")
+        elif what == WARNING:
+            self._told.warn(f"process {child.number}: {told[0]}")
+        elif what == CLOSED:
+            self._tell_all((CLOSED, *told), but=connection)
+        elif what == RAISED:
+            child.has_told = True
+            self._raised.append(told[0])
+
+    def _note_end(self, child: _Child) -> None:
+        child.process.join()
+        code = child.process.exitcode or 0
+        if code == 0 or child.has_told or (self._is_told and abs(code) in (signal.SIGTERM, 128 + signal.SIGTERM)):
+            return
+        self._killed += 1
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with the exit code {code}"
+        self._told.warn(
+            f"process {child.number} (pid {child.process.pid}) {how}: its messages come back when their lease ends. "
+            f"{len(self._children)} of {self._told.processes} processes go on"
+        )
+
+    def _tell_all(self, what: tuple[Any, ...], but: Connection | None = None) -> None:
+        for connection in list(self._children):
+            # One that has ended is noticed when it is listened to.
+            with contextlib.suppress(OSError):
+                if connection is not but:
+                    connection.send(what)
+
+    def _sum(self) -> Consumed:
+        return functools.reduce(Consumed.and_then, self._done.values(), Consumed())
+
+
+@dataclass
+class _Child:
+    number: int
+    process: Any
+    has_told: bool = False
+
+
+def require_reopened(access: Access) -> Callable[[], Access]:
+    """Return what opens the ledger in another process. Raise InvalidParameterValue where nothing does."""
+    bound = "It is of this process alone: in memory, through Spark, or by a clock of its own"
+    reopen = access.reopen
+    try:
+        pickle.dumps(reopen)
+    except Exception:
+        reopen = None
+    if reopen is None:
+        raise InvalidParameterValue(
+            "processes", "the ledger", bound, "Open it on Delta tables by delta-rs; or processes=1."
+        )
+    return reopen
+
+
+def require_importable(handler: Any) -> None:
+    """Raise InvalidParameterValue for a handler that a process started by spawn cannot have."""
+    fix = "Define it at the top level of a module that can be imported, and give that function; or processes=1."
+    name = getattr(handler, "__qualname__", type(handler).__name__)
+    try:
+        pickle.dumps(handler)
+    except Exception as error:
+        bound = f"Another process cannot import it ({error})"
+        raise InvalidParameterValue("handler", name, bound, fix) from None
+    main = sys.modules.get("__main__")
+    if getattr(handler, "__module__", None) == "__main__" and not getattr(main, "__file__", None):
+        bound = "It is of a prompt or a notebook, which another process cannot import"
+        raise InvalidParameterValue("handler", name, bound, fix)
+
+
+def _consume(connection: Connection, reopen: Callable[[], Access], told: Consumption) -> None:
+    """Run one child."""
+    # Ctrl-C reaches every process of a terminal. The parent alone decides what it means.
+    ignore_interrupts()
+    lock = threading.Lock()
+
+    def tell(what: tuple[Any, ...]) -> None:
+        # The parent may have ended: the thread that listens notices.
+        with lock, contextlib.suppress(OSError):
+            connection.send(what)
+
+    told = replace(
+        told,
+        say=lambda step: tell((STEP, step)),
+        warn=lambda line: tell((WARNING, line)),
+        on_progress=lambda done: tell((PROGRESS, done)),
+    )
+    try:
+        consumer = Consumer(reopen(), told)
+        consumer.closed.on_close = lambda group, until: tell((CLOSED, group, until))
+        listener = threading.Thread(target=_listen, args=(connection, consumer), daemon=True, name="ledger-parent")
+        listener.start()
+        consumer.run()
+    except BaseException as error:
+        if is_termination(error):
+            raise
+        # What a handler raises, SystemExit too, is no success of its process.
+        tell((RAISED, _picklable(error)))
+        sys.exit(1)
+
+
+def _listen(connection: Connection, consumer: Consumer) -> None:
+    """Do what the parent says. A signal to this very process drains it; a second one ends the drain. A signal to the
+    whole group reaches it, too: what the parent says of the same one is no second."""
+    ends = 0
+    while True:
+        try:
+            what, *told = connection.recv()
+        except (EOFError, OSError):
+            if not consumer.is_draining:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return
+        if what == CLOSED:
+            consumer.closed.close(*told)
+            continue
+        ends += 1
+        if ends > 1 or not consumer.is_draining:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _picklable(error: BaseException) -> BaseException:
+    """The error, or where it cannot be sent to another process an error that says the same."""
+    try:
+        pickle.loads(pickle.dumps(error))
+        return error
+    except Exception:
+        return LedgerError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,140 @@
+"""What a consumer is told to do: the handler, the table, and the bounds. It is checked before a message is claimed."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ledger.errors import InvalidParameterValue
+from ledger.message import Message
+from ledger.results import Consumed
+from ledger.rules.attempts import ALONE, Share
+from ledger.rules.limits import whole_number
+from ledger.work.group_limits import Limits, require_limits
+from ledger.work.worker import UNTIL
+
+log = logging.getLogger("ledger.consume")
+#: What a user gives: a function, or an `async def`, of a message, or with `batch` of a list of them.
+Handler: TypeAlias = Callable[[Message], object] | Callable[[list[Message]], object]
+MOST_CONCURRENCY, MOST_PROCESSES = 4_096, 256
+
+
+def ignore(done: Consumed) -> None:
+    """Do nothing with what was done so far."""
+
+
+@dataclass(frozen=True)
+class Consumption:
+    """What a consumer is told; as in Queue.consume. Raises InvalidParameterValue."""
+
+    handler: Callable[[Any], Any]
+    output: Any = None
+    concurrency: int = 32
+    batch: int | None = None
+    processes: int = 1
+    max_messages: int | None = None
+    visibility_timeout: int | None = None
+    attempt_id: str | None = None
+    until: str = "empty"
+    flush_rows: int = 10_000
+    flush_seconds: float = 5.0
+    maximum_receives: int | None = None
+    retry_after: int = 0
+    park: int = 3_600
+    schema: Any = None
+    cost: str | None = None
+    flush_cost: float | None = None
+    max_bytes: int = 128 << 20
+    group_limits: Limits | None = None
+    #: The folder by which processes share the limits of groups.
+    limits_folder: str | os.PathLike[str] | None = None
+    say: Callable[[str], None] = log.info
+    #: Says what the caller should see.
+    warn: Callable[[str], None] = log.warning
+    #: Called with all that was done so far, after each commit.
+    on_progress: Callable[[Consumed], None] = ignore
+    #: Which of the processes of this attempt does it.
+    share: Share = ALONE
+
+    def __post_init__(self) -> None:
+        require_handler(self.handler)
+        if not callable(self.say):
+            raise InvalidParameterValue("report", type(self.say).__name__, "Must be a function of a line of text")
+        whole_number("concurrency", self.concurrency, 1, MOST_CONCURRENCY)
+        whole_number("processes", self.processes, 1, MOST_PROCESSES)
+        whole_number("flush_rows", self.flush_rows, 1, None)
+        whole_number("max_bytes", self.max_bytes, 1, None)
+        for name in ("batch", "max_messages", "maximum_receives"):
+            if getattr(self, name) is not None:
+                whole_number(name, getattr(self, name), 1, None)
+        _positive("flush_seconds", self.flush_seconds, "seconds")
+        if self.flush_cost is not None:
+            _positive("flush_cost", self.flush_cost, "what the column of the costs counts")
+            if self.cost is None:
+                raise InvalidParameterValue("flush_cost", self.flush_cost, "Needs to know the cost", "Give cost=.")
+        if self.group_limits is not None:
+            require_limits(self.group_limits)
+        if self.limits_folder is not None:
+            if self.group_limits is None:
+                raise InvalidParameterValue("limits_folder", self.limits_folder, "Is for limits", "Give group_limits=.")
+            if not Path(self.limits_folder).is_dir():
+                raise InvalidParameterValue("limits_folder", self.limits_folder, "Must be a folder that exists")
+        if self.until not in UNTIL:
+            raise InvalidParameterValue("until", self.until, f"Must be one of {', '.join(UNTIL)}")
+        if self.cost is not None and not isinstance(self.cost, str):
+            raise InvalidParameterValue("cost", self.cost, "Must be the name of a column of the rows")
+        for name in ("schema", "cost"):
+            if getattr(self, name) is not None and self.output is None:
+                bound = "It is about the rows, and without an output there are none"
+                raise InvalidParameterValue(name, str(getattr(self, name)), bound, "Name an output.")
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the handler is an `async def`."""
+        return _is_async(self.handler)
+
+    @property
+    def at_once(self) -> int:
+        """How many messages are with handlers at once, at most."""
+        return self.concurrency * (self.batch or 1)
+
+
+def _positive(name: str, value: Any, unit: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise InvalidParameterValue(name, value, f"Must be a number > 0, of {unit}")
+
+
+def require_handler(handler: Any) -> None:
+    """Raise InvalidParameterValue for what cannot be called with one argument, or does not return its answer."""
+    if not callable(handler):
+        raise InvalidParameterValue("handler", type(handler).__name__, "Must be a function")
+    called = _called(handler)
+    for is_it, kind in ((inspect.isgeneratorfunction, "generator"), (inspect.isasyncgenfunction, "async generator")):
+        if is_it(handler) or is_it(called):
+            fix = "Return a list of rows in place of yielding them."
+            raise InvalidParameterValue("handler", _name(handler), f"Must return its rows, and is a {kind}", fix)
+    try:
+        inspect.signature(handler).bind(None)
+    except TypeError as error:
+        bound = f"Must take one argument, a message, or with batch= a list of them ({error})"
+        raise InvalidParameterValue("handler", _name(handler), bound) from None
+    except ValueError:
+        pass  # Some built-in functions do not tell what they take.
+
+
+def _is_async(handler: Any) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(_called(handler))
+
+
+def _called(handler: Any) -> Any:
+    """The function that a call of an object runs: of an object of a class of the user's, the method of the class."""
+    return handler if inspect.isroutine(handler) or inspect.isclass(handler) else type(handler).__call__
+
+
+def _name(handler: Any) -> str:
+    return str(getattr(handler, "__qualname__", type(handler).__name__))

@@ -1,0 +1,280 @@
+"""Limits of message groups: closed groups, and how many calls at once and messages a second a group may have.
+
+A handler closes a group for a while by RetryLater: no handler is called for its messages until then (`ClosedGroups`).
+
+Limits hold across processes. Their state is in a folder that the processes of one machine share, and no process has
+to look after it:
+
+- A slot is a file. A call holds the lock (flock) of one of its group's slots. The kernel gives the lock back when the
+  process ends in whatever way, so that a killed process takes no slot with it.
+- A rate is a file with two instants, read and written under its lock. The first is when the group's next message is due
+  if all come evenly (the generic cell rate algorithm). A message may come up to BURST_SECONDS before it is due. So a
+  group has at most rate * (T + BURST_SECONDS) messages in any T seconds, and one more.
+- A message whose turn comes within PATIENCE_SECONDS is put aside in memory, under its lease, and asked for again then.
+  No thread waits for it: messages of other groups go on (`ledger.work.backlog.Backlog`).
+- A message whose turn is later is given back, and hidden until its turn, in whole seconds. The second instant says
+  which turns are taken. The deadlines of the queue are the schedule.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from ledger.clock import Clock
+from ledger.errors import InvalidParameterValue
+from ledger.message import Message
+from ledger.rules.limits import MILLISECONDS, whole_number
+from ledger.rules.message import IDENTIFIER
+from ledger.work.verdicts import RetryLater
+
+#: What is said of a message that is given back because its group is closed.
+CLOSED = "its group is closed until later"
+
+
+class ClosedGroups:
+    """Closed groups, each until an instant. Threads share it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._until: dict[str, int] = {}
+        #: Called with a group and an instant (milliseconds) when a handler of this process has closed it.
+        self.on_close: Callable[[str, int], None] = lambda group, until: None
+
+    def close(self, group: str, until: int) -> None:
+        """Close a group until an instant (milliseconds); a later instant that is known already stays."""
+        with self._lock:
+            self._until[group] = max(until, self._until.get(group, 0))
+
+    def close_for(self, message: Message, later: RetryLater) -> None:
+        """Close the group that a handler's RetryLater names, if it names one."""
+        group = message.message_group_id if later.group is True else later.group
+        if isinstance(group, str):
+            now = self._clock()
+            until = now + round(later.seconds_from(now / MILLISECONDS) * MILLISECONDS)
+            self.close(group, until)
+            self.on_close(group, until)
+
+    def retry_of(self, message: Message) -> RetryLater | None:
+        """Return how a message is given back whose group is closed now; None where it is not."""
+        if not self._until or message.message_group_id is None:
+            return None
+        with self._lock:
+            left = self._until.get(message.message_group_id, 0) - self._clock()
+            if left <= 0:
+                self._until.pop(message.message_group_id, None)
+                return None
+        return RetryLater(left / MILLISECONDS, reason=CLOSED)
+
+
+#: A group that did nothing for a while may have messages of so many seconds at once.
+BURST_SECONDS = 1.0
+#: A message is put aside for so long, and a free slot is looked for so often, in seconds.
+PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
+#: What is refused is looked at again after so many seconds at the latest.
+LONGEST_SECONDS = 60.0
+#: A slot is taken to be free again so often a second, until a call shows how long it holds one.
+CALLS_A_SECOND = 10
+MOST_CONCURRENCY = 4_096
+#: What is said of a message that is given back for its group's limits.
+NO_SLOT, TOO_EARLY = "its group has as many calls as it may have", "its group has had its rate"
+_INSTANTS = struct.Struct("<dd")
+
+
+@dataclass(frozen=True)
+class GroupLimit:
+    """How much of a message group is with handlers of `Queue.consume`, in all processes that share the limit.
+
+    Args:
+        concurrency: calls at once.
+        rate: messages a second, on average. After a pause those of one second come at once.
+
+    Raises:
+        InvalidParameterValue: for a limit that is none, and where neither is given.
+    """
+
+    concurrency: int | None = None
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.concurrency is None and self.rate is None:
+            raise InvalidParameterValue("GroupLimit", None, "Limits nothing", "Give concurrency=, rate=, or both.")
+        if self.concurrency is not None:
+            whole_number("concurrency", self.concurrency, 1, MOST_CONCURRENCY)
+        rate = self.rate
+        if rate is not None and (
+            isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < float("inf")
+        ):
+            raise InvalidParameterValue("rate", rate, "Must be a number > 0, of messages a second")
+
+
+#: By the name of a group; None is for each group that is not named. One limit alone is for each group.
+Limits: TypeAlias = Mapping[str | None, GroupLimit] | GroupLimit
+
+
+def require_limits(limits: object) -> dict[str | None, GroupLimit]:
+    """Return limits as a dictionary. Raise InvalidParameterValue for what is none."""
+    if isinstance(limits, GroupLimit):
+        return {None: limits}
+    if not isinstance(limits, Mapping):
+        fix = 'Give {"the group": GroupLimit(rate=5)}, or one GroupLimit for each group.'
+        raise InvalidParameterValue("group_limits", type(limits).__name__, "Must be a dictionary of GroupLimit", fix)
+    for name, limit in limits.items():
+        if not isinstance(name, (str, type(None))) or not isinstance(limit, GroupLimit):
+            bound = "Must have names of groups, or None for each other group, and a GroupLimit for each"
+            raise InvalidParameterValue("group_limits", f"{name!r}: {limit!r}", bound)
+        if name is not None and not re.fullmatch(IDENTIFIER, name):
+            bound = "No group has such a name: it has 1 to 128 letters, digits and punctuation characters, and no space"
+            raise InvalidParameterValue("group_limits", name, bound)
+    return dict(limits)
+
+
+class GroupLimits:
+    """The limits of groups, in this process. Threads share it.
+
+    Args:
+        limits: by group, as from `require_limits`.
+        folder: is shared by all processes for which the limits are to hold. It exists.
+        clock: the machine's, in milliseconds.
+    """
+
+    def __init__(self, limits: Mapping[str | None, GroupLimit], folder: str | os.PathLike[str], clock: Clock) -> None:
+        self._limits, self._folder, self._clock = limits, Path(folder), clock
+        self._lock = threading.Lock()
+        #: By group, how many calls were refused a slot since the last one that had one.
+        self._refused: Counter[str] = Counter()
+
+    def for_call(self) -> CallPermits:
+        """Return what a call asks for its messages, and ends when it is over."""
+        return CallPermits(self)
+
+    def limit_of(self, message: Message) -> GroupLimit | None:
+        """Return the limit of a message's group; None where there is none."""
+        group = message.message_group_id
+        return None if group is None else self._limits.get(group, self._limits.get(None))
+
+    def take_slot(self, group: str, most: int) -> int | None:
+        """Return the descriptor of a file whose lock is one of `most` slots; None where others hold them all."""
+        for number in range(most):
+            slot = os.open(self._file(group, f"slot{number}"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(slot, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(slot)
+                continue
+            with self._lock:
+                self._refused.pop(group, None)
+            return slot
+        return None
+
+    def refuse_slot(self, group: str, most: int) -> RetryLater:
+        """Return how a message is given back that had no slot: the longer, the more of its group wait already."""
+        with self._lock:
+            self._refused[group] += 1
+            waiting = self._refused[group]
+        return RetryLater(min(LONGEST_SECONDS, 1 + waiting / (most * CALLS_A_SECOND)), reason=NO_SLOT)
+
+    def take_turn(self, group: str, rate: float) -> float:
+        """Let a message of a group have its turn now and return 0, or return in how many seconds one is due."""
+        with self._instants(group) as instants:
+            now = self._clock()
+            interval = MILLISECONDS / rate
+            early = max(BURST_SECONDS * MILLISECONDS - interval, 0)
+            # A clock that was set back must not stop the group: no more than a burst is ever ahead.
+            due = min(instants.due, now + early + interval)
+            if due - early > now:
+                return (due - early - now) / MILLISECONDS
+            instants.due = max(due, now) + interval
+            return 0
+
+    def book_turn(self, group: str, rate: float) -> RetryLater:
+        """Return how a message is given back that is too early: hidden until a turn that no other one waits for."""
+        with self._instants(group) as instants:
+            now, interval = self._clock(), MILLISECONDS / rate
+            latest = now + LONGEST_SECONDS * MILLISECONDS
+            instants.booked = min(max(instants.booked, instants.due, now) + interval, latest)
+            return RetryLater(max(instants.booked - now, 0) / MILLISECONDS, reason=TOO_EARLY)
+
+    def _instants(self, group: str) -> _Instants:
+        return _Instants(self._file(group, "rate"))
+
+    def _file(self, group: str, what: str) -> Path:
+        return self._folder / f"{hashlib.sha256(group.encode()).hexdigest()[:32]}.{what}"
+
+
+@dataclass(frozen=True)
+class Aside:
+    """A message is put aside, and asked for again in so many seconds."""
+
+    seconds: float
+
+
+class CallPermits:
+    """What one call of a handler holds of its groups' limits, until `end`."""
+
+    def __init__(self, limits: GroupLimits) -> None:
+        self._limits = limits
+        self._slots: dict[str, int] = {}
+
+    def refuse(self, message: Message, waited: float = 0, before: int = 0) -> RetryLater | Aside | None:
+        """Return what becomes of a message for which its group's limit allows no call now; None where it allows one.
+
+        Args:
+            message: the message.
+            waited: for how many seconds it has been put aside already.
+            before: how many messages of its group are put aside, which have their turns first.
+        """
+        limit, group = self._limits.limit_of(message), message.message_group_id
+        if limit is None or group is None:
+            return None
+        most, rate = limit.concurrency, limit.rate
+        # One that waits already may come a moment too early, or another process may have had its turn.
+        patience = PATIENCE_SECONDS * (2 if waited else 1)
+        if most is not None and group not in self._slots:
+            slot = self._limits.take_slot(group, most)
+            if slot is None:
+                is_late = waited + LOOK_SECONDS > patience or before >= most * CALLS_A_SECOND
+                return self._limits.refuse_slot(group, most) if is_late else Aside(LOOK_SECONDS * (1 + before))
+            self._slots[group] = slot
+        if rate is not None and (seconds := self._limits.take_turn(group, rate)) > 0:
+            seconds += before / rate
+            return self._limits.book_turn(group, rate) if waited + seconds > patience else Aside(seconds)
+        return None
+
+    def end(self) -> None:
+        """Give the slots back."""
+        while self._slots:
+            _, slot = self._slots.popitem()
+            os.close(slot)
+
+
+class _Instants:
+    """The two instants of a group's rate, in milliseconds: read when it is entered, and written when it is left."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.due = self.booked = 0.0
+
+    def __enter__(self) -> _Instants:
+        self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        # The file is new, or its writer was killed in the middle: then nothing is known, and a burst may come.
+        with suppress(struct.error):
+            self.due, self.booked = _INSTANTS.unpack(os.pread(self._descriptor, _INSTANTS.size, 0))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        try:
+            os.pwrite(self._descriptor, _INSTANTS.pack(self.due, self.booked), 0)
+        finally:
+            os.close(self._descriptor)

@@ -1,0 +1,309 @@
+"""The calls of a handler: messages that wait for one, threads or an event loop that make them, and what came of each.
+
+A Backlog hands messages out, but for those that their group's limit refuses for a moment: they are put aside, and no
+thread waits with them. A batch that raises is tried again in halves until the messages that raise stand alone. Whatever
+is tried twice was not finished the first time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from ledger.message import Message
+from ledger.outputs.row_errors import RowError, row_error
+from ledger.work.backlog import AsideMessages, Backlog, HandlerCall
+from ledger.work.consumption import Consumption
+from ledger.work.group_limits import Aside, ClosedGroups, GroupLimits
+from ledger.work.handler_rows import answer_text, rows_of
+from ledger.work.verdicts import Reject, RetryLater
+
+#: What is said of a message that stands behind one of its group that was given back.
+BEHIND = "a message before it in its group was given back"
+
+
+class Verdict(Enum):
+    """What becomes of a message that was with a handler."""
+
+    DONE = "done"
+    FAILED = "failed"
+    REFUSED = "answered with what cannot be written"
+    RETRIED = "retried later"
+    LIMITED = "over the limit of its group"
+    REJECTED = "rejected"
+    BEHIND = "behind another one of its group"
+
+
+@dataclass(frozen=True)
+class Handled:
+    """What came of one message: its rows, or what the handler raised, and what that says of the message."""
+
+    message: Message
+    verdict: Verdict
+    rows: Sequence[dict[str, Any]] = ()
+    error: RowError | None = None
+    raised: BaseException | None = None
+    #: Of one that is refused: what the handler returned, as a text.
+    answer: str | None = None
+
+
+class CallSteps:
+    """One call, step by step: what the handler is called with next, and what came of each message in the end.
+
+    It may hold slots of its messages' groups until `end`.
+    """
+
+    def __init__(
+        self,
+        call: HandlerCall,
+        told: Consumption,
+        closed: ClosedGroups,
+        waiting: AsideMessages,
+        limits: GroupLimits | None = None,
+        *,
+        in_order: bool,
+    ) -> None:
+        self._waiting = waiting
+        self._todo, self._told, self._closed, self._in_order = [call.messages], told, closed, in_order
+        self._permits = None if limits is None else limits.for_call()
+        self._given_back: set[str] = set()
+        self.handled: list[Handled] = []
+        #: Messages that are not handled now, and after how many seconds they are to be asked for again.
+        self.aside: list[tuple[Message, float]] = []
+
+    def next(self) -> Any:
+        """Return the handler's argument; None when there is nothing left to call it with."""
+        while self._todo:
+            part = []
+            for message in self._todo.pop():
+                if self._is_behind(message):
+                    self._note(Handled(message, Verdict.BEHIND))
+                    continue
+                closed = self._closed.retry_of(message)
+                later = closed or self._refuse(message)
+                if isinstance(later, Aside):
+                    self.aside.append((message, later.seconds))
+                elif later is not None:
+                    self._note(Handled(message, Verdict.RETRIED if closed else Verdict.LIMITED, raised=later))
+                else:
+                    part.append(message)
+            if part:
+                self._part = part
+                return part if self._told.batch else part[0]
+        return None
+
+    def _refuse(self, message: Message) -> RetryLater | Aside | None:
+        """Return what becomes of a message for which the limit of its group allows no call now."""
+        if self._permits is None:
+            return None
+        group = message.message_group_id
+        before = sum(other.message_group_id == group for other, _ in self.aside)
+        if self._in_order and before:
+            return Aside(0)
+        waited = self._waiting.waited(message)
+        if not waited and not self._in_order:
+            before += self._waiting.count(group)
+        found = self._permits.refuse(message, waited, before)
+        if not isinstance(found, Aside):
+            self._waiting.forget(message)
+        return found
+
+    def end(self) -> None:
+        """Give back what the call holds of its groups' limits."""
+        if self._permits is not None:
+            self._permits.end()
+
+    @property
+    def given_back(self) -> set[str]:
+        """The groups of which a message was given back; empty on standard queues."""
+        return self._given_back
+
+    def answered(self, answer: Any) -> None:
+        """Note what the handler returned for the argument."""
+        part, told, answers = self._part, self._told, [answer]
+        if told.batch:
+            answers = [None] * len(part) if answer is None else answer
+            if not isinstance(answers, (list, tuple)) or len(answers) != len(part):
+                many = f" of {len(answers)}" if isinstance(answers, (list, tuple)) else ""
+                said = f"the handler returned a {type(answer).__name__}{many} for a batch of {len(part)} messages"
+                said = f"{said}: it must return None, or a list with an answer for each message, in their order"
+                told.warn(f"{said}. More than one message is handed out again in halves")
+                self.raised(TypeError(said))
+                return
+        for message, one in zip(part, answers):
+            if self._is_behind(message):
+                self._note(Handled(message, Verdict.BEHIND))
+            elif isinstance(one, BaseException):
+                self._note_raised(message, one)
+            else:
+                self._note_answer(message, one)
+
+    def raised(self, error: BaseException) -> None:
+        """Note what the handler raised for the argument."""
+        part = self._part
+        if len(part) == 1 or isinstance(error, (RetryLater, Reject)):
+            for message in part:
+                self._note_raised(message, error)
+            return
+        middle = (len(part) + 1) // 2
+        self._todo += [part[middle:], part[:middle]]
+
+    def _note_answer(self, message: Message, answer: Any) -> None:
+        try:
+            rows = rows_of(answer, message.message_id)
+            if rows and self._told.output is None:
+                raise TypeError("the handler returned a row, and there is no output to write it to: name output=")
+        except Exception as error:
+            # The work is done, and another call is not known to answer better. Objects of the user's raise anything.
+            said = row_error(error)
+            self._note(Handled(message, Verdict.REFUSED, error=said, raised=error, answer=answer_text(answer)))
+        else:
+            self._note(Handled(message, Verdict.DONE, rows))
+
+    def _note_raised(self, message: Message, error: BaseException) -> None:
+        if isinstance(error, RetryLater):
+            self._closed.close_for(message, error)
+            self._note(Handled(message, Verdict.RETRIED, raised=error))
+        elif isinstance(error, Reject):
+            self._note(Handled(message, Verdict.REJECTED, raised=error))
+        else:
+            self._note(Handled(message, Verdict.FAILED, error=row_error(error), raised=error))
+
+    def _note(self, handled: Handled) -> None:
+        self.handled.append(handled)
+        if self._in_order and handled.verdict is not Verdict.DONE:
+            self._given_back.add(handled.message.message_group_id or "")
+
+    def _is_behind(self, message: Message) -> bool:
+        return self._in_order and (message.message_group_id or "") in self._given_back
+
+
+class Handlers:
+    """Threads, or an event loop, that call the handler for what a backlog hands out. `tell` gets each call that ended.
+
+    An exception that is none of the handler's own (SystemExit, KeyboardInterrupt) is kept in `fatal`.
+    """
+
+    def __init__(
+        self,
+        told: Consumption,
+        backlog: Backlog,
+        closed: ClosedGroups,
+        tell: Callable[[HandlerCall, CallSteps], None],
+        limits: GroupLimits | None = None,
+        *,
+        in_order: bool,
+    ) -> None:
+        self._told, self._backlog, self._closed, self._tell, self._in_order = told, backlog, closed, tell, in_order
+        self._limits = limits
+        self.fatal: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_abandoned = False
+
+    def start(self) -> None:
+        """Start the threads."""
+        if self._told.is_async:
+            threads = [threading.Thread(target=self._run_loop, name="ledger-consume-loop", daemon=True)]
+        else:
+            names = (f"ledger-consume-{number}" for number in range(self._told.concurrency))
+            threads = [threading.Thread(target=self._run_thread, name=name, daemon=True) for name in names]
+        for thread in threads:
+            thread.start()
+
+    def abandon(self) -> None:
+        """Close the backlog, and cancel what an event loop runs. A thread ends with its call; nobody waits for it."""
+        self._is_abandoned = True
+        self._backlog.close()
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            # It may have ended by itself.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_cancel_all, loop)
+
+    def _run_thread(self) -> None:
+        try:
+            while (call := self._backlog.wait_and_take()) is not None:
+                with self._steps(call) as steps:
+                    while (argument := steps.next()) is not None:
+                        try:
+                            answer = self._told.handler(argument)
+                        except Exception as error:
+                            steps.raised(error)
+                        else:
+                            steps.answered(answer)
+                self._tell(call, steps)
+        except BaseException as error:
+            self._end(error)
+
+    def _run_loop(self) -> None:
+        try:
+            asyncio.run(self._run_tasks())
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:
+            self._end(error)
+
+    async def _run_tasks(self) -> None:
+        loop, more = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            # Once the loop has ended there is nobody to wake.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(more.set)
+
+        self._loop, self._backlog.wake = loop, wake
+        await asyncio.gather(*(self._run_task(more) for _ in range(self._told.concurrency)))
+
+    async def _run_task(self, more: asyncio.Event) -> None:
+        handler = self._told.handler
+        while True:
+            more.clear()
+            call = self._backlog.take()
+            if call is None:
+                if self._backlog.is_closed:
+                    return
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(more.wait(), self._backlog.aside.seconds_to_next())
+                continue
+            with self._steps(call) as steps:
+                while (argument := await self._next(steps)) is not None:
+                    try:
+                        answer = await handler(argument)
+                    except asyncio.CancelledError as error:
+                        # By `abandon`, or because what the handler awaited was cancelled: then it is the handler's own.
+                        if self._is_abandoned:
+                            raise
+                        own = RuntimeError("what the handler awaited was cancelled")
+                        steps.raised(own.with_traceback(error.__traceback__))
+                    except Exception as error:
+                        steps.raised(error)
+                    else:
+                        steps.answered(answer)
+            self._tell(call, steps)
+
+    @contextlib.contextmanager
+    def _steps(self, call: HandlerCall) -> Iterator[CallSteps]:
+        waiting = self._backlog.aside
+        steps = CallSteps(call, self._told, self._closed, waiting, self._limits, in_order=self._in_order)
+        try:
+            yield steps
+        finally:
+            steps.end()
+
+    async def _next(self, steps: CallSteps) -> Any:
+        """The next argument; the event loop does not wait for the files of the limits of groups."""
+        return steps.next() if self._limits is None else await asyncio.to_thread(steps.next)
+
+    def _end(self, error: BaseException) -> None:
+        self.fatal = error
+        self._backlog.close()
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()

@@ -1,0 +1,131 @@
+"""What the failures of a handler say: that messages are bad, or that the handler is broken. The rules of `isolation`,
+applied to outcomes that come one by one.
+
+1. What is missing or not reached (an ImportError, no connection) is no message's fault. LEAST_WITNESSES + log2(claim)
+   such failures in a row, of whatever messages, are a broken handler.
+2. Bad messages stand together, as they do in a sorted file. So after LEAST_WITNESSES failures of one claim that are
+   alike, and no success, all that waits is put into an order of chance. When as many more as in rule 1 fail alike, not
+   counting the calls that had begun before, the handler is broken. One success, or another error, acquits it as long as
+   this claim lasts.
+3. When nothing is left to call, the claims together are judged: LEAST_WITNESSES failures alike, and no success since
+   the consumer began. (A few bad messages may be all that is left of a queue.)
+
+A witness of rules 2 and 3 is a message that was received for the first time: another one may come again because it is
+bad. Failures of a claim that is not judged yet are undecided, and are not settled until it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from enum import Enum
+from math import ceil, log2
+from typing import Any
+
+from ledger.work.handler_calls import Handled, Verdict
+from ledger.work.isolation import LEAST_WITNESSES
+
+
+class Suspicion(Enum):
+    """What one more outcome has shown."""
+
+    NOTHING = "nothing new"
+    SUSPICIOUS = "what waits is to be put into an order of chance"
+    BROKEN = "everything fails alike"
+
+
+class _OfClaim:
+    """What is known of one claim."""
+
+    def __init__(self, messages: int) -> None:
+        self.bound = LEAST_WITNESSES + ceil(log2(max(messages, 2)))
+        self.is_acquitted = False
+        self.failures: list[Handled] = []
+        self.needed: int | None = None
+
+
+class HandlerEvidence:
+    """The outcomes of a consumer, as far as they say whether its handler is broken. Threads share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: dict[Any, _OfClaim] = {}
+        self._in_a_row: list[Handled] = []
+        self._has_succeeded = False
+
+    def add(self, claim: Any, messages: int, one: Handled, running: int, *, may_judge: bool) -> Suspicion:
+        """Add an outcome.
+
+        Args:
+            claim: what the claim is known by.
+            messages: how many messages it has.
+            one: the outcome.
+            running: how many messages are with handlers now.
+            may_judge: whether all messages in hand have been put into the order of chance, if there is one.
+
+        Returns:
+            What that shows.
+        """
+        with self._lock:
+            known = self._of.setdefault(claim, _OfClaim(messages))
+            if one.verdict is Verdict.DONE:
+                self._acquit(known)
+                return Suspicion.NOTHING
+            if one.error is None:
+                return Suspicion.NOTHING
+            if self._in_a_row and not _are_alike(one, self._in_a_row[0]):
+                self._in_a_row.clear()
+            self._in_a_row.append(one)
+            if one.error.is_of_surroundings and len(self._in_a_row) >= known.bound:
+                return Suspicion.BROKEN
+            if known.is_acquitted:
+                return Suspicion.NOTHING
+            if known.failures and not _are_alike(one, known.failures[0]):
+                known.is_acquitted = True
+                return Suspicion.NOTHING
+            known.failures.append(one)
+            witnesses = _count_witnesses(known.failures)
+            if known.needed is None and witnesses >= LEAST_WITNESSES:
+                known.needed = witnesses + running + known.bound
+                return Suspicion.SUSPICIOUS
+            if known.needed is not None and witnesses >= known.needed and may_judge:
+                return Suspicion.BROKEN
+            return Suspicion.NOTHING
+
+    def undecided(self, claim: Any) -> list[Handled]:
+        """Return the failures of a claim that may be no message's fault."""
+        with self._lock:
+            known = self._of.get(claim)
+            own = [] if known is None or known.is_acquitted else known.failures
+            return [*own, *(one for one in self._in_a_row if one.error and one.error.is_of_surroundings)]
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether what waits is to be in an order of chance."""
+        with self._lock:
+            return any(known.needed is not None and not known.is_acquitted for known in self._of.values())
+
+    def judge_all(self) -> Handled | None:
+        """Return a failure of a broken handler, once nothing is left to call; None where it is not broken."""
+        with self._lock:
+            row = self._in_a_row
+            is_broken = _count_witnesses(row) >= LEAST_WITNESSES and not self._has_succeeded
+            return row[-1] if is_broken else None
+
+    def forget(self, claim: Any) -> None:
+        """Forget a claim that is over."""
+        with self._lock:
+            self._of.pop(claim, None)
+
+    def _acquit(self, known: _OfClaim) -> None:
+        self._has_succeeded = True
+        known.is_acquitted = True
+        known.failures.clear()
+        self._in_a_row.clear()
+
+
+def _are_alike(one: Handled, other: Handled) -> bool:
+    return one.error is not None and other.error is not None and one.error.is_like(other.error)
+
+
+def _count_witnesses(failures: list[Handled]) -> int:
+    return sum(one.message.receive_count <= 1 for one in failures)

@@ -1,0 +1,124 @@
+"""The rows that handlers return, as one Arrow table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any
+
+import pyarrow as pa
+
+from ledger.rules.text import escaped
+from ledger.work.row_types import NO_SUCH_VALUE
+
+#: The column by which each row names its message.
+NAMES_MESSAGE = "message_id"
+#: Classes of values that have no columns inside.
+_SCALARS = frozenset({float, int, str, bool, type(None)})
+_KINDS = "must return None (no row), a dict, a dataclass, or a list of them"
+
+
+def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
+    """Return what a handler returned for a message as rows, each with the message's id.
+
+    Raises:
+        TypeError: for an answer that is no row, a column whose name is no text, and a row about another message.
+    """
+    if answer is None:
+        return []
+    fields = getattr(answer, "_fields", None)
+    if isinstance(answer, (list, tuple)) and fields is None:
+        return [row for one in answer if one is not None for row in [_row(one, message_id)]]
+    return [_row(answer, message_id)]
+
+
+def cost_of(rows: Iterable[Mapping[str, Any]], column: str | None) -> float:
+    """Return the sum of a column of rows, as far as its values are finite numbers, numpy's and Decimal too; 0 without a
+    column."""
+    costs = [row[column] for row in rows if has_cost(row, column)] if column else []
+    return sum(int(cost) if isinstance(cost, Integral) else float(cost) for cost in costs)
+
+
+def has_cost(row: Mapping[str, Any], column: str) -> bool:
+    """Return whether a row has a finite number in a column, one that a float holds."""
+    cost = row.get(column)
+    try:
+        return isinstance(cost, (Real, Decimal)) and not isinstance(cost, bool) and math.isfinite(cost)
+    except (OverflowError, ValueError):
+        return False
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
+    """Return rows as a table with those columns of `types` that a row has.
+
+    Raises:
+        TypeError: for a value that is none of its column's type; the column is named.
+    """
+    names = {name for row in rows for name in row}
+    columns = {}
+    for field in types:
+        if field.name not in names:
+            continue
+        try:
+            columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
+        except NO_SUCH_VALUE as error:
+            raise TypeError(f"the column {field.name} cannot be written: {error}") from error
+    return pa.table(columns)
+
+
+def row_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the rows of one message as JSON, without the message's id."""
+    told = [{name: value for name, value in row.items() if name != NAMES_MESSAGE} for row in rows]
+    try:
+        return json.dumps(told[0] if len(told) == 1 else told, default=str, ensure_ascii=False)
+    except Exception:
+        return answer_text(told)
+
+
+def answer_text(answer: Any) -> str:
+    """Return what a handler returned as a text, or what it is where it has none."""
+    try:
+        return repr(answer)
+    except Exception:
+        return f"a {type(answer).__name__}, which has no text"
+
+
+def _row(one: Any, message_id: str) -> dict[str, Any]:
+    if isinstance(one, Mapping):
+        row = dict(one)
+    elif dataclasses.is_dataclass(one) and not isinstance(one, type):
+        row = dataclasses.asdict(one)
+    elif isinstance(one, tuple) and hasattr(one, "_asdict"):
+        row = dict(one._asdict())
+    else:
+        raise TypeError(f"the handler returned {type(one).__name__}: it {_KINDS}")
+    for name in row:
+        if not isinstance(name, str):
+            raise TypeError(f"the handler returned a row with the column {name!r}: its name must be a text")
+    nameless = _nameless(row)
+    if nameless is not None:
+        why = "it has half a character" if nameless.strip() else "it must have a character"
+        raise TypeError(f"the handler returned a row with the column {nameless!r}: {why}")
+    about = row.get(NAMES_MESSAGE, message_id)
+    if not isinstance(about, str) or about != message_id:
+        raise TypeError(f"the handler returned a row about {answer_text(about)}, and was given {message_id}")
+    return {NAMES_MESSAGE: message_id, **row}
+
+
+def _nameless(value: Any) -> str | None:
+    """Return the name of a column, at any depth, that has nothing to be read, or half a character."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            if isinstance(name, str) and (not name.strip() or escaped(name) != name):
+                return name
+            found = _nameless(inner)
+            if found is not None:
+                return found
+    # The numbers of an embedding are many, and have no columns.
+    if isinstance(value, (list, tuple)) and not _SCALARS.issuperset(map(type, value)):
+        return next((found for inner in value if (found := _nameless(inner)) is not None), None)
+    return None

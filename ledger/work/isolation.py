@@ -1,0 +1,148 @@
+"""A claim whose rows cannot all be computed, tried again in halves until the messages that raise stand alone.
+
+A row is computed at most log2(n) times more. The search ends early where everything fails alike. The rule for that:
+
+- The function is called on no rows first. If that raises the same at the same place, the rows are not the cause.
+- Else, when the first message that was tried alone has raised and nothing has succeeded yet, 3 + log2(n) messages in
+  all, drawn by chance, are tried alone as witnesses. If each of them raises alike, everything does.
+- A witness is a message that was received for the first time. One that comes again may come because it failed before:
+  two poison messages that are all of a claim are two culprits. With fewer than LEAST_WITNESSES such messages, nothing
+  is said of everything, but where the type of the exception says so (a missing module, no connection). Small claims
+  of one worker are witnesses together: see `Evidence`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import ceil, log2
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ledger.outputs.named_messages import others_of_claim
+from ledger.outputs.row_errors import RowError, is_of_function, row_error
+from ledger.store import RUNS, Grant, count_messages
+
+#: Fewer messages that raise alike are no everything: a poison pair, of which a claim may consist.
+LEAST_WITNESSES = 3
+
+
+class Culprit(NamedTuple):
+    """A message that raised when it was tried alone: its run (GRANTED_RUNS), and what it raised."""
+
+    run: pa.Table
+    error: RowError
+
+
+class EverythingFails(Exception):
+    """All that was tried raised alike: the cause is none of the messages. `error` is how."""
+
+    def __init__(self, error: RowError) -> None:
+        super().__init__(error.text)
+        self.error = error
+
+
+class Evidence:
+    """What the claims of one worker say of everything, where each alone has too few messages to tell."""
+
+    def __init__(self) -> None:
+        self._failed: list[RowError] = []
+
+    def add(self, culprits: Sequence[Culprit], *, any_succeeded: bool) -> None:
+        """Add what became of a claim. Raises EverythingFails where messages that were received for the first time have
+        raised alike, LEAST_WITNESSES of them, and nothing has succeeded since the first one."""
+        if any_succeeded:
+            self._failed.clear()
+            return
+        self._failed += [one.error for one in culprits if one.run["receive_count"][0].as_py() <= 1]
+        alike = self._failed[:1] and [one for one in self._failed if one.is_like(self._failed[0])]
+        if len(alike) < len(self._failed):
+            self._failed.clear()
+        elif len(alike) >= LEAST_WITNESSES:
+            raise EverythingFails(alike[-1])
+
+
+class Isolation:
+    """The search for the culprits of one claim. `attempt` computes, writes and acknowledges a part of it."""
+
+    def __init__(self, grant: Grant, attempt: Callable[[Grant], None]) -> None:
+        self._grant, self._attempt = replace(grant, order=None), attempt
+        self.culprits: list[Culprit] = []
+        #: The messages that were tried alone.
+        self._alone = grant.runs.slice(0, 0)
+        self._any_succeeded = self._judged = False
+
+    def search(self, error: BaseException) -> list[Culprit]:
+        """Return the culprits of a claim that raised `error` as a whole; all other messages are done then.
+
+        Raises EverythingFails where all that was tried raised alike, and what `attempt` raises that is not of the
+        function or its rows.
+        """
+        self._search(self._grant, row_error(error))
+        return self.culprits
+
+    def _search(self, part: Grant, error: RowError) -> None:
+        """In a part that raised as a whole."""
+        if part.count == 1:
+            self._blame(part, error)
+            return
+        middle = ceil(part.count / 2)
+        halves = part.part(0, middle), part.part(middle, part.count - middle)
+        first = self._try(halves[0])
+        if first is not None:
+            self._search(halves[0], first)
+        # After a first half that went well, it is the second one that raised.
+        second = error if first is None and halves[1].count > 1 else self._try(halves[1])
+        if second is not None:
+            self._search(halves[1], second)
+
+    def _try(self, part: Grant) -> RowError | None:
+        """What a part raises, but for messages that were tried alone; None: it is done."""
+        left = replace(part, runs=others_of_claim(part.runs, self._alone.select(RUNS.names)))
+        if not left.count:
+            return None
+        try:
+            self._attempt(left)
+        except Exception as error:
+            if not is_of_function(error):
+                raise
+            return row_error(error)
+        self._any_succeeded = True
+        return None
+
+    def _blame(self, part: Grant, error: RowError) -> None:
+        if count_messages(others_of_claim(part.runs, self._alone.select(RUNS.names))):
+            self._alone = pa.concat_tables([self._alone, part.runs])
+            self.culprits.append(Culprit(part.runs, error))
+        if not self._judged and not self._any_succeeded:
+            self._judged = True
+            self._require_one_that_differs(error)
+
+    def _require_one_that_differs(self, error: RowError) -> None:
+        """Raises EverythingFails where each witness raises like the first message that was tried alone."""
+        runs, count = self._grant.runs, self._grant.count
+        lengths = runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy() + 1
+        is_new = np.repeat(runs["receive_count"].to_numpy() <= 1, lengths)
+        places = np.arange(count) if error.is_of_surroundings else np.flatnonzero(is_new)
+        if len(places) < LEAST_WITNESSES and not error.is_of_surroundings:
+            return
+        for place in _drawn(places.tolist(), LEAST_WITNESSES + ceil(log2(count))):
+            witness = self._grant.part(place, 1)
+            if not count_messages(others_of_claim(witness.runs, self._alone.select(RUNS.names))):
+                continue
+            raised = self._try(witness)
+            if raised is None:
+                self._alone = pa.concat_tables([self._alone, witness.runs])
+                return
+            self._blame(witness, raised)
+            if not raised.is_like(error):
+                return
+        raise EverythingFails(error)
+
+
+def _drawn(places: Sequence[int], most: int) -> list[int]:
+    """Some of the places, by chance: a fixed choice could be one that only ever meets culprits."""
+    return random.sample(places, min(most, len(places)))

@@ -1,0 +1,109 @@
+"""A worker's task, and its loop: claim, call the function, write, acknowledge, until nothing is left."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ledger.claim import Claim
+from ledger.client.access import Access
+from ledger.errors import InvalidParameterValue
+from ledger.outputs.writers import require_declared
+from ledger.results import Worked
+from ledger.rules import limits as bounds
+from ledger.rules.attributes import limits_of
+from ledger.runtime.progress import Meter
+from ledger.runtime.termination import ended_by_sigterm
+from ledger.work.claim_source import STORED, ClaimSource
+from ledger.work.claim_work import ClaimWork, require_own_columns
+from ledger.work.isolation import Evidence
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger("ledger.work")
+UNTIL = ("empty", "once", "forever")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a worker is told; as in Queue.work."""
+
+    function: Callable[[DataFrame], Any]
+    output: Any
+    failures: Any = None
+    reason: str | None = None
+    max_messages: int | None = None
+    visibility_timeout: int | None = None
+    attempt_id: str | None = None
+    until: str = "empty"
+    maximum_receives: int | None = None
+    park: int = 3_600
+    stamped: bool = False
+    schema: Any = None
+    say: Callable[[str], None] = log.info
+    bar: bool | None = None
+    #: The reasons are exceptions of single rows, caught: nothing raises where everything fails.
+    per_row: bool = False
+
+    def __post_init__(self) -> None:
+        for name, given in (("function", self.function), ("report", self.say)):
+            if not callable(given):
+                raise InvalidParameterValue(name, type(given).__name__, "Must be a function")
+        if self.failures is not None and str(self.failures) == str(self.output):
+            raise InvalidParameterValue(
+                "failures", str(self.failures), "It is the output table", "Name another table for what failed."
+            )
+        if self.until not in UNTIL:
+            raise InvalidParameterValue("until", self.until, f"Must be one of {', '.join(UNTIL)}")
+        most = self.maximum_receives
+        if most is not None and (type(most) is not int or most < 1):
+            raise InvalidParameterValue("maximum_receives", most, "Must be a number from 1 on")
+
+
+__all__ = ["Work", "Worker"]
+#: How long a receive waits for messages before the worker looks whether any may come, in seconds.
+WAIT = 2.0
+
+
+class Worker:
+    """Works through claims of one queue."""
+
+    def __init__(self, access: Access, work: Work) -> None:
+        require_own_columns(work)
+        require_declared(access, work.output, work.schema)
+        self._access = access
+        self._source = ClaimSource(access, work.visibility_timeout, work.attempt_id, work.say)
+        self._work = replace(work, visibility_timeout=self._source.timeout)
+        bounds.visibility_timeout(work.park, limits_of(access.record().attributes), "park")
+        self._evidence = Evidence()
+
+    def run(self) -> Worked:
+        """Works until there is nothing left, as `Work.until` says."""
+        self._access.spark("Queue.work")
+        worked, once = Worked(0, 0, 0), self._work.until == "once"
+        with ended_by_sigterm(), self._meter() as meter:
+            for attempt_id, held in self._source.attempts():
+                most = self._work.max_messages
+                most = None if most is None else max(most, held)
+                claim = self._source.receive(attempt_id, most, 0 if once else WAIT)
+                if claim.count:
+                    done = self.work(claim)
+                    if done.lost:
+                        self._source.part_ways()
+                    worked = worked.and_then(done)
+                    meter.update(worked.messages, worked.failed)
+                if once or (not claim.count and self._work.until != "forever" and not self._source.may_get_more()):
+                    return worked
+        return worked
+
+    def _meter(self) -> Meter:
+        counts = self._access.store.counts(self._access.record(), self._access.clock).by_status
+        stored = sum(counts.get(status, 0) for status in STORED)
+        return Meter("messages", stored, self._work.say, show=self._work.bar)
+
+    def work(self, claim: Claim) -> Worked:
+        """Works on a claim and acknowledges it. Whatever goes wrong, what is still held is given back at once."""
+        return ClaimWork(self._access, self._work, claim, self._evidence).run()
