@@ -1,13 +1,14 @@
-"""A claim: what a receive answers, however many messages it holds."""
+"""A claim: what a receive answers, however many messages it holds; and the receive that makes it."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,28 +16,28 @@ from ledger.client.access import Access
 from ledger.client.explanation import OF_CLAIM, Explanation, explain, numbered
 from ledger.client.settlements import ClaimSettlements
 from ledger.client.settling import Settling, apply
-from ledger.client.tables import is_empty
+from ledger.client.tables import is_empty, listed
 from ledger.clock import instant
-from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
+from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, OutputUnreadable, OverLimit
 from ledger.heartbeat import Beat, Heartbeat
 from ledger.message import Message, public_message
 from ledger.notebook import html_view
 from ledger.outputs.write import decided_by, write_output
 from ledger.outputs.writers import columns_asked
 from ledger.results import Settled
+from ledger.rules import attempts
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.reasons import reason_of
 from ledger.rules.visibility import Outcome, Verb
-from ledger.store import RUNS, Action, Grant, QueueRecord, count_by_outcome
+from ledger.store.protocol import RUNS, Action, Grant, QueueRecord, ReceiveRequest, count_by_outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ledger.client.handles import Handles
     from ledger.client.tables import ArrowTable
-
 
 log = logging.getLogger("ledger.claims")
 #: What becomes of a message that others have by now. Already deleted, and not under this receipt: by another receiver.
@@ -356,3 +357,101 @@ class Claim(Settling):
 
 def _of(answer: pa.Table, outcome: Outcome) -> pa.Table:
     return answer.filter(pa.compute.equal(answer["outcome"], outcome.value))
+
+
+class ReceiveAttempt:
+    """A receive that may have to wait: it polls once at a time, and its caller says when to poll again.
+
+    `wait` is for how many seconds it may wait. Making one raises what `Queue.receive` does for what is asked wrong.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        max_messages: int | None,
+        visibility_timeout: int | None,
+        wait: float | None,
+        attempt_id: str | None,
+    ) -> None:
+        record = access.record()
+        limits = attribute_rules.limits_of(record.attributes)
+        self._access, self._known = access, [record]
+        self._request = _request(record, max_messages, visibility_timeout, attempt_id)
+        default = int(record.attributes["ReceiveMessageWaitTimeSeconds"])
+        self.wait = bounds.wait(default if wait is None else wait, limits)
+
+    def poll(self, *, last: bool) -> Claim | None:
+        """The claim, in one commit; None when there is nothing yet. The `last` poll returns an empty claim instead.
+
+        Raises OverLimit and OutputUnreadable where it cannot wait, QueueDoesNotExist when the queue is gone meanwhile.
+        """
+        # Deleted meanwhile, what was recorded about its messages is forgotten: acknowledged ones would come back.
+        record = self._known.pop() if self._known else self._access.record()
+        (received,) = self._access.store.receive(record, [self._request], self._access.clock)
+        if isinstance(received, LedgerError):
+            # Q2: "with long polling, no new messages are returned until the count drops". And beside messages that
+            # are left alone others may come.
+            waits = self.wait and isinstance(received, (OverLimit, OutputUnreadable))
+            if not waits or (isinstance(received, OutputUnreadable) and last):
+                raise received
+            received = None
+        if received is None and not last:
+            return None
+        return Claim(self._access, received, self._request.timeout)
+
+
+def receive(
+    access: Access,
+    max_messages: int | None,
+    visibility_timeout: int | None,
+    wait: float | None,
+    attempt_id: str | None,
+) -> Claim:
+    """See Queue.receive."""
+    attempt = ReceiveAttempt(access, max_messages, visibility_timeout, wait, attempt_id)
+    give_up = time.monotonic() + attempt.wait
+    while True:
+        seen = access.store.change_token() if attempt.wait else None
+        claim = attempt.poll(last=time.monotonic() >= give_up)
+        if claim is not None:
+            return claim
+        _wait_for_change(access, seen, give_up)
+
+
+def receive_many(access: Access, requests: Sequence[Sequence[Any]]) -> list[Claim]:
+    """See Queue.receive_many."""
+    record, asked = access.record(), listed("requests", requests)
+    for one in asked:
+        if isinstance(one, (str, bytes)) or not isinstance(one, Sequence) or not 1 <= len(one) <= 3:
+            bound = "Must be (max_messages, visibility_timeout, attempt_id), of which the last ones may be missing"
+            raise InvalidParameterValue("requests", one, bound)
+    wanted = [_request(record, *one) for one in asked]
+    attempts.require_different([request.attempt_id for request in wanted])
+    found = access.store.receive(record, wanted, access.clock) if wanted else []
+    return [
+        Claim(access, None, request.timeout, error=one)
+        if isinstance(one, LedgerError)
+        else Claim(access, one, request.timeout)
+        for request, one in zip(wanted, found)
+    ]
+
+
+def _wait_for_change(access: Access, seen: object, give_up: float) -> None:
+    """Sleeps until the tables moved on, or some visibility timeout may have run out, but not past `give_up`."""
+    look_again = min(give_up, time.monotonic() + 1.0)
+    while time.monotonic() < look_again:
+        time.sleep(min(access.settings.poll_interval, max(0.0, look_again - time.monotonic())))
+        if access.store.change_token() != seen:
+            return
+
+
+def _request(
+    record: QueueRecord, max_messages: int | None = 1, visibility_timeout: int | None = None, attempt_id: Any = None
+) -> ReceiveRequest:
+    """A receive as it is asked for, within the bounds of the queue. Raises InvalidParameterValue."""
+    limits = attribute_rules.limits_of(record.attributes)
+    maximum = bounds.maximum_messages(max_messages, limits)
+    if visibility_timeout is None:
+        visibility_timeout = int(record.attributes["VisibilityTimeout"])
+    bounds.visibility_timeout(visibility_timeout, limits)
+    return ReceiveRequest(maximum, visibility_timeout, attempts.attempt_id(attempt_id, "ReceiveRequestAttemptId"))

@@ -23,8 +23,8 @@ from ledger.rules import limits as bounds
 from ledger.rules import message_attributes
 from ledger.runtime import progress
 from ledger.settings import Settings
-from ledger.store import QueueRecord, Store
 from ledger.store.memory import MemoryStore
+from ledger.store.protocol import QueueRecord, Store
 
 if TYPE_CHECKING:
     import pyarrow as pa

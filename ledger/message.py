@@ -15,7 +15,7 @@ from ledger.rules.message_attributes import Attribute, md5_of_attributes, md5_of
 from ledger.rules.message_fields import SHOWN, Kind
 from ledger.rules.receipt_handle import ReceiptHandle, encode
 from ledger.rules.state import Status, expires_at, status
-from ledger.store import QueueRecord, StoredMessage
+from ledger.store.protocol import QueueRecord, StoredMessage
 
 #: What users see as it is stored; and what they see as an instant.
 _AS_STORED = tuple(field.name for field in SHOWN if field.kind is not Kind.INSTANT)

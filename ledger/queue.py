@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, overload
 
-from ledger.claim import Claim
-from ledger.client import queue_settings, receiving, sending, settling, transfers
+from ledger.claim import Claim, receive, receive_many
+from ledger.client import queue_settings, sending, settling, transfers
 from ledger.client.access import Access
 from ledger.client.arrow_rows import SentTable
 from ledger.client.explanation import OF_QUEUE, Explanation, explain, numbered
@@ -25,11 +25,11 @@ from ledger.rules import move_task, policy
 from ledger.rules.move_task import MoveTask
 from ledger.rules.receipt_handle import is_receipt
 from ledger.runtime import progress
-from ledger.work import consumption, worker
+from ledger.work import tasks
 from ledger.work.consumer_processes import consume
-from ledger.work.consumption import Consumption, Handler
 from ledger.work.group_limits import Limits
-from ledger.work.worker import Work, Worker
+from ledger.work.tasks import Consumption, Handler, Work
+from ledger.work.worker import Worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -171,7 +171,7 @@ class Queue(Settling):
         Raises QueueDoesNotExist, also when the queue is deleted while it waits, and made anew or not.
         Returns a Claim; an empty one is false. Never more messages than asked for; fewer when other receivers compete.
         """
-        return receiving.receive(self.access, max_messages, visibility_timeout, wait, attempt_id)
+        return receive(self.access, max_messages, visibility_timeout, wait, attempt_id)
 
     def receive_many(self, requests: Sequence[Sequence[int | str | None]]) -> list[Claim]:
         """Several receives at once, in one commit, which costs about as much as one receive of all their messages.
@@ -187,7 +187,7 @@ class Queue(Settling):
         Raises InvalidParameterValue, before anything is received, for a request that is wrong, and for an attempt id
         that two requests have. Safe to retry where every request has an attempt id.
         """
-        return receiving.receive_many(self.access, requests)
+        return receive_many(self.access, requests)
 
     def work(
         self,
@@ -235,9 +235,9 @@ class Queue(Settling):
         none.
         With `per_row` the `function` gets a Row of one message in place of the DataFrame, in Spark's Python workers. It
         returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. A message for which it raises
-        failed, with its error as the reason; nothing is computed again (`ledger.functions.safely`). Where all messages
-        of a claim fail alike, three that were received for the first time at least, the claim is given back, and a
-        LedgerError says so.
+        failed, with its error as the reason; nothing is computed again (`ledger.work.functions.safely`). Where all
+        messages of a claim fail alike, three that were received for the first time at least, the claim is given back,
+        and a LedgerError says so.
         `until`: "empty" ends when nothing is stored and no lease ends within the visibility timeout (what a dead worker
         held is waited for); "once" after one receive; "forever" never.
         `attempt_id` makes a retry get back what the failed run still holds, before new work. `schema`: as in
@@ -259,7 +259,7 @@ class Queue(Settling):
             of_frame, reason = rowwise(function, schema), REASON
         work = Work(
             of_frame, output, failures, reason, max_messages, visibility_timeout, attempt_id, until, maximum_receives,
-            park, stamped, schema, progress.report(report, worker.log.info), bar, per_row,
+            park, stamped, schema, progress.report(report, tasks.work_log.info), bar, per_row,
         )  # fmt: skip
         return Worker(self.access, work).run()
 
@@ -338,8 +338,8 @@ class Queue(Settling):
         parked, and the reason has what the handler returned (500 characters, of 100 messages a commit). A batch that
         raises is called again in halves until the messages that raise stand alone. `ledger.RetryLater` and
         `ledger.Reject` say otherwise. Where everything raises alike, the claims are given back uncounted, and the error
-        is raised; `ledger.handler_evidence` has the rules. On a FIFO queue each group is handled in order, one message
-        or batch at a time; what stands behind a message that was given back is given back uncounted, too.
+        is raised; `ledger.work.handler_evidence` has the rules. On a FIFO queue each group is handled in order, one
+        message or batch at a time; what stands behind a message that was given back is given back uncounted, too.
 
         SIGTERM, and the first Ctrl-C, in the main thread drain: no call begins, those that run are waited for, what is
         done is written, the rest is given back uncounted. The second one gives all back at once. Then SystemExit or
@@ -355,8 +355,8 @@ class Queue(Settling):
         told = Consumption(
             handler, output, concurrency, batch, processes, max_messages, visibility_timeout, attempt_id, until,
             flush_rows, flush_seconds, maximum_receives, retry_after, park, schema, cost, flush_cost, max_bytes,
-            group_limits, limits_folder, progress.report(report, consumption.log.info),
-            progress.report(report, consumption.log.warning),
+            group_limits, limits_folder, progress.report(report, tasks.log.info),
+            progress.report(report, tasks.log.warning),
         )  # fmt: skip
         return consume(self.access, told, bar)
 

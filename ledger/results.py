@@ -9,7 +9,7 @@ from ledger.errors import LedgerError
 from ledger.notebook.html_view import of_fields, of_outcomes
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import Attribute, md5_of_attributes, md5_of_body
-from ledger.store import StoredSend
+from ledger.store.protocol import StoredSend
 
 One = TypeVar("One")
 

@@ -18,7 +18,7 @@ from ledger.notebook.html_view import MOST_OUTCOMES, MOST_QUEUES, fields
 from ledger.notebook.timeline_plot import IN_FLIGHT, LOST
 from ledger.rules.visibility import Verb
 from ledger.runtime.progress import report
-from ledger.store import RUNS, Action, Postponed
+from ledger.store.protocol import RUNS, Action, Postponed
 from tests.clock import FrozenClock
 
 

@@ -52,7 +52,7 @@ def test_the_signatures_tell_users_what_is_answered(tmp_path):
 USES = """
 from pyspark.sql import DataFrame
 from ledger import Claim, Queue
-from ledger.tabular import ArrowTable
+from ledger.client.tables import ArrowTable
 
 def uses(queue: Queue, claim: Claim, handles: list[str], frame: DataFrame, table: ArrowTable) -> None:
     reveal_type(queue.delete("handle"))

@@ -15,11 +15,11 @@ from ledger.airflow.conditions import Condition, event_of
 from ledger.airflow.hook import DEFAULT_CONNECTION, LedgerHook
 from ledger.airflow.triggers import LedgerTrigger
 from ledger.client.tables import arrow_table
-from ledger.client.upkeep_daemon import LONGEST_PERIOD, Upkeeper, in_words
 from ledger.errors import InvalidParameterValue
 from ledger.ledger import Ledger
 from ledger.queue import Queue
 from ledger.rules.attempts import RECIPE, shortened
+from ledger.work.upkeep_daemon import LONGEST_PERIOD, Upkeeper, in_words
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -11,7 +11,7 @@ from ledger.client.settlements import OpenClaims
 from ledger.clock import Clock
 from ledger.errors import QueueDoesNotExist, SparkIsNeeded
 from ledger.settings import Settings
-from ledger.store import QueueRecord, Store
+from ledger.store.protocol import QueueRecord, Store
 
 if TYPE_CHECKING:
     from ledger.store.delta.dataframes.frames import Frames

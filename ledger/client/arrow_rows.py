@@ -15,7 +15,7 @@ from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message import NOT_IN_JSON, WITH_WHOLE_ROWS, Entry, entry, require_columns, require_group
 from ledger.rules.message_fields import GIVEN, Kind
-from ledger.store import StoredSend
+from ledger.store.protocol import StoredSend
 
 #: Which types the columns of each kind may have, and those types in words.
 TYPES = {

@@ -27,7 +27,7 @@ from ledger.rules import message as message_rules
 from ledger.rules import message_attributes
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import Attribute
-from ledger.store import CopiedMessage, QueueRecord, StoredMessage
+from ledger.store.protocol import CopiedMessage, QueueRecord, StoredMessage
 
 #: The file's metadata about itself, and the format that this release writes. A later one has a greater number.
 KEY, FORMAT = b"ledger.export", 1

@@ -17,7 +17,7 @@ from ledger.rules.outcomes import error
 from ledger.rules.reasons import FURTHER, distinct
 from ledger.rules.receipt_handle import ReceiptHandle, decode
 from ledger.rules.visibility import Outcome, Verb
-from ledger.store import RUNS, Action, QueueRecord
+from ledger.store.protocol import RUNS, Action, QueueRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,7 +14,7 @@ from ledger.rules.limits import move_rate
 from ledger.rules.move_task import MoveTask, TaskStatus
 from ledger.rules.state import Status
 from ledger.runtime.threads import start_thread
-from ledger.store import QueueRecord, Store
+from ledger.store.protocol import QueueRecord, Store
 
 log = logging.getLogger("ledger.move_tasks")
 TICK = 1.0

@@ -13,7 +13,7 @@ from ledger.rules import limits as bounds
 from ledger.rules import redrive as redrive_rules
 from ledger.rules.arns import queue_of
 from ledger.rules.state import Status
-from ledger.store import QueueRecord
+from ledger.store.protocol import QueueRecord
 
 
 def attributes(access: Access) -> dict[str, str]:

@@ -20,7 +20,7 @@ from ledger.rules import attempts
 from ledger.rules import message as message_rules
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message import Entry, entry_of, fails_the_batch
-from ledger.store import QueueRecord, StoredSend
+from ledger.store.protocol import QueueRecord, StoredSend
 
 if TYPE_CHECKING:
     import pyarrow as pa

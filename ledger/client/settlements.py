@@ -19,7 +19,7 @@ from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue, Lea
 from ledger.rules.message_id import SEQ_BOUND
 from ledger.rules.visibility import Outcome
 from ledger.runtime.forks import renew_in_child
-from ledger.store import RUNS, count_messages
+from ledger.store.protocol import RUNS, count_messages
 
 #: Errors of a verb that changed nothing. After any other it may have landed, although its answer was lost.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)

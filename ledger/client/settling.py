@@ -22,7 +22,7 @@ from ledger.rules.outcomes import error as error_of
 from ledger.rules.reasons import reason_of
 from ledger.rules.receipt_handle import decode
 from ledger.rules.visibility import Outcome, Receipts, Verb
-from ledger.store import Action, QueueRecord, count_by_outcome
+from ledger.store.protocol import Action, QueueRecord, count_by_outcome
 
 if TYPE_CHECKING:
     import pyarrow as pa

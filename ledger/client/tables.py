@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.errors import InvalidParameterValue, LedgerError
-from ledger.store.delta.model.arrow_values import NotPlain, first_changed, first_failing, in_microseconds, plain_column
+from ledger.output_tables.arrow_values import NotPlain, first_changed, first_failing, in_microseconds, plain_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

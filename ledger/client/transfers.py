@@ -16,7 +16,7 @@ from ledger.rules.admission import NOTHING_SENT
 from ledger.rules.attributes import is_fifo
 from ledger.rules.copies import CopyProgress, Position, copy_key
 from ledger.runtime.progress import Meter, report
-from ledger.store import Contents, CopiedMessage, QueueRecord, StoredMessage
+from ledger.store.protocol import Contents, CopiedMessage, QueueRecord, StoredMessage
 
 log = logging.getLogger("ledger.copies")
 Say = Callable[[str], None]

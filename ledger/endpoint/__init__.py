@@ -6,11 +6,9 @@ request's way goes down this list, and so do the imports::
     serving.py                  uvicorn's sockets, TLS, heads of requests within bounds, stopping
     application.py              ASGI: bodies within bounds, who waits for what, health and metrics
     access_log.py               a line for each request, without its body
-    key_rotation.py             keys read anew on SIGHUP
-    polls.py pool.py            long polls that hold no thread; a fixed number of threads for the rest
-    lines.py                    whose call has the next thread, so that a hot queue slows no other
+    polls.py pool.py            long polls that hold no thread; threads for the rest, and whose call has the next one
     handling.py                 one request: verified, read, done, answered
-    signatures.py keys.py       SigV4: whose key signed it, when, and not twice
+    signatures.py keys.py       SigV4: whose key signed it, when, and not twice; keys read anew on SIGHUP
     signed_requests.py          what a request says of its signature, in a header or in its query
     json_protocol.py            bytes to a Command, a result or an error to bytes; query_protocol.py too
     query_json.py               the Query protocol's answers for clients that accept JSON

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ledger.client.upkeep_daemon import Upkeeper, period_of
 from ledger.endpoint import keys
 from ledger.endpoint.access_log import AccessLog
 from ledger.endpoint.application import LOOPBACK, Bounds
@@ -28,6 +27,7 @@ from ledger.endpoint.signatures import Signatures
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.ledger import Ledger
 from ledger.settings import Settings
+from ledger.work.upkeep_daemon import Upkeeper, period_of
 
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS = "127.0.0.1", 9324, Bounds().threads
 RECEIPTS = ("fenced", "recorded")
@@ -116,7 +116,7 @@ def _serve(
         host = f"[{options.host}]" if ":" in options.host else options.host
         announce(options.url or f"{scheme}://{host}:{port}")
         if rotation is not None and signatures is not None:
-            rotation.start(lambda: _keys(options, os.environ, ledger.settings.account_id), signatures, say)
+            rotation.start(lambda: _keys(options, os.environ, ledger.settings.account_id), signatures.replace, say)
 
     if not options.certificate and not _is_loopback(options.host):
         say("without TLS what is sent can be read on its way: give --certificate, or put a proxy with TLS before it")

@@ -20,7 +20,6 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from ledger.endpoint.callers import Caller
-from ledger.endpoint.signatures import Signatures
 from ledger.errors import InvalidParameterValue, LedgerError
 
 if sys.version_info >= (3, 11):
@@ -130,8 +129,8 @@ class KeyRotation:
         if self._before is not None:
             signal.signal(signal.SIGHUP, self._before)
 
-    def start(self, read: Callable[[], Keys], signatures: Signatures, say: Callable[[str], None]) -> None:
-        """Give what `read` returns to `signatures` at each SIGHUP from now on, and now where one came before.
+    def start(self, read: Callable[[], Keys], replace: Callable[[Keys], None], say: Callable[[str], None]) -> None:
+        """Give what `read` returns to `replace` at each SIGHUP from now on, and now where one came before.
 
         Called in the event loop. Keys that cannot be read change nothing, and are an error in the log.
         """
@@ -142,7 +141,7 @@ class KeyRotation:
             except LedgerError as error:
                 log.error("SIGHUP: the keys stay as they were: %s", error)
                 return
-            signatures.replace(keys)
+            replace(keys)
             say(f"the keys were read anew: there are {len(keys.known)}")
 
         self._loop, self._apply = asyncio.get_running_loop(), apply

@@ -93,7 +93,7 @@ class Polls:
 
     async def _last(self, waiting: Waiting) -> Result:
         try:
-            return await self._pool.run(lambda: waiting.look(last=True), waiting.queue_named) or {}
+            return await self._pool.run(lambda: waiting.poll(last=True), waiting.queue_named) or {}
         except Throttled:
             return {}
 
@@ -137,7 +137,7 @@ class Polls:
         for poll in some:
             poll.idle.clear()
         looks = [
-            self._pool.run(functools.partial(poll.waiting.look, last=False), poll.waiting.queue_named) for poll in some
+            self._pool.run(functools.partial(poll.waiting.poll, last=False), poll.waiting.queue_named) for poll in some
         ]
         found = await asyncio.gather(*looks, return_exceptions=True)
         left = []

@@ -18,9 +18,9 @@ from ledger.outputs.targets import not_written, place_of, refusal_of
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
 from ledger.rules.output_columns import NOTHING_ASKED, ColumnsAsked
-from ledger.store import OutputWrites
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
+from ledger.store.protocol import OutputWrites
 
 
 class _WouldChange(LedgerError):

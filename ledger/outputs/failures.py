@@ -16,7 +16,7 @@ from ledger.outputs.writers import writer_of
 from ledger.rules import message_id as ids
 from ledger.rules.location import is_name
 from ledger.rules.receipt_handle import ReceiptHandle, encode
-from ledger.store import Grant, QueueRecord, StoredMessage
+from ledger.store.protocol import Grant, QueueRecord, StoredMessage
 
 log = logging.getLogger("ledger.work")
 NO_RESULT = "the function returned neither a result nor a reason"

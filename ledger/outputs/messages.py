@@ -19,7 +19,7 @@ from ledger.outputs.named_messages import (
     of_claim,
     others_of_claim,
 )
-from ledger.store import RUNS, Grant, QueueRecord
+from ledger.store.protocol import RUNS, Grant, QueueRecord
 
 #: Columns by which rows say which message they are about, without being asked.
 HANDLES = "receipt_handle"

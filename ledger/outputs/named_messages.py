@@ -12,10 +12,10 @@ import pyarrow as pa
 from ledger.errors import ReceiptHandleIsInvalid
 from ledger.rules import message_id as ids
 from ledger.rules.receipt_handle import decode
-from ledger.store import RUNS, count_messages
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.model import run_algebra
 from ledger.store.delta.model.run_algebra import ABSENT, Runs
+from ledger.store.protocol import RUNS, count_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

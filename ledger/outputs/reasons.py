@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ledger.outputs.named_messages import named_by_array, of_claim, others_of_claim
 from ledger.rules import reasons as rule
 from ledger.rules.visibility import Verb
-from ledger.store import RUNS, Action, Grant, Postponed
+from ledger.store.protocol import RUNS, Action, Grant, Postponed
 
 
 def give_back_each(

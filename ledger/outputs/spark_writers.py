@@ -1,7 +1,5 @@
 """The rows of a DataFrame on their way into an output table: staged by Spark and published, or by Spark alone.
 
-Rows are computed once: what is written and what is acknowledged have to be the same rows (`evaluated_once`).
-
 Spark writes instants in microseconds, whatever its session says. Its default is INT96, a number of nanoseconds that
 many readers take for one of 64 bits: to pyarrow, the last second of the year 9999 is a day of 1816. Delta's writer
 takes no option for that, only the setting of the session.
@@ -14,7 +12,6 @@ import json
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,11 +20,10 @@ import pyarrow as pa
 
 from ledger.delta_log.protocol import reason
 from ledger.errors import LedgerError, OutputNotWritten
-from ledger.outputs.column_casts import fitted
+from ledger.output_tables.protocol import Target, require_same
+from ledger.output_tables.row_errors import TRACEBACK, row_error, value_refused
+from ledger.output_tables.schemas import truly_offered
 from ledger.outputs.named_messages import Named, named_by_array, named_by_column
-from ledger.outputs.protocol import Target, require_same
-from ledger.outputs.row_errors import TRACEBACK, row_error, value_refused
-from ledger.outputs.schemas import truly_offered
 from ledger.outputs.targets import (
     different_columns,
     is_about_columns,
@@ -43,35 +39,19 @@ from ledger.rules.location import Location
 from ledger.rules.output_columns import Columns, properties_of
 from ledger.rules.storage import for_spark
 from ledger.runtime.forks import renew_in_child
-from ledger.store import OutputWrites
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
+from ledger.store.delta.dataframes.column_casts import fitted
 from ledger.store.delta.dataframes.columns import quoted
+from ledger.store.delta.dataframes.evaluation import evaluated_once
+from ledger.store.protocol import OutputWrites
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ledger.clock import Clock
-    from ledger.outputs.protocol import OutputPublishing
+    from ledger.output_tables.protocol import OutputPublishing
     from ledger.outputs.staging import StagedRows
-
-
-@contextmanager
-def evaluated_once(frame: DataFrame) -> Iterator[DataFrame]:
-    """The frame's rows, computed now and never again, and freed at the end.
-
-    Not `persist`: what is persisted is looked up by its plan, so that any later frame of an equal plan, the user's own
-    reads among them, would be served these rows, however its source changed. And what was lost of it is computed anew,
-    to other rows perhaps, where a local checkpoint fails. A frame that the user cached is read from there and stays so.
-    """
-    kept = frame.localCheckpoint(eager=True)
-    try:
-        yield kept
-    finally:
-        plan = getattr(kept, "_jdf", None)
-        # Spark Connect frees it when nobody refers to it any more.
-        if plan is not None:
-            plan.queryExecution().logical().rdd().unpersist(False)
 
 
 SETTING, MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"

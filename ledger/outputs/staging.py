@@ -18,7 +18,7 @@ import pyarrow as pa
 from ledger.delta_log.protocol import StagedFile
 from ledger.delta_log.storage import log_file
 from ledger.errors import StorageFailed
-from ledger.outputs.files_aside import staged_file
+from ledger.output_tables.files_aside import staged_file
 from ledger.outputs.named_messages import Named, named_by_column, named_by_ids
 from ledger.outputs.spark_writers import stored_in_microseconds
 from ledger.place import absent_folders, remove_empty
@@ -30,7 +30,7 @@ from ledger.store.delta.commit.folders import Folders, folders_below
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ledger.outputs.protocol import OutputPublishing
+    from ledger.output_tables.protocol import OutputPublishing
 
 #: Up to so many rows the driver itself reads the column that names messages, which takes some 40 bytes each.
 MOST_BY_DRIVER = 8_000_000

@@ -12,9 +12,9 @@ from ledger.client.access import Access
 from ledger.client.tables import is_spark
 from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, OutputUnreadable
+from ledger.output_tables.row_errors import is_lost_race
 from ledger.outputs.messages import all_but, id_column, messages_of
 from ledger.outputs.reasons import give_back_each
-from ledger.outputs.row_errors import is_lost_race
 from ledger.outputs.targets import not_written
 from ledger.outputs.writers import Writer, writer_of
 from ledger.rules import attributes as attribute_rules
@@ -22,7 +22,7 @@ from ledger.rules import limits as bounds
 from ledger.rules import output_doubts
 from ledger.rules.output_columns import NOTHING_ASKED, ColumnsAsked
 from ledger.rules.visibility import Outcome
-from ledger.store import Action, Grant, OutputWrites, QueueRecord, count_by_outcome, count_messages
+from ledger.store.protocol import Action, Grant, OutputWrites, QueueRecord, count_by_outcome, count_messages
 
 if TYPE_CHECKING:
     from ledger.clock import Clock

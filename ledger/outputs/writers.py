@@ -23,12 +23,12 @@ from ledger.client.tables import (
 )
 from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten
+from ledger.output_tables.arrow_types import schema_of_rows
+from ledger.output_tables.protocol import Target
+from ledger.output_tables.schemas import columns_differ
 from ledger.outputs.arrow_writer import ArrowWriter
-from ledger.outputs.column_casts import schema_of
 from ledger.outputs.messages import CARRIED, require_failed
 from ledger.outputs.named_messages import Named
-from ledger.outputs.protocol import Target
-from ledger.outputs.schemas import columns_differ
 from ledger.outputs.spark_writers import WIDENED_BY_NONE, SparkWriter, StagedWriter
 from ledger.outputs.targets import (
     not_written,
@@ -51,12 +51,12 @@ from ledger.rules.output_columns import (
     untold,
 )
 from ledger.rules.publishable import MAPPING, NOT_IN_NAMES, demands_of_new, not_applied, odd_name
-from ledger.store.delta.model.arrow_types import schema_of_rows
+from ledger.store.delta.dataframes.column_casts import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ledger.outputs.protocol import OutputPublishing
+    from ledger.output_tables.protocol import OutputPublishing
 
 #: Settings of a session by which a write changes the table's columns, or a new table is another than its rows ask for.
 EVOLVES = "spark.databricks.delta.schema.autoMerge.enabled"

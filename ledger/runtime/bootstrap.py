@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+CHECKOUT = Path(__file__).resolve().parents[2]
 OLDEST_PYTHON = (3, 10)
 
 _OFF = "LEDGER_BOOTSTRAP"

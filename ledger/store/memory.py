@@ -29,7 +29,7 @@ from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.state import GONE, UNTOUCHED, Record, Status, arrived_at, expires_at, latest_hold, status
 from ledger.rules.visibility import Outcome, Receipts
 from ledger.settings import Settings
-from ledger.store import (
+from ledger.store.protocol import (
     GRANTED_RUNS,
     OUTCOME_RUNS,
     RUNS,

@@ -7,8 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ledger.claim import Claim
-from ledger.client import receiving
+from ledger.claim import Claim, receive
 from ledger.client.access import Access
 from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue
@@ -82,7 +81,7 @@ class ClaimSource:
     def receive(self, attempt_id: str | None, most: int | None, wait: float) -> Claim:
         """Return the next claim; an empty one after `wait` seconds without messages."""
         self._before = self._access.store.change_token() if self._in_order else None
-        return receiving.receive(self._access, most, self.timeout, wait, attempt_id)
+        return receive(self._access, most, self.timeout, wait, attempt_id)
 
     def may_get_more(self) -> bool:
         """Return whether there are messages, or some come within the visibility timeout: because their lease ends (its

@@ -16,10 +16,10 @@ from ledger.claim import Claim
 from ledger.client.access import Access
 from ledger.client.tables import is_spark
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, OutputNotWritten
+from ledger.output_tables.row_errors import is_of_function, row_error, row_error_of
 from ledger.outputs.failures import NO_RESULT, Failures, failed_messages
 from ledger.outputs.messages import CARRIED, HANDLES, messages_of
 from ledger.outputs.reasons import give_back_each
-from ledger.outputs.row_errors import is_of_function, row_error, row_error_of
 from ledger.outputs.write import Acknowledgement, tried_again, write_output
 from ledger.outputs.writers import Writer, columns_asked
 from ledger.results import Worked
@@ -28,10 +28,10 @@ from ledger.rules import redrive
 from ledger.rules.attributes import limits_of, receipts_of
 from ledger.rules.visibility import Outcome
 from ledger.runtime.termination import jvm_has_ended, why_ended
-from ledger.store import RUNS, Action, Grant, Postponed, QueueRecord, count_by_outcome, count_messages
+from ledger.store.protocol import RUNS, Action, Grant, Postponed, QueueRecord, count_by_outcome, count_messages
 from ledger.work.claim_source import earlier_rows
 from ledger.work.isolation import LEAST_WITNESSES, Culprit, EverythingFails, Evidence, Isolation
-from ledger.work.worker import Work
+from ledger.work.tasks import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -347,7 +347,7 @@ class _Judge:
 
 def _require_different(reasons: pa.Table, failed: pa.Table) -> None:
     """Raise EverythingFails where all messages of a claim (GRANTED_RUNS) failed for reasons alike, and enough of them
-    are witnesses, as in `ledger.isolation`."""
+    are witnesses, as in `ledger.work.isolation`."""
     errors = [row_error_of(text) for text in reasons["reason"].unique().to_pylist() if text is not None]
     if not errors or not all(one.is_like(errors[0]) for one in errors):
         return

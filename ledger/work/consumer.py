@@ -3,7 +3,7 @@
 One thread (the caller's) receives, reads and commits; threads or an event loop call the handler. At most two claims'
 worth of messages are in hand. The next claim is received while the handlers work on the last one.
 
-A broken handler is told from bad messages by `ledger.handler_evidence`.
+A broken handler is told from bad messages by `ledger.work.handler_evidence`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ledger.client.access import Access
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
-from ledger.outputs.row_errors import row_error
+from ledger.output_tables.row_errors import row_error
 from ledger.outputs.writers import columns_asked, require_declared, writer_of
 from ledger.results import Consumed
 from ledger.rules import limits as bounds
@@ -26,12 +26,12 @@ from ledger.runtime.termination import Drain, draining, why_ended
 from ledger.work.backlog import Backlog, HandlerCall
 from ledger.work.claim_source import ClaimSource
 from ledger.work.consumer_claim import ClaimInHand, FirstRows
-from ledger.work.consumption import Consumption
 from ledger.work.group_limits import ClosedGroups, GroupLimits, require_limits
 from ledger.work.handler_calls import CallSteps, Handled, Handlers, Verdict
 from ledger.work.handler_evidence import HandlerEvidence, Suspicion
 from ledger.work.handler_rows import NAMES_MESSAGE
 from ledger.work.isolation import EverythingFails
+from ledger.work.tasks import Consumption
 
 #: How long a receive waits where nothing is in hand, and how long none is tried after an empty one, in seconds.
 WAIT_SECONDS = 0.5

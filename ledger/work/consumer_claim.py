@@ -25,10 +25,10 @@ from ledger.client.access import Access
 from ledger.delta_log.protocol import reason
 from ledger.errors import LeaseLost, LedgerError, OutputNotWritten
 from ledger.message import Message
+from ledger.output_tables.row_errors import LONGEST, RowError, is_of_function, row_error
 from ledger.outputs.arrow_writer import ArrowWriter
 from ledger.outputs.named_messages import named_by_ids, of_claim, others_of_claim
 from ledger.outputs.reasons import give_back_each
-from ledger.outputs.row_errors import LONGEST, RowError, is_of_function, row_error
 from ledger.outputs.write import Acknowledgement, WrittenOutput, tried_again, write_output
 from ledger.outputs.writers import Writer, columns_asked
 from ledger.results import Consumed
@@ -39,13 +39,13 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.rules.output_columns import ColumnsAsked
 from ledger.rules.reasons import kept
 from ledger.rules.visibility import Outcome, Verb
-from ledger.store import RUNS, Action, Grant, Postponed, QueueRecord, count_by_outcome
+from ledger.store.protocol import RUNS, Action, Grant, Postponed, QueueRecord, count_by_outcome
 from ledger.work.claim_source import earlier_rows
-from ledger.work.consumption import Consumption
 from ledger.work.handler_calls import BEHIND, Handled, Verdict
 from ledger.work.handler_rows import cost_of, has_cost, row_text, table_of
 from ledger.work.isolation import LEAST_WITNESSES, EverythingFails, Isolation
 from ledger.work.row_types import common_types
+from ledger.work.tasks import Consumption
 from ledger.work.verdicts import RetryLater
 
 log = logging.getLogger("ledger.consume")

@@ -31,7 +31,7 @@ from ledger.runtime.progress import Meter
 from ledger.runtime.termination import draining, ignore_interrupts, interrupts_held_back, is_termination
 from ledger.work.claim_source import STORED
 from ledger.work.consumer import Consumer
-from ledger.work.consumption import Consumption, ignore, log
+from ledger.work.tasks import Consumption, ignore, log
 
 #: How long the parent waits for news of its children before it looks whether it was told to end, in seconds.
 LOOK_SECONDS = 0.1

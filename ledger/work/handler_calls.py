@@ -16,11 +16,11 @@ from enum import Enum
 from typing import Any
 
 from ledger.message import Message
-from ledger.outputs.row_errors import RowError, row_error
+from ledger.output_tables.row_errors import RowError, row_error
 from ledger.work.backlog import AsideMessages, Backlog, HandlerCall
-from ledger.work.consumption import Consumption
 from ledger.work.group_limits import Aside, ClosedGroups, GroupLimits
 from ledger.work.handler_rows import answer_text, rows_of
+from ledger.work.tasks import Consumption
 from ledger.work.verdicts import Reject, RetryLater
 
 #: What is said of a message that stands behind one of its group that was given back.

@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ledger.output_tables.row_errors import RowError, is_of_function, row_error
 from ledger.outputs.named_messages import others_of_claim
-from ledger.outputs.row_errors import RowError, is_of_function, row_error
-from ledger.store import RUNS, Grant, count_messages
+from ledger.store.protocol import RUNS, Grant, count_messages
 
 #: Fewer messages that raise alike are no everything: a poison pair, of which a claim may consist.
 LEAST_WITNESSES = 3

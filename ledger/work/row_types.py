@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.store.delta.model.arrow_values import first_changed
+from ledger.output_tables.arrow_values import first_changed
 
 #: What Arrow and Python raise for a value that has no type, or not the one that is asked for; the user's objects raise
 #: anything.

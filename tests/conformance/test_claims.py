@@ -6,7 +6,7 @@ from ledger import claim as claims
 from ledger.client.settling import apply
 from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue, LeaseLost
 from ledger.rules.visibility import Outcome, Verb
-from ledger.store import RUNS, Action, Postponed, count_by_outcome
+from ledger.store.protocol import RUNS, Action, Postponed, count_by_outcome
 from tests.conformance.looking import changing_nothing, seconds_until, statuses
 
 

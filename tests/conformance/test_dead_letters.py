@@ -9,7 +9,7 @@ from ledger import Ledger, Settings
 from ledger.errors import InvalidParameterValue, MessageDoesNotExist, ReceiptHandleIsInvalid
 from ledger.rules import message_id as ids
 from ledger.rules.visibility import Verb
-from ledger.store import RUNS, Action
+from ledger.store.protocol import RUNS, Action
 from tests.clock import FrozenClock
 from tests.conformance.looking import changing_nothing, statuses
 

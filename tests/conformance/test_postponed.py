@@ -6,7 +6,7 @@ from ledger import RetryLater
 from ledger.client.settling import apply
 from ledger.errors import InvalidParameterValue
 from ledger.rules.visibility import Verb
-from ledger.store import RUNS, Action, Postponed
+from ledger.store.protocol import RUNS, Action, Postponed
 from tests.conformance.looking import statuses
 
 pytestmark = pytest.mark.spark_too

@@ -7,7 +7,7 @@ import pytest
 
 from ledger.errors import LedgerError, OverLimit
 from ledger.rules.limits import MAXIMUM_IN_FLIGHT, MAXIMUM_IN_FLIGHT_FIFO
-from ledger.store import ReceiveRequest
+from ledger.store.protocol import ReceiveRequest
 from tests.conformance.looking import changing_nothing
 
 FIFO = {"FifoQueue": "true", "Limits": "SQS", "ContentBasedDeduplication": "true"}

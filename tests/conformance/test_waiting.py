@@ -8,7 +8,7 @@ import pytest
 
 from ledger import Ledger
 from ledger.errors import QueueDoesNotExist
-from ledger.store import ReceiveRequest
+from ledger.store.protocol import ReceiveRequest
 
 
 @pytest.fixture(params=["memory", "delta-rs"])

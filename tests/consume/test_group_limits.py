@@ -85,7 +85,7 @@ def test_one_limit_is_for_each_group_by_itself(limits):
 def test_a_process_that_is_killed_takes_no_slot_with_it(tmp_path, limits):
     script = (
         "import sys, time\nfrom types import SimpleNamespace\n"
-        "from ledger.group_limits import GroupLimit, GroupLimits\n"
+        "from ledger.work.group_limits import GroupLimit, GroupLimits\n"
         "call = GroupLimits({None: GroupLimit(concurrency=1)}, sys.argv[1], time.time_ns).for_call()\n"
         "print(call.refuse(SimpleNamespace(message_group_id='a')), flush=True)\ntime.sleep(60)\n"
     )

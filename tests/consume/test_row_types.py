@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from ledger.delta_log.protocol import Conflict
 from ledger.errors import OutputNotWritten
-from ledger.outputs import publishing, tables_of_delta_rs
+from ledger.output_tables import publishing, tables_of_delta_rs
 
 
 def column(table, name="score"):

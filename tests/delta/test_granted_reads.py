@@ -6,9 +6,9 @@ import sqlite3
 import pyarrow as pa
 import pytest
 
-from ledger.store import RUNS
 from ledger.store.delta.dataframes import granted_reads
 from ledger.store.delta.dataframes.granted_reads import MOST_RANGES, reads_of
+from ledger.store.protocol import RUNS
 
 #: Ordinals of a segment.
 SEQS = 40

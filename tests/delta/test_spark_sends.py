@@ -8,7 +8,7 @@ from ledger import Ledger
 from ledger.delta_log import paths
 from ledger.delta_log.log import DirectTable
 from ledger.delta_log.protocol import NotDirect
-from ledger.outputs.tables_of_spark import SparkOutputTables
+from ledger.output_tables.tables_of_spark import SparkOutputTables
 from ledger.settings import Settings
 from ledger.store.delta.by_spark import SparkEngine
 from ledger.store.delta.commit.file_locks import NoLock

@@ -14,11 +14,11 @@ from ledger.client.settling import apply
 from ledger.clock import instant
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.visibility import Verb
-from ledger.store import RUNS, Action, Postponed
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.receipts import history
 from ledger.store.delta.views.queries import Queries
 from ledger.store.delta.views.statements import VIEWS, words
+from ledger.store.protocol import RUNS, Action, Postponed
 from tests.clock import FrozenClock
 
 #: More than a block of the ordinals by which messages meet what is recorded about them.

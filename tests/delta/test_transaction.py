@@ -8,7 +8,7 @@ import pytest
 from ledger import Ledger
 from ledger.delta_log.protocol import Conflict
 from ledger.errors import ContentionOutlastedRetries
-from ledger.outputs.tables_of_delta_rs import DeltaRsOutputTables
+from ledger.output_tables.tables_of_delta_rs import DeltaRsOutputTables
 from ledger.rules import message_id as ids
 from ledger.rules.message import Entry
 from ledger.settings import Settings

@@ -10,10 +10,10 @@ from ledger import Ledger
 from ledger.client.settling import apply
 from ledger.delta_log.storage import LOG, StoredFile
 from ledger.rules.visibility import Verb
-from ledger.store import RUNS, Action, Postponed
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs import commit_watch
 from ledger.store.delta.verbs.disk_use import DAY_SECONDS, HOUR_SECONDS, measure_files
+from ledger.store.protocol import RUNS, Action, Postponed
 
 NOW = 1_000_000_000.0
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ledger.output_tables.arrow_types import arrow_type
+from ledger.output_tables.exact_casts import Changed, exact
 from ledger.rules.column_types import Fit, field_of, fit
-from ledger.store.delta.model.arrow_types import arrow_type
-from ledger.store.delta.model.exact_casts import Changed, exact
 
 D = decimal.Decimal
 UTC = datetime.timezone.utc
@@ -127,8 +127,8 @@ def test_ordinary_widening_stays(given, column, value, stored):
 def test_rows_of_arrow_and_dataframes_are_stored_alike(spark, tmp_path, refused):
     """The generated table: each type of rows into each type of column, each value. Both engines store the same one, or
     both refuse it; of the values that are refused, which take a job each, another one for each two types, or all."""
-    from ledger.outputs.column_casts import fitted
-    from ledger.outputs.row_errors import value_refused
+    from ledger.output_tables.row_errors import value_refused
+    from ledger.store.delta.dataframes.column_casts import fitted
 
     before = spark.conf.get("spark.sql.session.timeZone")
     # A zone with a gap in the night of DAY: no answer may depend on it.

@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from ledger.errors import LeaseLost, OutputNotWritten
-from ledger.outputs.row_errors import row_error, row_error_of
-from ledger.store import GRANTED_RUNS, Grant
+from ledger.output_tables.row_errors import row_error, row_error_of
+from ledger.store.protocol import GRANTED_RUNS, Grant
 from ledger.work.isolation import EverythingFails, Evidence, Isolation
 from tests.clock import FrozenClock
 from tests.output.conftest import Place

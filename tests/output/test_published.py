@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from ledger import __version__
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.errors import OutputNotWritten
-from ledger.outputs import publishing as output_publishing
+from ledger.output_tables import publishing as output_publishing
 from ledger.rules import output_doubts, staging
 from ledger.rules.publishable import FOLDER
 from tests.clock import FrozenClock

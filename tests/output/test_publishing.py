@@ -13,9 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import HeldLog
 from ledger.errors import StorageFailed
-from ledger.outputs import publishing as output_publishing
-from ledger.outputs.files_aside import staged_file
-from ledger.outputs.publishing import DeltaRsOutputs
+from ledger.output_tables import publishing as output_publishing
+from ledger.output_tables.files_aside import staged_file
+from ledger.output_tables.publishing import DeltaRsOutputs
 from ledger.rules.publishable import FOLDER
 
 WRITE = "019a00000000-0123456789abcdef"

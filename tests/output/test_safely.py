@@ -1,4 +1,4 @@
-"""A row that raises is a row with its error: ledger.functions.safely, and Queue.work(per_row=True)."""
+"""A row that raises is a row with its error: ledger.work.functions.safely, and Queue.work(per_row=True)."""
 
 import json
 import math

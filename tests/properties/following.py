@@ -11,8 +11,8 @@ from ledger.rules import redrive, visibility
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.state import Status
 from ledger.settings import Settings
-from ledger.store import QueueRecord
 from ledger.store.memory import MemoryMessage, MemoryStore, Place
+from ledger.store.protocol import QueueRecord
 
 
 class FollowingStore(MemoryStore):

@@ -14,7 +14,7 @@ from ledger.client.settling import apply
 from ledger.rules.attributes import limits_of
 from ledger.rules.limits import Limits
 from ledger.rules.visibility import Verb
-from ledger.store import Postponed, count_by_outcome
+from ledger.store.protocol import Postponed, count_by_outcome
 from tests.properties.moves import Moves
 from tests.properties.worlds import CEILING, QUEUES, Pair, answered
 

@@ -73,7 +73,7 @@ def test_the_script_starts_again_in_the_environment_with_its_arguments(environme
     (package / "bootstrap.py").write_text(Path(CHECKOUT, "ledger", "bootstrap.py").read_text())
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys\nsys.path.insert(0, sys.argv[1])\nfrom ledger.bootstrap import ensure_environment\n"
+        "import sys\nsys.path.insert(0, sys.argv[1])\nfrom ledger.runtime.bootstrap import ensure_environment\n"
         "ensure_environment(['tests'])\nprint(sys.prefix, sys.argv[1:])\n"
     )
     outside = {name: value for name, value in os.environ.items() if not name.startswith("LEDGER_BOOTSTRAP")}
@@ -83,6 +83,6 @@ def test_the_script_starts_again_in_the_environment_with_its_arguments(environme
 
 
 def test_it_is_plain_python_that_needs_nothing_installed():
-    code = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); import ledger.bootstrap"
+    code = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); import ledger.runtime.bootstrap"
     run = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

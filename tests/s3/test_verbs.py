@@ -15,8 +15,8 @@ from ledger.delta_log.object_store import ObjectStore
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.delta_log.storage import table_files
 from ledger.errors import ReceiptHandleIsInvalid, StorageFailed
-from ledger.outputs.publishing import DeltaRsOutputs
-from ledger.outputs.tables_of_delta_rs import DeltaRsOutputTables
+from ledger.output_tables.publishing import DeltaRsOutputs
+from ledger.output_tables.tables_of_delta_rs import DeltaRsOutputTables
 from ledger.rules import staging
 from ledger.rules.output_columns import NOTHING_ASKED
 from ledger.rules.publishable import demands_of_new

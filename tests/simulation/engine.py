@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ledger.delta_log.protocol import Commit, Conflict, LogReplaced, Snapshot, require_generation, require_next
 from ledger.delta_log.spec import Layout
 from ledger.errors import OutputUnreadable
-from ledger.outputs.protocol import OutputLog, unreadable
+from ledger.output_tables.protocol import OutputLog, unreadable
 from ledger.rules.output_columns import ColumnsAsked
 from ledger.store.delta.engine import SegmentEnd, names_failures, require_ends, require_expected
 from ledger.store.delta.model.tables import INSTANT, SEGMENT_FILES, TABLES

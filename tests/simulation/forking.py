@@ -2,7 +2,7 @@
 
 The memory is all that the ledger object refers to, copied at a moment when other threads of the parent may be in the
 middle of a verb. Shared with the parent stay the storage, the locks of files, and what plays the simulation. What the
-product does in a child it does here: it calls the renewals that are registered in `ledger.forks`.
+product does in a child it does here: it calls the renewals that are registered in `ledger.runtime.forks`.
 
 A virtual machine whose snapshot is resumed twice is the same, but nobody tells the process. There nothing is renewed
 but what belongs to threads, which are in a real twin, and of which only one goes on here.

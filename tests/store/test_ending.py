@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ledger.client.settlements import ClaimSettlements, count_outside
 from ledger.errors import LeaseLost
-from ledger.store import RUNS
+from ledger.store.protocol import RUNS
 
 SPAN = st.tuples(st.sampled_from(["s", "t", "u"]), st.integers(0, 20), st.integers(0, 6))
 

@@ -7,7 +7,7 @@ import pytest
 
 from ledger.outputs.named_messages import named_by_ids, named_by_values, of_claim, others_of_claim
 from ledger.rules import message_id as ids
-from ledger.store import RUNS
+from ledger.store.protocol import RUNS
 
 KEY = ids.new_send_key()
 SEGMENTS = [ids.segment(KEY, number) for number in range(3)]

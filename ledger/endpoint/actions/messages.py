@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ledger.claim import Claim
-from ledger.client.receiving import Reception
+from ledger.claim import Claim, ReceiveAttempt
 from ledger.endpoint.actions.call import Call
 from ledger.endpoint.shapes import message_as_sqs, require_no_lists, sent_as_sqs, to_send
 from ledger.rules import limits
@@ -15,16 +14,16 @@ Result = Mapping[str, object]
 
 
 class Waiting:
-    """A receive that found nothing and may wait: `seconds` long, looked at by `look`, a commit or none each time."""
+    """A receive that found nothing and may wait: `seconds` long, polled by `poll`, a commit or none each time."""
 
-    def __init__(self, call: Call, queue_id: str, reception: Reception) -> None:
-        self._call, self._reception = call, reception
-        self.queue_id, self.seconds = queue_id, min(reception.wait, limits.MAXIMUM_WAIT)
+    def __init__(self, call: Call, queue_id: str, attempt: ReceiveAttempt) -> None:
+        self._call, self._attempt = call, attempt
+        self.queue_id, self.seconds = queue_id, min(attempt.wait, limits.MAXIMUM_WAIT)
         self.queue_named = call.queue_named
 
-    def look(self, *, last: bool) -> Result | None:
-        """The answer, or None to go on waiting; the `last` look answers in any case."""
-        claim = self._reception.look(last=last)
+    def poll(self, *, last: bool) -> Result | None:
+        """The answer, or None to go on waiting; the `last` poll answers in any case."""
+        claim = self._attempt.poll(last=last)
         return None if claim is None else _received(self._call, claim)
 
 
@@ -37,19 +36,19 @@ def send(call: Call) -> Result:
 
 
 def receive(call: Call) -> Result | Waiting:
-    """ReceiveMessage: the first look at once."""
+    """ReceiveMessage: the first poll at once."""
     queue = call.queue()
     most, wait = call.get("MaxNumberOfMessages"), call.get("WaitTimeSeconds")
     # Q4: a queue without limits has those of a request all the same, which is answered whole.
-    reception = Reception(
+    attempt = ReceiveAttempt(
         queue.access,
         limits.maximum_messages(1 if most is None else most, limits.SQS),
         call.get("VisibilityTimeout"),
         None if wait is None else limits.wait(wait, limits.SQS),
         call.get("ReceiveRequestAttemptId"),
     )
-    waiting = Waiting(call, queue.id, reception)
-    found = waiting.look(last=not reception.wait)
+    waiting = Waiting(call, queue.id, attempt)
+    found = waiting.poll(last=not attempt.wait)
     return waiting if found is None else found
 
 

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ledger.delta_log.object_store import ObjectStore
-    from ledger.outputs.protocol import ForeignTables
-    from ledger.outputs.tables_of_spark import SparkOutputTables
+    from ledger.output_tables.protocol import ForeignTables
+    from ledger.output_tables.tables_of_spark import SparkOutputTables
     from ledger.store.delta.dataframes.frames import Frames
 
 log = logging.getLogger("ledger.opening")
@@ -344,7 +344,7 @@ def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] 
 
 def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str], sync: bool) -> ForeignTables:
     """The output tables of a ledger whose engine is delta-rs. A ledger on S3 reaches other buckets as its own."""
-    from ledger.outputs.tables_of_delta_rs import DeltaRsOutputTables
+    from ledger.output_tables.tables_of_delta_rs import DeltaRsOutputTables
 
     return DeltaRsOutputTables(options, None if scheme in S3 else _known_to(spark), sync=sync)
 
@@ -355,7 +355,7 @@ def _by_spark(
     """The output tables as a user's session reaches them, if there is one with a JVM."""
     if spark is None or not has_jvm(spark):
         return None
-    from ledger.outputs.tables_of_spark import SparkOutputTables
+    from ledger.output_tables.tables_of_spark import SparkOutputTables
     from ledger.store.delta.by_spark import SparkEngine
 
     return SparkOutputTables(chosen if isinstance(chosen, SparkEngine) else SparkEngine(spark, locations, sync=sync))

@@ -10,8 +10,7 @@ from operator import and_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter, StorageFailed
-from ledger.outputs.column_casts import SHOWN_CHARACTERS, not_finite_conditions, not_utf8_conditions, schema_of
-from ledger.outputs.row_errors import failure_of_storage, is_of_function, raised_in_sql, row_error
+from ledger.output_tables.row_errors import failure_of_storage, is_of_function, raised_in_sql, row_error
 from ledger.rules import message_attributes
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
@@ -27,6 +26,12 @@ from ledger.rules.message import (
 )
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.text import CONTROLS, FORBIDDEN, NONE_AT_ALL, PLAIN
+from ledger.store.delta.dataframes.column_casts import (
+    SHOWN_CHARACTERS,
+    not_finite_conditions,
+    not_utf8_conditions,
+    schema_of,
+)
 from ledger.store.delta.dataframes.columns import quoted
 from ledger.store.delta.model.tables import MESSAGES
 

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
 from ledger.delta_log.spark_sessions import arrow_frame, parallelism
-from ledger.outputs.spark_writers import evaluated_once
 from ledger.rules import fifo, instants
 from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of_rows
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
-from ledger.store import QueueRecord
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.bulk_rows import (
@@ -26,13 +24,14 @@ from ledger.store.delta.dataframes.bulk_rows import (
     observed,
     refusal,
 )
+from ledger.store.delta.dataframes.evaluation import evaluated_once, require_readable
 from ledger.store.delta.dataframes.placed_rows import Placed, absent_columns, by_task, with_columns
 from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
-from ledger.store.delta.dataframes.strict_reads import require_readable
 from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.last_sends import last_send, not_set_aside, without_set_aside
 from ledger.store.delta.state.send_attempts import sent_before
+from ledger.store.protocol import QueueRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

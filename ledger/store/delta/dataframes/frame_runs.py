@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from ledger.delta_log.rewrite import numbered
 from ledger.delta_log.spark_sessions import arrow_frame
-from ledger.store import RUNS
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.model import run_algebra, run_sets
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.tables import BITS
+from ledger.store.protocol import RUNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,14 +15,14 @@ from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import Limits
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.visibility import Verb
-from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.bulk_send import BulkSender
+from ledger.store.delta.dataframes.evaluation import require_readable
 from ledger.store.delta.dataframes.frame_runs import in_blocks, runs_of_bits
 from ledger.store.delta.dataframes.granted_reads import reads_of
 from ledger.store.delta.dataframes.handle_frames import TIMEOUTS, HandleFrame, table_of_list
-from ledger.store.delta.dataframes.strict_reads import require_readable
 from ledger.store.delta.spark_jobs import named_jobs
+from ledger.store.protocol import GRANTED_RUNS, RUNS, Grant, QueueRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,10 +14,10 @@ from ledger.rules.limits import Limits, visibility_timeout
 from ledger.rules.outcomes import ERRORS
 from ledger.rules.outcomes import error as error_of
 from ledger.rules.visibility import Outcome, Verb
-from ledger.store import RUNS, Action, QueueRecord
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.frame_runs import bitmaps, in_blocks, runs_table
 from ledger.store.delta.model import run_algebra
+from ledger.store.protocol import RUNS, Action, QueueRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

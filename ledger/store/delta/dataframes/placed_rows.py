@@ -12,10 +12,10 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import SENDER
 from ledger.rules.message_fields import STORED
 from ledger.settings import Settings
-from ledger.store import QueueRecord
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.bulk_rows import full_disk, refusal
 from ledger.store.delta.model.tables import MESSAGES, TABLES
+from ledger.store.protocol import QueueRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

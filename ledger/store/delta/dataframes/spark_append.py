@@ -12,9 +12,9 @@ from ledger.clock import Clock
 from ledger.delta_log.history import is_gap
 from ledger.errors import InvalidParameterValue
 from ledger.rules import message_id as ids
-from ledger.store import QueueRecord
 from ledger.store.delta.dataframes.placed_rows import Placed, refused, rows_of_a_file
 from ledger.store.delta.verbs.quotas import is_bounded
+from ledger.store.protocol import QueueRecord
 
 if TYPE_CHECKING:
     from ledger.store.delta.verbs.store import DeltaStore

@@ -18,11 +18,11 @@ from ledger.delta_log.storage import log_file
 from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules import staging
 from ledger.rules.storage import for_spark
-from ledger.store import QueueRecord
 from ledger.store.delta.commit.folders import Folders
 from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, refused, rows_of_a_file
 from ledger.store.delta.engine import Publishing
 from ledger.store.delta.verbs.staged_sends import Publisher, end_of, settle, staged_folders
+from ledger.store.protocol import QueueRecord
 
 if TYPE_CHECKING:
     from ledger.store.delta.verbs.store import DeltaStore

@@ -12,7 +12,6 @@ import pyarrow as pa
 from ledger.delta_log.values import milliseconds
 from ledger.rules import fifo
 from ledger.rules.state import Record, Status
-from ledger.store import QueueRecord
 from ledger.store.delta.engine import MessageFiles
 from ledger.store.delta.model.run_algebra import ABSENT, Ordered, positions
 from ledger.store.delta.model.tables import MESSAGES
@@ -22,6 +21,7 @@ from ledger.store.delta.state.lane_records import UNKNOWN
 from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.snapshot import Classified, Loaded
 from ledger.store.delta.state.statuses import GONE_STATES, INDEX
+from ledger.store.protocol import QueueRecord
 
 _COLUMNS = ["segment", "seq", "sent_at", "available_at", "message_group_id", "sequence_number"]
 #: What is known of a queue's messages is kept in so many pieces; when more came since than such a part, in one.

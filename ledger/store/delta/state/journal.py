@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ledger.rules.state import Record
-from ledger.store import Action
 from ledger.store.delta.model.run_algebra import Runs, distinct_codes
 from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.protocol import Action
 
 #: So many receipts that ran out are named in a commit: it must not grow with the claims that a receive takes over.
 MOST_EXPIRED = 100

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.delta_log.protocol import OPERATION
-from ledger.store import RUNS
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs
 from ledger.store.delta.model.run_sets import SetRows, difference, stored
 from ledger.store.delta.model.tables import BITS, HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY, instant_column
 from ledger.store.delta.state.edit_rows import NO_EDITS, edit_rows
 from ledger.store.delta.state.head_rows import Heads
 from ledger.store.delta.state.records import Records
+from ledger.store.protocol import RUNS
 
 #: The number of a segment that was not met.
 UNKNOWN = -1

@@ -15,11 +15,11 @@ from ledger.clock import Clock, passing_of
 from ledger.rules import instants
 from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
-from ledger.store import QueueRecord
 from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import HEAD
 from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.head_rows import Heads
+from ledger.store.protocol import QueueRecord
 
 #: For so many seconds a look counts.
 LOOKED = 60.0

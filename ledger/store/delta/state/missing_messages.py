@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.store import RUNS
 from ledger.store.delta.model.run_algebra import ABSENT, Runs
 from ledger.store.delta.state.listing import Listing
+from ledger.store.protocol import RUNS
 
 #: What places messages; the lane is none of it.
 PLACES = [name for name in RUNS.names if name != "lane"]

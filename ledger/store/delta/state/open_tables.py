@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from ledger.clock import Clock
 from ledger.errors import ClocksDisagree
 from ledger.settings import Settings
-from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import MessageFiles, Tables
 from ledger.store.delta.state.lane_times import LaneTimes
 from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.snapshot import Loaded, load
+from ledger.store.protocol import QueueRecord
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from ledger.rules.message import Entry
 from ledger.rules.message_fields import STORED
 from ledger.rules.state import Record
 from ledger.runtime.forks import renew_in_child
-from ledger.store import StoredMessage
 from ledger.store.delta.state.listing import Listing
+from ledger.store.protocol import StoredMessage
 
 #: The rows of so many bytes are kept, those of the newest appends.
 MOST_BYTES = 32 << 20

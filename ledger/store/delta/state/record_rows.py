@@ -12,8 +12,8 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import SENDER, Attribute
 from ledger.rules.message_fields import STORED
-from ledger.store import CopiedMessage, QueueRecord
 from ledger.store.delta.model.tables import MESSAGES, instant_column
+from ledger.store.protocol import CopiedMessage, QueueRecord
 
 
 def message_rows(

@@ -16,7 +16,6 @@ from ledger.errors import OutputUnreadable
 from ledger.rules import instants
 from ledger.rules.state import Status
 from ledger.settings import Settings
-from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Answer, Plan
 from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.run_algebra import Pieces, Runs
@@ -26,6 +25,7 @@ from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing, Listings
 from ledger.store.delta.state.statuses import GONE_STATES, INDEX, PlacedRuns, placed_files, states
+from ledger.store.protocol import QueueRecord
 
 
 class Classified(NamedTuple):

@@ -15,7 +15,6 @@ from ledger.rules import visibility
 from ledger.rules.attributes import limits_of
 from ledger.rules.limits import Limits
 from ledger.rules.visibility import Outcome, Receipts
-from ledger.store import OUTCOME_RUNS, Action, QueueRecord, apply_action
 from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, distinct_codes, laid_together
 from ledger.store.delta.model.where import tuple_of
@@ -25,6 +24,7 @@ from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.verbs.receipts import history
 from ledger.store.delta.verbs.sharing import GroupedCall, Joint, SharedVerbs
+from ledger.store.protocol import OUTCOME_RUNS, Action, QueueRecord, apply_action
 
 OUTCOMES = list(Outcome)
 _OUTCOME_TEXTS = pa.array([one.value for one in OUTCOMES])

@@ -35,7 +35,6 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.instants import put_back
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Record
-from ledger.store import RUNS, QueueRecord
 from ledger.store.delta.commit.transactions import Plan
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.where import Where, tuple_of
@@ -43,6 +42,7 @@ from ledger.store.delta.state.edit_rows import NO_EDITS
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.last_sends import last_send, repairs, slot_of_next
 from ledger.store.delta.verbs.store import DeltaStore
+from ledger.store.protocol import RUNS, QueueRecord
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import pyarrow as pa
 from ledger.clock import Clock
 from ledger.delta_log.values import milliseconds
 from ledger.rules.copies import Position, segment_numbers
-from ledger.store import Contents, Grant, QueueRecord, StoredMessage
 from ledger.store.delta.model.run_algebra import ABSENT, SEGMENT_SHIFT, Runs, positions
 from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
@@ -20,6 +19,7 @@ from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.statuses import GONE_STATES
 from ledger.store.delta.verbs.granting import GrantRows
 from ledger.store.delta.verbs.reading import MOST_SEGMENTS, Reader
+from ledger.store.protocol import Contents, Grant, QueueRecord, StoredMessage
 
 #: So many messages are read at first. Later parts have about PART_BYTES of bodies, by the part before them, but no more
 #: than GROWTH times as many messages as that, and than MOST.

@@ -12,12 +12,12 @@ import pyarrow as pa
 from ledger.errors import LedgerDamaged, LedgerError, OutputUnreadable
 from ledger.rules import visibility
 from ledger.rules.state import Record, latest_hold
-from ledger.store import GRANTED_RUNS, Grant, Received, ReceiveRequest
 from ledger.store.delta.model.run_algebra import FEW_CODES, Runs, distinct_codes
 from ledger.store.delta.model.tables import TWO_MESSAGES
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.snapshot import Loaded
+from ledger.store.protocol import GRANTED_RUNS, Grant, Received, ReceiveRequest
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.instants import not_before
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.upkeep import why_overdue
-from ledger.store import QueueRecord
 from ledger.store.delta.commit_metadata import is_of_upkeep, said_in
 from ledger.store.delta.model.tables import FORMAT, TABLES
 from ledger.store.delta.state.last_sends import last_send
@@ -31,6 +30,7 @@ from ledger.store.delta.verbs.retaining import kept
 from ledger.store.delta.verbs.rounds import Look
 from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.delta.verbs.vitals import Vitals
+from ledger.store.protocol import QueueRecord
 
 
 @dataclass(frozen=True)

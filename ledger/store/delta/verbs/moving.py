@@ -13,7 +13,6 @@ from ledger.clock import Clock
 from ledger.errors import QueueDoesNotExist
 from ledger.rules import redrive
 from ledger.rules.state import Record
-from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Plan
 from ledger.store.delta.model.run_algebra import ABSENT, Ordered, Runs, positions
 from ledger.store.delta.model.where import Where
@@ -27,6 +26,7 @@ from ledger.store.delta.state.receivable import receivable
 from ledger.store.delta.state.snapshot import Loaded
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues
+from ledger.store.protocol import QueueRecord
 
 
 @dataclass(frozen=True)

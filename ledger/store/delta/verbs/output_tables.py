@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ledger.delta_log.protocol import Conflict, reason
 from ledger.delta_log.storage import table_files
 from ledger.errors import InvalidParameterValue, OutputUnreadable, StorageFailed
-from ledger.outputs.protocol import ForeignTables, OutputPublishing
+from ledger.output_tables.protocol import ForeignTables, OutputPublishing
 from ledger.rules import output_doubts
 from ledger.rules.location import FILE, recorded
 from ledger.rules.storage import DELTA_RS_COMMITS, S3, SAFE_FOR_BOTH
@@ -28,7 +28,7 @@ from ledger.store.delta.commit.storage_safety import (
 )
 
 if TYPE_CHECKING:
-    from ledger.outputs.tables_of_spark import SparkOutputTables
+    from ledger.output_tables.tables_of_spark import SparkOutputTables
 
 log = logging.getLogger("ledger.output")
 ATTEMPTS = 20

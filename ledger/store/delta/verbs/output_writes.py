@@ -11,14 +11,13 @@ import pyarrow as pa
 
 from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
-from ledger.outputs.protocol import ForeignTables, OutputPublishing
+from ledger.output_tables.protocol import ForeignTables, OutputPublishing
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import output_doubts
 from ledger.rules.limits import Limits
 from ledger.rules.output_doubts import Part
 from ledger.rules.state import UNTOUCHED, Record, deadline, in_doubt
 from ledger.rules.visibility import Receipts, same_attempt
-from ledger.store import Action, ArrowOutputs, QueueRecord, apply_action, count_messages
 from ledger.store.delta.commit.transactions import Plan
 from ledger.store.delta.model.run_algebra import Pieces, Runs
 from ledger.store.delta.model.tables import TABLES
@@ -28,9 +27,10 @@ from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.snapshot import Loaded
 from ledger.store.delta.verbs.output_tables import OutputTables
+from ledger.store.protocol import Action, ArrowOutputs, QueueRecord, apply_action, count_messages
 
 if TYPE_CHECKING:
-    from ledger.outputs.tables_of_spark import SparkOutputTables
+    from ledger.output_tables.tables_of_spark import SparkOutputTables
 
 
 class Outputs:

@@ -11,7 +11,6 @@ from ledger.clock import Clock
 from ledger.rules import fifo, intervals, visibility
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.state import UNTOUCHED
-from ledger.store import QueueRecord
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.transactions import Plan
@@ -20,6 +19,7 @@ from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.snapshot import Loaded
 from ledger.store.delta.state.statuses import GONE_STATES
+from ledger.store.protocol import QueueRecord
 
 
 class Purger:

@@ -16,12 +16,12 @@ from ledger.rules.attribute_kinds import FENCED
 from ledger.rules.attributes import limits_of, queue_name_of
 from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
-from ledger.store import Change, QueueRecord
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import EXPIRED_BEFORE, EXPIRY_NOTED_AT, QUEUES, instant_column
 from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.protocol import Change, QueueRecord
 
 EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
 

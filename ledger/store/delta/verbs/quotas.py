@@ -14,9 +14,9 @@ import numpy as np
 from ledger.clock import Clock
 from ledger.rules import admission
 from ledger.rules.attributes import limits_of
-from ledger.store import QueueRecord
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.statuses import GONE_STATES
+from ledger.store.protocol import QueueRecord
 
 
 def is_bounded(queue: QueueRecord) -> bool:

@@ -17,13 +17,13 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import SENDER, Attribute
 from ledger.rules.message_fields import STORED, Kind
 from ledger.rules.state import Record, arrived_at
-from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 from ledger.store.delta.engine import MessageFiles
 from ledger.store.delta.model.run_algebra import ABSENT, Runs, positions
 from ledger.store.delta.model.tables import MESSAGES
 from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.recent_messages import GrantedRun, RecentMessages
+from ledger.store.protocol import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 
 #: One read names at most so many segments, and reads at most so many messages unless it is of one segment alone.
 MOST_SEGMENTS, MOST_MESSAGES = 200, 100_000

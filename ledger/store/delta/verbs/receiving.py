@@ -19,7 +19,6 @@ from ledger.rules.attempts import require_asked
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.state import Record, Status
-from ledger.store import QueueRecord, Received, ReceiveRequest
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.where import tuple_of
 from ledger.store.delta.state.choosing import LOSSES_TO_HALVE, Deal, choose_lanes, choose_lanes_in_order
@@ -36,6 +35,7 @@ from ledger.store.delta.verbs.moving import Move, dead_letter_queues, move
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues
 from ledger.store.delta.verbs.sharing import GroupedCall, Joint, SharedVerbs
+from ledger.store.protocol import QueueRecord, Received, ReceiveRequest
 
 
 @dataclass(frozen=True)

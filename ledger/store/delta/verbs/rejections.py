@@ -11,7 +11,6 @@ from ledger.clock import Clock
 from ledger.rules import redrive, visibility
 from ledger.rules.attributes import is_fifo
 from ledger.rules.state import Record
-from ledger.store import Action, QueueRecord
 from ledger.store.delta.model.run_algebra import ABSENT, Runs
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.open_tables import OpenTables
@@ -20,6 +19,7 @@ from ledger.store.delta.verbs.granting import require_apart
 from ledger.store.delta.verbs.moving import dead_letter_queues, move
 from ledger.store.delta.verbs.queues import Queues
 from ledger.store.delta.verbs.sharing import GroupedCall, SharedVerbs
+from ledger.store.protocol import Action, QueueRecord
 
 
 class Rejecter:

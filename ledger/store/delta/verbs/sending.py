@@ -23,7 +23,6 @@ from ledger.rules.attempts import Attempt, content_of
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.message import Entry, deduplication_key
-from ledger.store import QueueRecord, StoredSend
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.engine import SegmentTaken
@@ -35,6 +34,7 @@ from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.delta.state.send_attempts import sent_before
 from ledger.store.delta.verbs.open_segments import OpenSegment, OpenSegments
 from ledger.store.delta.verbs.quotas import Quotas
+from ledger.store.protocol import QueueRecord, StoredSend
 
 #: What makes two messages the same, see `deduplication_key`.
 Key = tuple[str, str]

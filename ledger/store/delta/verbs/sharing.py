@@ -19,7 +19,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from ledger.clock import Clock
 from ledger.errors import LedgerError, StorageFailed
 from ledger.rules.message import Entry
-from ledger.store import Grant, QueueRecord, StoredMessage, StoredSend, count_messages
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.turns import PendingCall
@@ -32,6 +31,7 @@ from ledger.store.delta.verbs.queues import Queues
 from ledger.store.delta.verbs.quotas import is_bounded
 from ledger.store.delta.verbs.reading import Reader
 from ledger.store.delta.verbs.sending import Sender
+from ledger.store.protocol import Grant, QueueRecord, StoredMessage, StoredSend, count_messages
 
 Result = TypeVar("Result")
 #: A send goes with others up to so many messages, and characters of their bodies: it would not be much slower alone.

@@ -12,24 +12,13 @@ import pyarrow as pa
 from ledger.clock import Clock
 from ledger.delta_log.failures import gone_folder
 from ledger.errors import LedgerDamaged, MessageDoesNotExist, StorageFailed
-from ledger.outputs.protocol import ForeignTables
+from ledger.output_tables.protocol import ForeignTables
 from ledger.rules import message_id as ids
 from ledger.rules import visibility
 from ledger.rules.location import recorded
 from ledger.rules.state import UNTOUCHED, Record
 from ledger.rules.visibility import Outcome
 from ledger.settings import Settings
-from ledger.store import (
-    RUNS,
-    Change,
-    Grant,
-    Lease,
-    QueueRecord,
-    StateCounts,
-    StoredMessage,
-    count_messages,
-    leases_of,
-)
 from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engine import Engine
@@ -61,9 +50,20 @@ from ledger.store.delta.verbs.rounds import OverdueNotice, Rounds
 from ledger.store.delta.verbs.sending import Sender
 from ledger.store.delta.verbs.sharing import SharedReads, SharedSends, SharedVerbs
 from ledger.store.delta.verbs.vitals import VitalSigns
+from ledger.store.protocol import (
+    RUNS,
+    Change,
+    Grant,
+    Lease,
+    QueueRecord,
+    StateCounts,
+    StoredMessage,
+    count_messages,
+    leases_of,
+)
 
 if TYPE_CHECKING:
-    from ledger.outputs.tables_of_spark import SparkOutputTables
+    from ledger.output_tables.tables_of_spark import SparkOutputTables
 
 OUTCOMES = list(Outcome)
 

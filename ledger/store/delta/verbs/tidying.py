@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from ledger.clock import Clock
 from ledger.delta_log.protocol import Conflict, LogReplaced, require_generation
 from ledger.rules.state import Record
-from ledger.store import QueueRecord
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.model.run_algebra import Runs
@@ -30,6 +29,7 @@ from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.snapshot import load
 from ledger.store.delta.state.statuses import existing_messages, kept_from
 from ledger.store.delta.verbs.store import DeltaStore
+from ledger.store.protocol import QueueRecord
 
 log = logging.getLogger("ledger.upkeep")
 #: How often upkeep tries a commit of its own, and how long it waits at first, in seconds.

@@ -17,7 +17,6 @@ from ledger.errors import ClocksDisagree
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
-from ledger.store import QueueRecord
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.model.where import Where, tuple_of
@@ -30,6 +29,7 @@ from ledger.store.delta.verbs.retaining import require_possible, retain
 from ledger.store.delta.verbs.staged_sends import remove_abandoned
 from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.delta.verbs.tidying import NEVER, Tidying, is_final, retried
+from ledger.store.protocol import QueueRecord
 
 log = logging.getLogger("ledger.upkeep")
 #: A segment is rewritten into one file when it has at least so many.

@@ -19,7 +19,6 @@ from ledger.delta_log.storage import table_files
 from ledger.errors import ClocksDisagree
 from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
-from ledger.store import QueueRecord
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.model.where import Where
@@ -27,6 +26,7 @@ from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.snapshot import load_all
 from ledger.store.delta.verbs.commit_watch import CommitWatch, RecentCommits
 from ledger.store.delta.verbs.disk_use import DiskUse, free_bytes, measure_files
+from ledger.store.protocol import QueueRecord
 
 
 @dataclass(frozen=True)

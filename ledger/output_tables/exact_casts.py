@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledger.output_tables.arrow_types import arrow_type, delta_type
+from ledger.output_tables.arrow_values import first_failing, rebuilt
 from ledger.rules.column_types import FIRST_OF_WHOLE, Fit, fit
 from ledger.rules.output_columns import ColumnsDiffer, differing, key_twice, not_finite, outside_years
-from ledger.store.delta.model.arrow_types import arrow_type, delta_type
-from ledger.store.delta.model.arrow_values import first_failing, rebuilt
 
 types = pa.types
 MICROSECONDS_OF_DAY = 86_400_000_000

@@ -3,7 +3,7 @@
 Only Spark can change a type in place, and many readers do not read a table whose types Spark changed. Each stored value
 is compared with its cast back. The commit stands right on the version that was read: a commit of others between the two
 makes it fail, and whoever asked looks at their columns first. The files are written into a folder below the table, as
-those of other writes are, so that the log tells of them what is right (`outputs.file_entries`).
+those of other writes are, so that the log tells of them what is right (`output_tables.files_aside`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pyarrow.dataset import ParquetReadOptions
 from ledger.delta_log.delta_rs_commits import add_actions, conflicts, demands_of, odd_path, properties, read_demands
 from ledger.delta_log.protocol import StagedFile
 from ledger.delta_log.storage import TableStorage
-from ledger.outputs.files_aside import Bounds, RowsAside, corrected, exact_bounds, together
-from ledger.outputs.schemas import schema_of
+from ledger.output_tables.exact_casts import fitted
+from ledger.output_tables.files_aside import Bounds, RowsAside, corrected, exact_bounds, together
+from ledger.output_tables.schemas import schema_of
 from ledger.rules.output_columns import Columns, ColumnsDiffer
-from ledger.store.delta.model.exact_casts import fitted
 
 log = logging.getLogger("ledger.output")
 #: A table of more bytes is not written anew beside a write.

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledger.output_tables.arrow_values import NotPlain, inside, is_list
 from ledger.rules.column_types import (
     MOST_DIGITS,
     USUAL_DECIMAL,
@@ -24,7 +25,6 @@ from ledger.rules.column_types import (
     plain,
 )
 from ledger.rules.output_columns import ColumnsDiffer
-from ledger.store.delta.model.arrow_values import NotPlain, inside, is_list
 
 types = pa.types
 _PLAIN = {

@@ -21,12 +21,14 @@ from ledger.delta_log.local_commits import commit_files, commits_here
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LocalFiles, TableStorage, table_files
 from ledger.errors import OutputNotWritten, OutputUnreadable
-from ledger.outputs.constraints import REFUSED, broken_constraint, require_not_null
-from ledger.outputs.files_aside import Bounds, RowsAside, corrected, exact_bounds
-from ledger.outputs.protocol import OutputLog, unreadable
-from ledger.outputs.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, target_of
-from ledger.outputs.schemas import add, columns_differ, columns_for, create, schema_of
-from ledger.outputs.widening import why_not_widened, widen
+from ledger.output_tables.arrow_types import schema_of_rows, with_room
+from ledger.output_tables.constraints import REFUSED, broken_constraint, require_not_null
+from ledger.output_tables.exact_casts import first_true, first_value, fitted, row_in_words
+from ledger.output_tables.files_aside import Bounds, RowsAside, corrected, exact_bounds
+from ledger.output_tables.protocol import OutputLog, unreadable
+from ledger.output_tables.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, target_of
+from ledger.output_tables.schemas import add, columns_differ, columns_for, create, schema_of
+from ledger.output_tables.widening import why_not_widened, widen
 from ledger.rules.location import recorded
 from ledger.rules.output_columns import (
     NULL_PARTITION,
@@ -40,9 +42,7 @@ from ledger.rules.output_columns import (
 )
 from ledger.rules.publishable import MAPPING, not_applied
 from ledger.rules.storage import S3
-from ledger.store import ArrowOutputs
-from ledger.store.delta.model.arrow_types import schema_of_rows, with_room
-from ledger.store.delta.model.exact_casts import first_true, first_value, fitted, row_in_words
+from ledger.store.protocol import ArrowOutputs
 
 #: Where Spark keeps that a column of text is CHAR(n) or VARCHAR(n), of which delta-rs knows nothing.
 LENGTH = "__CHAR_VARCHAR_TYPE_STRING"

@@ -25,9 +25,9 @@ from ledger.delta_log.local_commits import commit_files
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.delta_log.storage import LocalFiles, TableStorage, log_file, table_files
 from ledger.errors import OutputUnreadable
-from ledger.outputs.protocol import Target, require_same
-from ledger.outputs.schemas import add, columns_differ
-from ledger.outputs.widening import why_not_widened, widen
+from ledger.output_tables.protocol import Target, require_same
+from ledger.output_tables.schemas import add, columns_differ
+from ledger.output_tables.widening import why_not_widened, widen
 from ledger.rules.output_columns import Columns
 from ledger.rules.publishable import Demands
 from ledger.runtime import forks

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.delta_log.protocol import Conflict
 from ledger.errors import OutputUnreadable
-from ledger.outputs.protocol import OutputLog, unreadable
+from ledger.output_tables.protocol import OutputLog, unreadable
 from ledger.rules.storage import for_spark
 
 if TYPE_CHECKING:

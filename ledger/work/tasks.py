@@ -1,4 +1,4 @@
-"""What a consumer is told to do: the handler, the table, and the bounds. It is checked before a message is claimed."""
+"""What a worker and a consumer are told to do: function, tables, bounds. It is checked before a message is claimed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ledger.errors import InvalidParameterValue
 from ledger.message import Message
@@ -16,12 +16,52 @@ from ledger.results import Consumed
 from ledger.rules.attempts import ALONE, Share
 from ledger.rules.limits import whole_number
 from ledger.work.group_limits import Limits, require_limits
-from ledger.work.worker import UNTIL
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger("ledger.consume")
+work_log = logging.getLogger("ledger.work")
+UNTIL = ("empty", "once", "forever")
 #: What a user gives: a function, or an `async def`, of a message, or with `batch` of a list of them.
 Handler: TypeAlias = Callable[[Message], object] | Callable[[list[Message]], object]
 MOST_CONCURRENCY, MOST_PROCESSES = 4_096, 256
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a worker is told; as in Queue.work."""
+
+    function: Callable[[DataFrame], Any]
+    output: Any
+    failures: Any = None
+    reason: str | None = None
+    max_messages: int | None = None
+    visibility_timeout: int | None = None
+    attempt_id: str | None = None
+    until: str = "empty"
+    maximum_receives: int | None = None
+    park: int = 3_600
+    stamped: bool = False
+    schema: Any = None
+    say: Callable[[str], None] = work_log.info
+    bar: bool | None = None
+    #: The reasons are exceptions of single rows, caught: nothing raises where everything fails.
+    per_row: bool = False
+
+    def __post_init__(self) -> None:
+        for name, given in (("function", self.function), ("report", self.say)):
+            if not callable(given):
+                raise InvalidParameterValue(name, type(given).__name__, "Must be a function")
+        if self.failures is not None and str(self.failures) == str(self.output):
+            raise InvalidParameterValue(
+                "failures", str(self.failures), "It is the output table", "Name another table for what failed."
+            )
+        if self.until not in UNTIL:
+            raise InvalidParameterValue("until", self.until, f"Must be one of {', '.join(UNTIL)}")
+        most = self.maximum_receives
+        if most is not None and (type(most) is not int or most < 1):
+            raise InvalidParameterValue("maximum_receives", most, "Must be a number from 1 on")
 
 
 def ignore(done: Consumed) -> None:

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from ledger.outputs.schemas import schema_of
+from ledger.output_tables.exact_casts import first_true
+from ledger.output_tables.schemas import schema_of
 from ledger.rules.output_columns import ColumnsDiffer
-from ledger.store.delta.model.exact_casts import first_true
 
 #: What delta-rs says of rows that break one of the table's constraints, whichever it is.
 REFUSED = "failed validation check"

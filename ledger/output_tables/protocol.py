@@ -14,7 +14,7 @@ from ledger.delta_log.protocol import Conflict, StagedFile, reason
 from ledger.errors import ForkedProcess, OutputUnreadable
 from ledger.rules.output_columns import Columns
 from ledger.rules.publishable import Demands
-from ledger.store import ArrowOutputs
+from ledger.store.protocol import ArrowOutputs
 
 
 class OutputLog(NamedTuple):

@@ -63,7 +63,7 @@ _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in map(sysconfig.get_path, ("s
 _IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
 #: What calls the function, and what it calls of Spark: never the user's own, wherever that is installed.
 _NEVER_OWN = re.compile(r"[/\\](pyspark|py4j)[/\\]|^<frozen ")
-_HERE = f"{Path(__file__).parent}{os.sep}"
+_HERE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class RowError(NamedTuple):
