@@ -418,7 +418,7 @@ def receive(
         _wait_for_change(access, seen, give_up)
 
 
-def receive_many(access: Access, requests: Sequence[Sequence[Any]]) -> list[Claim]:
+def receive_many(access: Access, requests: Sequence[Sequence[object]]) -> list[Claim]:
     """See Queue.receive_many."""
     record, asked = access.record(), listed("requests", requests)
     for one in asked:

@@ -235,7 +235,7 @@ class C:
 
 def test_a_relative_import_of_a_package_is_found():
     (found,) = imports_in(
-        "ledger.store.protocol",
+        "ledger.store",
         "from .delta.model import run_algebra",
         frozenset(["ledger.store.delta.model.run_algebra"]),
         is_package=True,

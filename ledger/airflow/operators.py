@@ -19,7 +19,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.ledger import Ledger
 from ledger.queue import Queue
 from ledger.rules.attempts import RECIPE, shortened
-from ledger.work.upkeep_daemon import LONGEST_PERIOD, Upkeeper, in_words
+from ledger.upkeep_daemon import LONGEST_PERIOD, Upkeeper, in_words
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

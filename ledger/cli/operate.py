@@ -44,12 +44,12 @@ def upkeep(
         raise click.UsageError("--every runs a round only if it is due: leave --if-due out.")
     if every is not None:
         # Not at the top: `ledger --help` needs no Arrow.
-        from ledger.work.upkeep_daemon import period_of
+        from ledger.upkeep_daemon import period_of
 
         period = period_of("every", every)
         _run(open_ledger(root, settings), named_root(root), every, period, not no_vacuum, json)
     elif if_due:
-        from ledger.work.upkeep_daemon import Upkeeper
+        from ledger.upkeep_daemon import Upkeeper
 
         done = Upkeeper(open_ledger(root, settings), 1.0, vacuum=not no_vacuum).run_if_due()
         if done is not None:
@@ -76,7 +76,7 @@ def _print(done: UpkeepReport, json: bool) -> None:
 def _run(ledger: Ledger, root: str, every: str, period: float, vacuum: bool, json: bool) -> None:
     """Look each period until a signal ends it; print a line for each round that did something."""
     from ledger.runtime.termination import draining
-    from ledger.work.upkeep_daemon import Upkeeper, in_words
+    from ledger.upkeep_daemon import Upkeeper, in_words
 
     def say(line: str) -> None:
         click.echo(f"{datetime.now():%H:%M:%S} {line}", err=True)

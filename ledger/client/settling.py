@@ -59,7 +59,7 @@ def delete_one(access: Access, handle: str) -> None:
     _apply_one(access, access.record(), HandleRequest(handle, Verb.DELETE))
 
 
-def change_one(access: Access, handle: str, timeout: Any) -> None:
+def change_one(access: Access, handle: str, timeout: object) -> None:
     """See Queue.change_visibility."""
     record = access.record()
     seconds = bounds.visibility_timeout(timeout, attribute_rules.limits_of(record.attributes))

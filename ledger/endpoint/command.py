@@ -27,7 +27,7 @@ from ledger.endpoint.signatures import Signatures
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.ledger import Ledger
 from ledger.settings import Settings
-from ledger.work.upkeep_daemon import Upkeeper, period_of
+from ledger.upkeep_daemon import Upkeeper, period_of
 
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS = "127.0.0.1", 9324, Bounds().threads
 RECEIPTS = ("fenced", "recorded")

@@ -1,16 +1,9 @@
-"""The rows of a DataFrame on their way into an output table: staged by Spark and published, or by Spark alone.
-
-Spark writes instants in microseconds, whatever its session says. Its default is INT96, a number of nanoseconds that
-many readers take for one of 64 bits: to pyarrow, the last second of the year 9999 is a day of 1816. Delta's writer
-takes no option for that, only the setting of the session.
-"""
+"""The rows of a DataFrame on their way into an output table: staged by Spark and published, or by Spark alone."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -38,67 +31,19 @@ from ledger.rules import output_doubts
 from ledger.rules.location import Location
 from ledger.rules.output_columns import Columns, properties_of
 from ledger.rules.storage import for_spark
-from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes.column_casts import fitted
 from ledger.store.delta.dataframes.columns import quoted
-from ledger.store.delta.dataframes.evaluation import evaluated_once
+from ledger.store.delta.dataframes.evaluation import evaluated_once, stored_in_microseconds
 from ledger.store.protocol import OutputWrites
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from ledger.clock import Clock
     from ledger.output_tables.protocol import OutputPublishing
     from ledger.outputs.staging import StagedRows
-
-
-SETTING, MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
-
-
-class _Sessions:
-    """How many writes each session has under way, and what it said before the first of them."""
-
-    def __init__(self) -> None:
-        self._renew()
-        renew_in_child(self, _Sessions._renew)
-
-    def _renew(self) -> None:
-        self._lock = threading.Lock()
-        self._known: weakref.WeakKeyDictionary[SparkSession, tuple[int, str]] = weakref.WeakKeyDictionary()
-
-    def enter(self, session: SparkSession) -> None:
-        with self._lock:
-            count, before = self._known.get(session) or (0, str(session.conf.get(SETTING)))
-            self._known[session] = count + 1, before
-            if before != MICROSECONDS:
-                session.conf.set(SETTING, MICROSECONDS)
-
-    def leave(self, session: SparkSession) -> None:
-        with self._lock:
-            count, before = self._known.pop(session)
-            if count > 1:
-                self._known[session] = count - 1, before
-            elif before != MICROSECONDS:
-                session.conf.set(SETTING, before)
-
-
-_sessions = _Sessions()
-
-
-@contextlib.contextmanager
-def stored_in_microseconds(rows: DataFrame) -> Iterator[None]:
-    """While rows are written: their session writes instants in microseconds. Then it is again as its user set it."""
-    session = rows.sparkSession
-    if "timestamp" not in rows.schema.json():
-        yield
-        return
-    _sessions.enter(session)
-    try:
-        yield
-    finally:
-        _sessions.leave(session)
 
 
 #: Why a table is not widened that Spark has to commit to.

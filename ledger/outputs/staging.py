@@ -20,12 +20,12 @@ from ledger.delta_log.storage import log_file
 from ledger.errors import StorageFailed
 from ledger.output_tables.files_aside import staged_file
 from ledger.outputs.named_messages import Named, named_by_column, named_by_ids
-from ledger.outputs.spark_writers import stored_in_microseconds
 from ledger.place import absent_folders, remove_empty
 from ledger.rules import staging
 from ledger.rules.publishable import FOLDER, Demands
 from ledger.rules.storage import for_spark
 from ledger.store.delta.commit.folders import Folders, folders_below
+from ledger.store.delta.dataframes.evaluation import stored_in_microseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

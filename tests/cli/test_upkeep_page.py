@@ -6,7 +6,7 @@ import shlex
 
 from ledger.cli.operate import upkeep
 from ledger.rules.upkeep import AGE_DUE, AGE_OVERDUE, COMMITS_DUE, COMMITS_OVERDUE, IDLE_DUE
-from ledger.work.upkeep_daemon import LEASE_SECONDS, LONGEST_PAUSE
+from ledger.upkeep_daemon import LEASE_SECONDS, LONGEST_PAUSE
 from tests.cli.running import run
 from tests.sources import CHECKOUT
 

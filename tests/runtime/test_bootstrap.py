@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import venv
-from pathlib import Path
 
 import pytest
 
@@ -67,10 +66,11 @@ def test_an_install_that_fails_says_so_and_leaves_no_stamp(environment, monkeypa
 
 
 def test_the_script_starts_again_in_the_environment_with_its_arguments(environment, tmp_path):
-    package = tmp_path / "ledger"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "bootstrap.py").write_text(Path(CHECKOUT, "ledger", "bootstrap.py").read_text())
+    runtime = tmp_path / "ledger" / "runtime"
+    runtime.mkdir(parents=True)
+    for package in (runtime.parent, runtime):
+        (package / "__init__.py").write_text("")
+    (runtime / "bootstrap.py").write_text((CHECKOUT / "ledger" / "runtime" / "bootstrap.py").read_text())
     script = tmp_path / "script.py"
     script.write_text(
         "import sys\nsys.path.insert(0, sys.argv[1])\nfrom ledger.runtime.bootstrap import ensure_environment\n"

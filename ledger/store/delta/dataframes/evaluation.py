@@ -1,20 +1,27 @@
-"""How a session evaluates rows that a decision relies on: once, and without passing by files.
+"""How a user's session evaluates rows, once and without passing by files, and how it stores their instants.
 
 What is written and what is acknowledged, or counted, have to be the same rows, so they are computed once.
 
 In a session that passes by files which are missing or corrupt, such rows are read once more. Spark raises an error for
 such a file, unless a session's settings say otherwise. Delta's reader takes no option against these settings, and the
 session is the user's. So the second read is in a session of our own.
+
+Instants are stored in microseconds, whatever the session says. Spark's default is INT96, a number of nanoseconds that
+many readers take for one of 64 bits: to pyarrow, the last second of the year 9999 is a day of 1816. Delta's writer
+takes no option for that, only the setting of the session.
 """
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ledger.delta_log.failures import shown
 from ledger.errors import LedgerError, StorageFailed
+from ledger.runtime.forks import renew_in_child
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,3 +74,50 @@ def evaluated_once(frame: DataFrame) -> Iterator[DataFrame]:
         # Spark Connect frees it when nobody refers to it any more.
         if plan is not None:
             plan.queryExecution().logical().rdd().unpersist(False)
+
+
+SETTING, MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
+
+
+class _Sessions:
+    """How many writes each session has under way, and what it said before the first of them."""
+
+    def __init__(self) -> None:
+        self._renew()
+        renew_in_child(self, _Sessions._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+        self._known: weakref.WeakKeyDictionary[SparkSession, tuple[int, str]] = weakref.WeakKeyDictionary()
+
+    def enter(self, session: SparkSession) -> None:
+        with self._lock:
+            count, before = self._known.get(session) or (0, str(session.conf.get(SETTING)))
+            self._known[session] = count + 1, before
+            if before != MICROSECONDS:
+                session.conf.set(SETTING, MICROSECONDS)
+
+    def leave(self, session: SparkSession) -> None:
+        with self._lock:
+            count, before = self._known.pop(session)
+            if count > 1:
+                self._known[session] = count - 1, before
+            elif before != MICROSECONDS:
+                session.conf.set(SETTING, before)
+
+
+_sessions = _Sessions()
+
+
+@contextmanager
+def stored_in_microseconds(rows: DataFrame) -> Iterator[None]:
+    """While rows are written: their session writes instants in microseconds. Then it is again as its user set it."""
+    session = rows.sparkSession
+    if "timestamp" not in rows.schema.json():
+        yield
+        return
+    _sessions.enter(session)
+    try:
+        yield
+    finally:
+        _sessions.leave(session)

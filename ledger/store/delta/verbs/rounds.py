@@ -14,7 +14,7 @@ The log keeps the newest number of each for good, also in its checkpoints, so no
 **The lease.** A process takes the lease by the commit of the next number: Delta lets one process have it. The lease is
 held while the two numbers differ. Upkeep is safe when two run it at once (see `upkeep`), so the lease saves work and
 guards nothing. That allows the simplest rule for a holder that died: a process that has *seen* the same number held
-for long enough, in its own passing time, takes the next one (see `ledger.work.upkeep_daemon`). No clock of one machine
+for long enough, in its own passing time, takes the next one (see `ledger.upkeep_daemon`). No clock of one machine
 is compared with another's. So no wrong clock keeps a lease for ever, and none takes it too early. A holder that was
 only slow goes on beside the next one.
 
