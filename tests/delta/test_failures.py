@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from ledger.delta_log import delta_rs_commits, log, replay
 from ledger.delta_log.protocol import Conflict
 from ledger.errors import LedgerDamaged, LedgerError, StorageFailed
-from ledger.store.delta.commit.storage_clock import probe
+from ledger.store.delta.commit.clocks import probe
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.views.statements import VIEWS
 from tests.delta.test_engines import Decision

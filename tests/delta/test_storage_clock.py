@@ -8,7 +8,7 @@ import pytest
 from ledger import Ledger
 from ledger.errors import ClocksDisagree
 from ledger.settings import Settings
-from ledger.store.delta.commit.storage_clock import INTERVAL, StorageClock, probe
+from ledger.store.delta.commit.clocks import INTERVAL, StorageClock, probe
 from tests.clock import FrozenClock
 
 SKEW = 30.0

@@ -14,7 +14,7 @@ from ledger.delta_log.object_store import OF_DELTA_RS, ObjectStore, unknown_opti
 from ledger.errors import ClocksDisagree, InvalidParameterValue, LedgerDoesNotExist, StorageFailed, UnsafeStorage
 from ledger.settings import Settings
 from ledger.store.delta.by_delta_rs import DeltaRsEngine
-from ledger.store.delta.commit.storage_clock import probe_of
+from ledger.store.delta.commit.clocks import probe_of
 from ledger.store.delta.model.tables import COMMITS, FORMAT, TABLES
 from tests.clock import FrozenClock
 from tests.s3.server import s3_server

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from ledger.store.delta.commit import turns
-from ledger.store.delta.commit.steady_clock import SteadyClock
+from ledger.store.delta.commit.clocks import SteadyClock
 from ledger.store.delta.state.listing import Listing, Listings
 from ledger.store.delta.verbs import sharing, tidying
 from ledger.store.delta.verbs.ages import Ages, Judged

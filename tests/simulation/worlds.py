@@ -10,8 +10,8 @@ from typing import Any
 from ledger.clock import passing_of
 from ledger.ledger import Ledger
 from ledger.settings import Settings
+from ledger.store.delta.commit.clocks import SteadyClock
 from ledger.store.delta.commit.file_locks import NoLock
-from ledger.store.delta.commit.steady_clock import SteadyClock
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.opening import OpenLedger

@@ -35,17 +35,11 @@ from ledger.rules.storage import (
 )
 from ledger.runtime.forks import renew_in_child
 from ledger.settings import ENGINES, STATEMENT, Settings
+from ledger.store.delta.commit.clocks import SteadyClock, StorageClock, probe, probe_of
 from ledger.store.delta.commit.file_locks import LOCKS, NoLock, TableLock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.readiness import Readiness
-from ledger.store.delta.commit.steady_clock import SteadyClock
-from ledger.store.delta.commit.storage_clock import StorageClock, probe, probe_of
-from ledger.store.delta.commit.storage_safety import (
-    PutTrust,
-    require_committer,
-    require_conditional_puts,
-    require_safe,
-)
+from ledger.store.delta.commit.storage_safety import PutTrust, require_committer, require_conditional_puts, require_safe
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.formats import require_readable

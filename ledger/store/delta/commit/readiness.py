@@ -14,7 +14,7 @@ from ledger.clock import Clock
 from ledger.delta_log.failures import naming
 from ledger.errors import StorageFailed, TableAltered
 from ledger.rules.instants import require_alike
-from ledger.store.delta.commit.storage_clock import StorageClock
+from ledger.store.delta.commit.clocks import StorageClock
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.tables import TABLES
 

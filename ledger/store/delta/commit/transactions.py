@@ -18,8 +18,7 @@ from ledger.errors import LedgerIsReadOnly, StorageFailed
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import PATIENCE, NoLock
 from ledger.store.delta.commit.holdings import releasing
-from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.commit.tally import Tally
+from ledger.store.delta.commit.retrying import Attempts, Tally
 from ledger.store.delta.commit.turns import PendingCall, Turns
 from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import TABLES

@@ -29,8 +29,7 @@ from ledger.store.delta.dataframes.placed_rows import Placed, absent_columns, by
 from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
 from ledger.store.delta.model.where import Where
-from ledger.store.delta.state.last_sends import last_send, not_set_aside, without_set_aside
-from ledger.store.delta.state.send_attempts import sent_before
+from ledger.store.delta.state.send_history import last_send, not_set_aside, sent_before, without_set_aside
 from ledger.store.protocol import QueueRecord
 
 if TYPE_CHECKING:

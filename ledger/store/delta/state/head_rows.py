@@ -13,7 +13,7 @@ import pyarrow as pa
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
 from ledger.delta_log.values import milliseconds
 from ledger.store.delta.model.tables import HEAD, instant_column
-from ledger.store.delta.state.edit_rows import NO_EDITS, edit_rows
+from ledger.store.delta.state.lane_records import NO_EDITS, edit_rows
 
 
 class _Edit(NamedTuple):

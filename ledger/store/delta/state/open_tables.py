@@ -10,8 +10,8 @@ from ledger.errors import ClocksDisagree
 from ledger.settings import Settings
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import MessageFiles, Tables
-from ledger.store.delta.state.lane_times import LaneTimes
 from ledger.store.delta.state.listing import Listings
+from ledger.store.delta.state.send_history import LaneTimes
 from ledger.store.delta.state.snapshot import Loaded, load
 from ledger.store.protocol import QueueRecord
 

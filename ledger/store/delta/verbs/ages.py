@@ -26,7 +26,7 @@ from ledger.clock import Clock, boot_of
 from ledger.rules import instants
 from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
-from ledger.store.delta.commit.steady_clock import SteadyClock
+from ledger.store.delta.commit.clocks import SteadyClock
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.tidying import retried

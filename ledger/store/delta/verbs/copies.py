@@ -16,9 +16,9 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.copies import CopyProgress
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.engine import Engine
-from ledger.store.delta.state.last_sends import last_send
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.record_rows import copied_rows
+from ledger.store.delta.state.send_history import last_send
 from ledger.store.delta.verbs.queues import Queues
 from ledger.store.delta.verbs.quotas import Quotas
 from ledger.store.protocol import CopiedMessage, QueueRecord

@@ -25,10 +25,10 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.rules.upkeep import why_overdue
 from ledger.store.delta.commit_metadata import is_of_upkeep, said_in
 from ledger.store.delta.model.tables import FORMAT, TABLES
-from ledger.store.delta.state.last_sends import last_send
-from ledger.store.delta.verbs.retaining import kept
+from ledger.store.delta.state.send_history import last_send
 from ledger.store.delta.verbs.rounds import Look
 from ledger.store.delta.verbs.store import DeltaStore
+from ledger.store.delta.verbs.upkeep import kept
 from ledger.store.delta.verbs.vitals import Vitals
 from ledger.store.protocol import QueueRecord
 

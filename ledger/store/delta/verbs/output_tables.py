@@ -21,11 +21,7 @@ from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import StillLocked, table_lock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.commit.storage_safety import (
-    TRUSTED_SECONDS,
-    require_conditional_puts,
-    require_safe_output,
-)
+from ledger.store.delta.commit.storage_safety import TRUSTED_SECONDS, require_conditional_puts, require_safe_output
 
 if TYPE_CHECKING:
     from ledger.output_tables.tables_of_spark import SparkOutputTables

@@ -21,13 +21,12 @@ from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.state import Record, Status
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.where import tuple_of
-from ledger.store.delta.state.choosing import LOSSES_TO_HALVE, Deal, choose_lanes, choose_lanes_in_order
+from ledger.store.delta.state.choosing import LOSSES_TO_HALVE, Deal, choose_lanes, choose_lanes_in_order, receivable
 from ledger.store.delta.state.fifo_groups import TURN_SHIFT, Groups
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.open_tables import OpenTables
-from ledger.store.delta.state.receivable import receivable
 from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.state.statuses import INDEX
 from ledger.store.delta.verbs.granting import GrantRows, RequestGrant, grant_of, granted, refused, require_apart

@@ -27,11 +27,10 @@ from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.engine import SegmentTaken
 from ledger.store.delta.model.where import Where
-from ledger.store.delta.state.last_sends import last_counted, without_set_aside
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.recent_messages import Append, RecentMessages
 from ledger.store.delta.state.record_rows import message_rows
-from ledger.store.delta.state.send_attempts import sent_before
+from ledger.store.delta.state.send_history import last_counted, sent_before, without_set_aside
 from ledger.store.delta.verbs.open_segments import OpenSegment, OpenSegments
 from ledger.store.delta.verbs.quotas import Quotas
 from ledger.store.protocol import QueueRecord, StoredSend

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,9 +15,13 @@ from ledger.errors import LedgerDamaged, MessageDoesNotExist, StorageFailed
 from ledger.output_tables.protocol import ForeignTables
 from ledger.rules import message_id as ids
 from ledger.rules import visibility
+from ledger.rules.copies import CopyProgress, Position
+from ledger.rules.limits import Limits
 from ledger.rules.location import recorded
+from ledger.rules.message import Entry
+from ledger.rules.move_task import MoveTask
 from ledger.rules.state import UNTOUCHED, Record
-from ledger.rules.visibility import Outcome
+from ledger.rules.visibility import Outcome, Receipts
 from ledger.settings import Settings
 from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.transactions import Plan, Transactions
@@ -26,38 +30,42 @@ from ledger.store.delta.model.run_algebra import ABSENT, Runs
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.fifo_groups import Groups
 from ledger.store.delta.state.journal import Events
-from ledger.store.delta.state.lane_times import LaneTimes
 from ledger.store.delta.state.listing import ORDINALS, Listings
-from ledger.store.delta.state.missing_messages import missing_of, outside
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.recent_messages import RecentMessages
+from ledger.store.delta.state.send_history import LaneTimes
 from ledger.store.delta.state.snapshot import Classified, Loaded, load_all
-from ledger.store.delta.state.statuses import STATES, kept_from
+from ledger.store.delta.state.statuses import STATES, kept_from, missing_of, outside
 from ledger.store.delta.verbs.actions import Applier
 from ledger.store.delta.verbs.contents import QueueContents
 from ledger.store.delta.verbs.copies import Copies
 from ledger.store.delta.verbs.granting import grant_of
 from ledger.store.delta.verbs.move_tasks import Tasks
-from ledger.store.delta.verbs.moving import Redriver
+from ledger.store.delta.verbs.moving import Redriver, Rejecter
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.purging import Purger
 from ledger.store.delta.verbs.queues import Queues
 from ledger.store.delta.verbs.quotas import Quotas
 from ledger.store.delta.verbs.reading import Reader
 from ledger.store.delta.verbs.receiving import Receiver
-from ledger.store.delta.verbs.rejections import Rejecter
 from ledger.store.delta.verbs.rounds import OverdueNotice, Rounds
 from ledger.store.delta.verbs.sending import Sender
 from ledger.store.delta.verbs.sharing import SharedReads, SharedSends, SharedVerbs
 from ledger.store.delta.verbs.vitals import VitalSigns
 from ledger.store.protocol import (
     RUNS,
+    Action,
     Change,
+    Contents,
+    CopiedMessage,
     Grant,
     Lease,
     QueueRecord,
+    Received,
+    ReceiveRequest,
     StateCounts,
     StoredMessage,
+    StoredSend,
     count_messages,
     leases_of,
 )
@@ -107,35 +115,119 @@ class DeltaStore:
         self.listings = Listings(engine)
         self.times = LaneTimes(engine, settings)
         opened = self._opened = OpenTables(engine, engine, transactions, settings, self.listings, self.times)
-        queues = Queues(engine, transactions, settings)
+        queues = self._queues = Queues(engine, transactions, settings)
         groups = Groups(engine, queues.all)
-        self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
-        self._change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
-        self.put_back_queue, self.require_queue = queues.put_back, queues.require
         self.recent = RecentMessages(sender_id)
-        self.send = SharedSends(opened, queues, Sender(opened, sender_id, self.recent)).send
-        self.purge = Purger(opened).purge
-        tasks = Tasks(engine, transactions)
-        self.tasks, self.put_task = tasks.all, tasks.put
+        self._sends = SharedSends(opened, queues, Sender(opened, sender_id, self.recent))
+        self._purger = Purger(opened)
+        self._tasks = Tasks(engine, transactions)
         self.outputs = Outputs(opened, outputs, by_spark)
         self._shared = SharedVerbs(opened, queues)
-        self.apply = Applier(engine, self.listings, self._shared).apply
-        self.receive = Receiver(opened, groups, queues, self.outputs, self._shared).receive
-        self.reject = Rejecter(opened, queues, self._shared).reject
-        self.redrive = Redriver(opened, groups, queues, self.outputs).redrive
+        self._applier = Applier(engine, self.listings, self._shared)
+        self._receiver = Receiver(opened, groups, queues, self.outputs, self._shared)
+        self._rejecter = Rejecter(opened, queues, self._shared)
+        self._redriver = Redriver(opened, groups, queues, self.outputs)
         self.vital_signs = VitalSigns(engine, settings, queues.all, self.listings, storage_options)
         self._reader = Reader(engine, self.listings, self.recent)
         self._reads = SharedReads(opened, self._reader)
-        self.contents = QueueContents(opened, self._reader).contents
-        copies = Copies(opened, engine, queues)
+        self._contents = QueueContents(opened, self._reader)
+        self._copies = Copies(opened, engine, queues)
         self.quotas = Quotas(opened)
-        self.copy_progress, self.add_copies = copies.progress, copies.add
+
+    def create_queue(
+        self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock
+    ) -> QueueRecord:
+        """See Store.create_queue, and `verbs.queues`."""
+        return self._queues.create(name, attributes, tags, clock)
+
+    def queue(self, name: str) -> QueueRecord:
+        """See Store.queue, and `verbs.queues`."""
+        return self._queues.get(name)
+
+    def queues(self) -> list[QueueRecord]:
+        """See Store.queues, and `verbs.queues`."""
+        return self._queues.all()
 
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
         """See Store.change_queue. Raises ClocksDisagree where a receive would: a longer retention notes, by the clock,
         what has expired."""
         self.times.require(queue, clock)
-        return self._change_queue(queue, change, clock)
+        return self._queues.change(queue, change, clock)
+
+    def delete_queue(self, queue: QueueRecord, clock: Clock) -> None:
+        """See Store.delete_queue, and `verbs.queues`."""
+        self._queues.delete(queue, clock)
+
+    def require_queue(self, queue: QueueRecord, others: Sequence[QueueRecord] = ()) -> tuple[int, bool]:
+        """See `verbs.queues`, `Queues.require`."""
+        return self._queues.require(queue, others)
+
+    def expire(self, queues: Sequence[QueueRecord], at: int, clock: Clock) -> list[QueueRecord]:
+        """See `verbs.queues`, `Queues.expire`."""
+        return self._queues.expire(queues, at, clock)
+
+    def put_back_queue(self, queue: QueueRecord, clock: Clock) -> None:
+        """See `verbs.queues`, `Queues.put_back`."""
+        self._queues.put_back(queue, clock)
+
+    def send(
+        self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
+    ) -> list[StoredSend]:
+        """See Store.send, and `verbs.sending`; sends of several threads share an append (`verbs.sharing`)."""
+        return self._sends.send(queue, entries, clock, attempt_id)
+
+    def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
+        """See Store.receive, and `verbs.receiving`."""
+        return self._receiver.receive(queue, requests, clock)
+
+    def apply(
+        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
+    ) -> list[pa.Table]:
+        """See Store.apply, and `verbs.actions`."""
+        return self._applier.apply(queue, actions, limits, receipts, clock)
+
+    def reject(self, queue: QueueRecord, actions: Sequence[Action], clock: Clock) -> int | None:
+        """See Store.reject, and `verbs.moving`."""
+        return self._rejecter.reject(queue, actions, clock)
+
+    def redrive(
+        self,
+        source: QueueRecord,
+        target: QueueRecord | None,
+        maximum: int | None,
+        chosen: pa.Table | None,
+        clock: Clock,
+    ) -> int:
+        """See Store.redrive, and `verbs.moving`."""
+        return self._redriver.redrive(source, target, maximum, chosen, clock)
+
+    def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
+        """See Store.purge, and `verbs.purging`."""
+        return self._purger.purge(queue, clock, older_than)
+
+    def tasks(self) -> list[MoveTask]:
+        """See Store.tasks, and `verbs.move_tasks`."""
+        return self._tasks.all()
+
+    def put_task(self, task: MoveTask) -> bool:
+        """See Store.put_task, and `verbs.move_tasks`."""
+        return self._tasks.put(task)
+
+    def contents(
+        self, queue: QueueRecord, clock: Clock, after: Position | None = None, until: int | None = None
+    ) -> Contents:
+        """See Store.contents, and `verbs.contents`."""
+        return self._contents.contents(queue, clock, after, until)
+
+    def copy_progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
+        """See Store.copy_progress, and `verbs.copies`."""
+        return self._copies.progress(queue, key)
+
+    def add_copies(
+        self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock
+    ) -> bool:
+        """See Store.add_copies, and `verbs.copies`."""
+        return self._copies.add(queue, messages, key, progress, clock)
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
         """One MERGE over the lanes that the receipt's messages were in."""
