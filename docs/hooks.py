@@ -1,8 +1,8 @@
 """What mkdocs does to the pages of docs/: it fills in what is generated, and follows links into the checkout.
 
-A page says `<!-- generated: settings -->` where a table made from the code belongs. The words behind the colon are one of
-GENERATORS and its arguments. So a reference is right whatever moves, and a page without its generated part still says
-what it is about.
+A page says `<!-- generated: settings -->` where a table made from the code belongs. The words behind the colon are one
+of GENERATORS and its arguments. So a reference is right whatever moves, and a page without its generated part still
+says what it is about.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ def docstring(module: str) -> str:
     text = inspect.getdoc(importlib.import_module(module)) or ""
     body = text.split("\n", 1)[1].strip()
     # `::` begins a literal block in a docstring; Markdown needs a fence, for tables of rows are wide.
-    return re.sub(r"::\n\n((?:    .*\n?|\n(?=    ))+)", lambda found: ":\n\n```text\n" + _dedented(found[1]) + "```\n", body)
+    return re.sub(
+        r"::\n\n((?:    .*\n?|\n(?=    ))+)", lambda found: ":\n\n```text\n" + _dedented(found[1]) + "```\n", body
+    )
 
 
 def _dedented(block: str) -> str:

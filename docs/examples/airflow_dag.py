@@ -1,4 +1,4 @@
-"""For the folder of DAGs: one DAG sends, the other one works when there is something to receive, a task for each claim."""
+"""For the folder of DAGs: one DAG sends, the other one works in a task for each claim."""
 
 from airflow.providers.common.messaging.triggers.msg_queue import MessageQueueTrigger
 from airflow.sdk import DAG, Asset, AssetWatcher

@@ -1,4 +1,4 @@
-"""A ledger on an object store: S3, or what speaks its protocol. Two owners commit; the store's conditions keep them apart.
+"""A ledger on an object store: S3, or what speaks its protocol. Two owners commit beside each other.
 
 The address of another store than Amazon's is in AWS_ENDPOINT_URL. Keys are in the usual variables.
 """

@@ -1,4 +1,4 @@
-"""A loop over claims as DataFrames: rows are written and acknowledged in one go, failures are released with a reason."""
+"""A loop over claims as DataFrames: rows are written and acknowledged together, failures become dead letters."""
 
 from pyspark.sql import functions as F
 

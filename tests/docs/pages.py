@@ -9,8 +9,8 @@ from typing import NamedTuple
 from tests.sources import CHECKOUT
 
 DOCS = CHECKOUT / "docs"
-#: A comment before a block says why the suite does not run it, or which test runs it. Before the first title it is about
-#: all blocks of the page.
+#: A comment before a block says why the suite does not run it, or which test runs it. Before the first title it is
+#: about all blocks of the page.
 MARKER = re.compile(r"<!-- (not run|run by): (.+?) -->")
 _BLOCK = re.compile(r"(?:^(?P<marker><!-- .+? -->)\n+)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.M | re.S)
 _FILE = re.compile(r"# ([\w./-]+\.\w+)\n")

@@ -1,7 +1,8 @@
 """Run the blocks of pages in order, each page in a folder of its own: `python -m tests.docs.run_page PAGE ...`.
 
-Pages that use Spark share a JVM. They share nothing else. A name that ends in .py is a program, run as it stands. Python blocks share one namespace. Blocks for a shell share the environment that they export. A block whose first line names
-a file is written to that file. tests/docs/scenes.py says what is there before, and what must be so after.
+Pages that use Spark share a JVM. They share nothing else. A name that ends in .py is a program, run as it stands.
+Python blocks share one namespace. Blocks for a shell share the environment that they export. A block whose first line
+names a file is written to that file. tests/docs/scenes.py says what is there before, and what must be so after.
 """
 
 from __future__ import annotations

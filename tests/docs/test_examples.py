@@ -16,7 +16,8 @@ from tests.sources import CHECKOUT
 FOLDER = DOCS / "examples"
 #: They need an Airflow, a store, and the JVM of test_pages.py.
 ELSEWHERE = ("airflow_dag.py", "s3.py", "spark_worker.py")
-EXAMPLES = sorted(file.name for file in FOLDER.iterdir() if file.suffix in (".py", ".sh") and file.name not in ELSEWHERE)
+PROGRAMS = sorted(file.name for file in FOLDER.iterdir() if file.suffix in (".py", ".sh"))
+EXAMPLES = [name for name in PROGRAMS if name not in ELSEWHERE]
 
 
 def run_example(name, tmp_path, **more):
@@ -44,4 +45,4 @@ def test_the_example_of_an_object_store_runs_on_a_server_that_keeps_conditions(t
 
 def test_the_page_of_examples_names_each_of_them():
     text = (FOLDER / "README.md").read_text()
-    assert all(f"({name})" in text for name in (*EXAMPLES, *ELSEWHERE))
+    assert all(f"({name})" in text for name in PROGRAMS)

@@ -79,8 +79,6 @@ def test_few_blocks_are_not_run():
     assert len(blocks) > 10 * skipped.total()
 
 
-
-
 @pytest.mark.parametrize("name", PAGES)
 def test_the_links_of_a_page_lead_to_files_and_to_titles(name):
     one = PAGES[name]
