@@ -246,7 +246,8 @@ class Claim(Settling):
         also when an earlier call wrote them to another table, OutputNotWritten when the table refuses the rows, or they
         cannot be computed; then nothing was written. Raises UnsafeStorage on S3 where Spark would have to commit
         (docs/reference/storage.md), OutputUnreadable when the table broke while it was written to: then nobody can
-        tell, and the messages are left alone until it can be read. Keep a heartbeat running while Spark computes the rows.
+        tell, and the messages are left alone until it can be read. Keep a heartbeat running while Spark computes the
+        rows.
         """
         if self.grant is None:
             if self._asked is not None and not is_empty(rows):
