@@ -244,9 +244,10 @@ class Claim(Settling):
         Raises LeaseLost when not all of these messages are held any more (of a claim that is empty, as nothing was
         received, nothing is written, and nothing is wrong), InvalidParameterValue for what it cannot do,
         also when an earlier call wrote them to another table, OutputNotWritten when the table refuses the rows, or they
-        cannot be computed; then nothing was written. Raises UnsafeStorage on S3 where Spark would have to commit (see
-        the README), OutputUnreadable when the table broke while it was written to: then nobody can tell, and the
-        messages are left alone until it can be read. Keep a heartbeat running while Spark computes the rows.
+        cannot be computed; then nothing was written. Raises UnsafeStorage on S3 where Spark would have to commit
+        (docs/reference/storage.md), OutputUnreadable when the table broke while it was written to: then nobody can
+        tell, and the messages are left alone until it can be read. Keep a heartbeat running while Spark computes the
+        rows.
         """
         if self.grant is None:
             if self._asked is not None and not is_empty(rows):

@@ -113,7 +113,7 @@ class Run:
             f"\npicture         {self._picture}",
             f"rows            {self._output}",
             f"try next        .venv/bin/ledger history {QUEUE} --root {self._root / 'ledger'}",
-            "                and a function of your own: README.md, Work without Spark",
+            "                and a function of your own: docs/how-to/without-spark.md",
             sep="\n",
         )
 

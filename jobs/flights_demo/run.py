@@ -158,6 +158,6 @@ class Run:
             f"delays, by route   {self._by_route}",
             f"the ledger         {show}",
             f"try next           .venv/bin/ledger queues show {QUEUE} --root {self._ledger_root}",
-            "                   and a function of your own: README.md, Jobs",
+            "                   and a function of your own: docs/how-to/spark-jobs.md",
             sep="\n",
         )

@@ -24,7 +24,7 @@ Judged = tuple[str, str, str, str]
 LOW_BYTES, LOW_DAYS = 1 << 30, 2
 #: A claim that is held for so many seconds is looked at: a heartbeat hides a worker that hangs.
 LONG_HELD_SECONDS = 6 * 3_600
-#: So many receipts make a receive some 15 ms slower (see README, "Measured").
+#: So many receipts make a receive some 15 ms slower (see docs/explanation/measured.md).
 MANY_RECEIPTS = 20_000
 #: With so many conflicts a minute verbs wait for each other most of the time.
 MANY_CONFLICTS = 60

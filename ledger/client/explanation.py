@@ -46,7 +46,8 @@ class Explanation:
             are made anew each time (of receipts, of segments) are others when the verb is done.
         engine: The engine that commits, delta-rs or spark.
         why_statement: Why that runs the statement; empty: the client writes the same rows out by itself, unless it
-            finds one of the reasons large, wider or new partition (README, Statements), which only a commit does.
+            finds one of the reasons large, wider or new partition, which only a commit does
+            (docs/explanation/statements.md).
     """
 
     verb: str

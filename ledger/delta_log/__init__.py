@@ -118,7 +118,7 @@ does all of this:
 2. It refuses a commit whose files others removed. delta-rs does so without retries. With `dataChange=false` and
    retries, two commits that remove the same files both land, and so do two of its OPTIMIZE. Every row of these files
    is there twice then. And what it removes stays where Spark wrote the path with letters beyond ASCII.
-   docs/delta_rs_faults.md has a program for each, and tests/delta_log/test_faults.py fails when one is gone.
+   docs/explanation/delta-rs-faults.md has a program for each. tests/delta_log/test_faults.py fails when one is gone.
 3. It follows a log in less than a millisecond a commit. delta-rs takes 5 ms and more (`update_incremental`), and 20 ms
    after 200 appends.
 4. It syncs what it commits. delta-rs gives a commit its name before its bytes are on the disk (`local_commits`).

@@ -353,7 +353,7 @@ AS_IS = "/!$&'()+,;=@"
 
 def odd_path(loaded: DeltaTable) -> str | None:
     """Return the path of a file that delta-rs would encode in another way than the log does; None: there is none. What
-    delta-rs removes of such files stays (docs/delta_rs_faults.md). Spark writes letters beyond ASCII so."""
+    delta-rs removes of such files stays (docs/explanation/delta-rs-faults.md). Spark writes letters beyond ASCII so."""
     actions = pa.table(loaded.get_add_actions())
     paths: list[str] = actions["path"].to_pylist() if actions.num_rows else []
     return next((path for path in paths if quote(unquote(path), safe=AS_IS) != path), None)

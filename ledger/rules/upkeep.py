@@ -4,11 +4,11 @@ What upkeep takes away grows with the commits of `messages` and `visibility`, so
 number their commits, and a round leaves on record up to which versions it went: two differences of numbers tell the
 load, and no file is counted.
 
-**Due.** COMMITS_DUE is where a round is worth its price. Measured on 2 cores (see docs/upkeep.md): 2,000 commits take
-40 MB and 4,000 files, and a receive is some 0.3 ms slower for them (6.3 ms before, 9.2 ms after 20,000). A round over
-them takes 0.4 to 0.6 s of a processor, of which 0.13 s are a round that finds nothing to do. The commits themselves
-took 12 to 20 s. So a round costs 2 to 5 % of the work that it follows. With fewer commits its share grows; with more of
-them verbs are slower for longer than they need be.
+**Due.** COMMITS_DUE is where a round is worth its price. Measured on 2 cores (see docs/how-to/operate/upkeep.md): 2,000
+commits take 40 MB and 4,000 files, and a receive is some 0.3 ms slower for them (6.3 ms before, 9.2 ms after 20,000). A
+round over them takes 0.4 to 0.6 s of a processor, of which 0.13 s are a round that finds nothing to do. The commits
+themselves took 12 to 20 s. So a round costs 2 to 5 % of the work that it follows. With fewer commits its share grows;
+with more of them verbs are slower for longer than they need be.
 
 Time decides where little is committed, as what was committed grows old without another commit:
 

@@ -97,7 +97,7 @@ def test_the_version_names_the_engines():
     ("words", "expected"), [("ledger qu", "queues"), ("ledger queues cr", "create"), ("ledger send --de", "--delay")]
 )
 def test_a_shell_completes_commands_and_options(words, expected):
-    """As the README's line has bash ask."""
+    """As the page command-line.md has bash ask."""
     at = str(words.count(" "))
     asked = {**os.environ, "_LEDGER_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": at}
     told = subprocess.run([sys.executable, "-m", "ledger"], env=asked, capture_output=True, text=True, check=False)

@@ -189,7 +189,7 @@ def test_what_no_attribute_can_be_is_refused_by_name(without_spark, kind, value,
 
 
 def test_a_fifo_queue_sends_a_whole_row_with_its_attributes_inside(without_spark, frames_ledger):
-    """As README says, the group and the deduplication id alone mean something there."""
+    """As sending-and-outputs.md says, the group and the deduplication id alone mean something there."""
     for ledger in (without_spark, frames_ledger):
         attributes = {"FifoQueue": True, "ContentBasedDeduplication": True}
         queue = ledger.create_queue(f"whole-{next(_numbers)}.fifo", attributes)

@@ -1,7 +1,6 @@
 """A ledger in a schema, and deployed views, are as good as the catalog that has them."""
 
 import logging
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from ledger import Ledger
 from ledger.errors import LedgerDoesNotExist
 from ledger.runtime.session import submit_arguments, submit_environment
 from ledger.store.delta.views.statements import words
+from tests.docs.pages import blocks_of
 from tests.runtime.test_session import conf
 from tests.sources import CHECKOUT
 
@@ -65,10 +65,9 @@ def test_the_next_process_finds_a_ledger_in_a_schema_of_a_metastore_and_the_view
 
 
 @pytest.mark.soak
-def test_spark_sql_has_the_views_as_the_readme_says(tmp_path):
-    section = (CHECKOUT / "README.md").read_text().split("\n## SQL for analysts\n")[1].split("\n## ")[0]
-    (deployed,) = re.findall(r"```python\n(ledger.deploy_views.*?)```", section, re.DOTALL)
-    (asked,) = re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
+def test_spark_sql_has_the_views_as_the_page_sql_md_says(tmp_path):
+    (deployed,) = [code for code in blocks_of("docs/how-to/sql.md", "python") if "deploy_views" in code]
+    (asked,) = blocks_of("docs/how-to/sql.md", "sql")
     said = {
         **conf("spark-hive.conf"),
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={tmp_path}/metastore;create=true",

@@ -360,7 +360,7 @@ def test_bounds_of_instants_are_milliseconds_both_of_them_included(tables, monke
 
 @pytest.mark.parametrize("path", ["Zürich.parquet", "a*b.parquet"])
 def test_a_statement_that_would_leave_the_files_that_it_removes_is_refused(filled, location, path):
-    """See docs/delta_rs_faults.md: the path is one that delta-rs encodes in another way."""
+    """See docs/explanation/delta-rs-faults.md: the path is one that delta-rs encodes in another way."""
     (of_a, _), written = by_path(location), Written(location)
     state, newest = hand.replay(location), hand.versions_of(location)[-1]
     rows = hand.rows_of_file(location, state, of_a).select(IN_FILES.names).to_pylist()

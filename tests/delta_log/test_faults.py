@@ -1,4 +1,4 @@
-"""The faults of delta-rs that docs/delta_rs_faults.md reports are there: each of its programs shows one."""
+"""The faults of delta-rs that delta-rs-faults.md reports are there: each of its programs shows one."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 
 from tests.sources import CHECKOUT
 
-PAGE = (CHECKOUT / "docs" / "delta_rs_faults.md").read_text()
+PAGE = (CHECKOUT / "docs" / "explanation" / "delta-rs-faults.md").read_text()
 FAULTS = dict(re.findall(r"^## ([^\n]+)\n.*?```python\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL))
 
 

@@ -1,7 +1,6 @@
-"""The README's section on jobs, run as it stands, by whoever has nothing but a table of orders."""
+"""The page spark-jobs.md, run as it stands by a user who has nothing but a table of orders."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,20 +10,20 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.sources import CHECKOUT
+from tests.docs.pages import blocks_of
 
-SECTION = re.search(r"^## Jobs:.*?(?=^## )", (CHECKOUT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[0]
-BLOCKS = dict(re.findall(r"```(\w+)\n(.*?)```", SECTION, re.DOTALL))
+PAGE = "docs/how-to/spark-jobs.md"
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1_200)
-def test_the_commands_of_the_section_on_jobs_do_what_it_says(tmp_path):
-    (tmp_path / "orders_work.py").write_text(BLOCKS["python"])
+def test_the_commands_of_the_page_on_jobs_do_what_it_says(tmp_path):
+    (tmp_path / "orders_work.py").write_text(blocks_of(PAGE, "python")[0])
     orders = pa.table({"id": pa.array(range(100)), "total": pa.array([n / 4 for n in range(100)])})
     pq.write_table(orders, tmp_path / "orders.parquet")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    for line in BLOCKS["sh"].splitlines():
+    work, look = blocks_of(PAGE, "sh")
+    for line in [*work.splitlines(), *look.splitlines()]:
         run = subprocess.run(
             line,
             shell=True,
@@ -37,4 +36,4 @@ def test_the_commands_of_the_section_on_jobs_do_what_it_says(tmp_path):
         assert run.returncode == 0, (line, run.stderr[-2_000:])
     written = DeltaTable(str(tmp_path / "results" / "totals")).to_pyarrow_table()
     assert sorted(written["total"].to_pylist()) == orders["total"].to_pylist()
-    assert "orders" in run.stdout
+    assert "released 0 messages" in run.stdout

@@ -204,7 +204,7 @@ def test_a_stored_value_that_would_be_changed_keeps_its_column_from_being_widene
 
 
 def test_a_table_whose_files_delta_rs_cannot_remove_is_not_widened(place, write):
-    """See docs/delta_rs_faults.md: its rows would be there twice."""
+    """See docs/explanation/delta-rs-faults.md: its rows would be there twice."""
     write({"n": pa.array([1], pa.int32())})
     entry = Path(place.table, "_delta_log", f"{1:020d}.json")
     (path,) = DeltaTable(place.table).get_add_actions()["path"].to_pylist()

@@ -103,7 +103,7 @@ def blocks(spark, folder: str) -> Iterator[tuple[str, int, int]]:
 
 @pytest.mark.parametrize("hdfs", [False], indirect=True)
 def test_what_verbs_answered_is_on_the_data_nodes_disk_and_there_after_both_nodes_were_killed(spark, hdfs):
-    """What Spark writes by itself is not synced, as README says: first versions of tables, and rows of bulk sends."""
+    """Spark does not sync what it writes by itself (guarantees.md): new tables, and rows of bulk sends."""
     root = hdfs.start() + "/ledger"
     queue = Ledger.open(root, spark=spark).create_queue("jobs")
     made = {path for path, _, _ in blocks(spark, root)}
@@ -130,7 +130,7 @@ def test_what_verbs_answered_is_on_the_data_nodes_disk_and_there_after_both_node
 
 @pytest.mark.parametrize("hdfs", [True], indirect=True)
 def test_data_nodes_that_sync_on_close_sync_what_spark_writes_too(spark, hdfs):
-    """The setting dfs.datanode.synconclose, which README names."""
+    """The setting dfs.datanode.synconclose, which guarantees.md names."""
     root = hdfs.start() + "/ledger"
     queue = Ledger.open(root, spark=spark).create_queue("jobs")
     queue.send(spark.range(10_000).selectExpr("cast(id AS string) AS body"))

@@ -92,7 +92,7 @@ def test_an_upkeep_that_stood_still_behind_its_look_at_the_clock_drops_nothing_f
 
 @pytest.mark.parametrize("seed", ["final/187@clocks", "final/320@clocks", "final/452@clocks", "final/688@clocks"])
 def test_a_step_of_a_clock_that_an_upkeep_with_the_same_clock_confirms_is_believed(seed):
-    """The judge did not know what the README says: a step that another owner's commit confirms is not refused."""
+    """The judge did not know what clocks.md says: a step that another owner's commit confirms is not refused."""
     assert play(generate(seed)).problems == []
 
 

@@ -15,7 +15,7 @@ URL, KEY = os.environ["LEDGER_URL"], os.environ["LEDGER_ACCESS_KEY_ID"]
 @asynccontextmanager
 async def new_client(secret):
     """Yield a client with a secret."""
-    # docs/clients.md
+    # sqs-clients.md
     client = get_session().create_client(
         "sqs", endpoint_url=URL, region_name="us-east-1", aws_access_key_id=KEY, aws_secret_access_key=secret
     )

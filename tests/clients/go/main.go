@@ -29,7 +29,7 @@ var saw = object{"errors": seenErrors}
 
 func newClient(secret string) *sqs.Client {
 	key := os.Getenv("LEDGER_ACCESS_KEY_ID")
-	// docs/clients.md
+	// sqs-clients.md
 	client := sqs.New(sqs.Options{
 		BaseEndpoint: aws.String(os.Getenv("LEDGER_URL")),
 		Region:       "us-east-1",

@@ -25,7 +25,7 @@ public class Program {
 
     static SqsClient client(String secret) {
         String key = System.getenv("LEDGER_ACCESS_KEY_ID");
-        // docs/clients.md
+        // sqs-clients.md
         SqsClient sqs = SqsClient.builder()
             .endpointOverride(URI.create(System.getenv("LEDGER_URL")))
             .region(Region.US_EAST_1)

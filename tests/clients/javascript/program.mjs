@@ -1,5 +1,5 @@
 // Plays the scenario of tests/clients with the AWS SDK for JavaScript v3, and prints what it saw as JSON.
-// docs/clients.md
+// sqs-clients.md
 import { SQS } from "@aws-sdk/client-sqs";
 
 const sqs = new SQS({

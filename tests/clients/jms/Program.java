@@ -43,7 +43,7 @@ public class Program {
     }
 
     static SQSConnection connected(SqsClient sqs) throws JMSException {
-        // docs/clients.md
+        // sqs-clients.md
         SQSConnectionFactory factory = new SQSConnectionFactory(new ProviderConfiguration(), sqs);
         SQSConnection connection = factory.createConnection();
         // end

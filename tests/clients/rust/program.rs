@@ -14,7 +14,7 @@ type Attributes = HashMap<QueueAttributeName, String>;
 
 fn new_client(secret: &str) -> Client {
     let (url, key) = (var("LEDGER_URL").unwrap(), var("LEDGER_ACCESS_KEY_ID").unwrap());
-    // docs/clients.md
+    // sqs-clients.md
     let config = aws_sdk_sqs::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .endpoint_url(url)

@@ -23,7 +23,7 @@ async function oneByOne() {
   const handled = [];
   let finish;
   const finished = new Promise((resolve) => (finish = resolve));
-  // docs/clients.md
+  // sqs-clients.md
   const consumer = Consumer.create({
     queueUrl,
     sqs: new SQSClient(),

@@ -1,15 +1,18 @@
-"""The README's file of DAGs, as it stands there."""
+"""The DAGs of airflow.md, of upkeep.md and of the examples, as they stand there."""
 
 import runpy
 
+import pytest
 from deltalake import DeltaTable
 
-from tests.sources import CHECKOUT
+from tests.docs.pages import DOCS, blocks_of
 
 
-def test_the_readmes_dags_send_and_work_as_they_stand(run, root, tmp_path, monkeypatch):
-    section = (CHECKOUT / "README.md").read_text().split("\n## Airflow\n")[1].split("\n## ")[0]
-    (code,) = [block.removeprefix("python\n") for block in section.split("```") if block.startswith("python\n")]
+@pytest.mark.parametrize("of", ["the page", "the example"])
+def test_the_dags_send_and_work_as_they_stand(run, root, tmp_path, monkeypatch, of):
+    (code,) = blocks_of("docs/how-to/airflow.md", "python")
+    if of == "the example":
+        code = (DOCS / "examples" / "airflow_dag.py").read_text()
     (tmp_path / "dags.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     made = runpy.run_path("dags.py")
@@ -20,8 +23,7 @@ def test_the_readmes_dags_send_and_work_as_they_stand(run, root, tmp_path, monke
 
 
 def test_the_dag_of_the_page_on_upkeep_runs_as_it_stands(run, root, queue, tmp_path):
-    page = (CHECKOUT / "docs" / "upkeep.md").read_text()
-    (code,) = [block.removeprefix("python\n") for block in page.split("```") if block.startswith("python\n")]
+    (code,) = blocks_of("docs/how-to/operate/upkeep.md", "python")
     (tmp_path / "dags.py").write_text(code)
     queue.send(["a"])
     queue.receive().delete()
