@@ -166,7 +166,7 @@ def _object_store(root: str | None) -> Iterator[Finding]:
     if place is None:
         return
     try:
-        from ledger.store.delta.commit.storage_safety import report
+        from ledger.store.delta.commit.storage_report import report
     except ImportError as error:
         yield Finding("FAIL", "storage", f"cannot be looked at: {error}", "install the package with what it needs")
         return

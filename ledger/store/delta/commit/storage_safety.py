@@ -1,7 +1,4 @@
-"""Whether the commits of several drivers are safe on a kind of storage, by the engine that would commit.
-
-`ledger doctor` tries out what an object store does, by the same functions that open a ledger there.
-"""
+"""Whether the commits of several drivers are safe on a kind of storage, by the engine that would commit."""
 
 from __future__ import annotations
 
@@ -10,66 +7,18 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from ledger.clock import system_clock
-from ledger.delta_log.object_store import open_checked
 from ledger.delta_log.spec import Layout
-from ledger.errors import InvalidParameterValue, StorageFailed, UnsafeStorage
-from ledger.rules.limits import MILLISECONDS
+from ledger.errors import StorageFailed, UnsafeStorage
 from ledger.rules.location import recorded
-from ledger.rules.storage import S3, for_delta_rs
+from ledger.rules.storage import S3
 from ledger.settings import Settings
-from ledger.store.delta.commit.clocks import RESOLUTION, probe_of
 from ledger.store.delta.model.tables import COMMITS
 
 if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
-
-#: A verb is some ten requests, one behind the other: with these it takes seconds, in seconds each.
-SLOW = 0.2
-#: Whose keys the doctor has.
-KEYS = "the doctor goes by the environment alone: set AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and the like for it"
-#: As many are timed.
-REQUESTS = 5
-
-
-def report(root: str, storage_options: Mapping[str, str] | None = None) -> Iterator[tuple[str, str, str, str]]:
-    """(OK, WARN or FAIL; subject; what was found; advice) for each thing that a ledger at `root` needs of its storage.
-
-    Writes small files there, and removes them. Raises nothing.
-    """
-    place = for_delta_rs(root)
-    try:
-        files = open_checked(place, storage_options or {}, storage_options or {})
-        yield "OK", "credentials", f"{place} can be listed", ""
-        require_conditional_puts(files)
-        yield "OK", "conditional put", "a second put of a file is refused", ""
-        before = system_clock()
-        apart = (probe_of(files)() - max(before, system_clock())) / MILLISECONDS
-        began = time.monotonic()
-        for _ in range(REQUESTS):
-            files.get("_probes/none")
-        took = (time.monotonic() - began) / REQUESTS
-    except UnsafeStorage as error:
-        yield "FAIL", "conditional put", str(error), "no ledger can lie there"
-        return
-    except (InvalidParameterValue, StorageFailed) as error:
-        cause = error.cause if isinstance(error, StorageFailed) else str(error)
-        yield "FAIL", "credentials", f"{place} cannot be read and written: {cause}", KEYS
-        return
-    ahead = f"the storage's is {abs(apart):.1f} s {'ahead' if apart > 0 else 'behind'}"
-    if abs(apart) > 2 * RESOLUTION:
-        yield "WARN", "storage clock", ahead, "synchronise this machine's (NTP): a deadline is early or late by as much"
-    else:
-        yield "OK", "storage clock", ahead, ""
-    timed = f"{took * MILLISECONDS:.0f} ms a request"
-    if took > SLOW:
-        yield "WARN", "latency", timed, "a verb is some ten requests: run workers in the bucket's region"
-    else:
-        yield "OK", "latency", timed, ""
-
 
 #: Where, beside the tables, what is only there for a moment is written. Folders of this name are no tables' to anybody.
 PROBES = "_probes"

@@ -1,19 +1,28 @@
 """The head rows of some lanes of a queue: each counts the commits to its lane.
 
-That is what a decision trips over that was made on an older state.
+That is what a decision trips over that was made on an older state. Edits are rows of `visibility` that a MERGE is
+given: they are made column by column, as each commit makes a few of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
 from ledger.delta_log.values import milliseconds
-from ledger.store.delta.model.tables import HEAD, instant_column
-from ledger.store.delta.state.lane_records import NO_EDITS, edit_rows
+from ledger.store.delta.model.tables import HEAD, VISIBILITY, instant_column
+
+EDITS = pa.schema([*VISIBILITY, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
+NO_EDITS = EDITS.empty_table()
+
+
+def edit_rows(count: int, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """So many edits with these columns, and nothing in the others."""
+    arrays = [columns[one.name] if one.name in columns else pa.nulls(count, one.type) for one in EDITS]
+    return pa.Table.from_arrays(arrays, schema=EDITS)
 
 
 class _Edit(NamedTuple):

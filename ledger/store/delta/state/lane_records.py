@@ -1,35 +1,20 @@
-"""The recorded state of some lanes of a queue, as the store decides on it, and the edits that a decision amounts to.
-
-Edits are rows of `visibility` that a MERGE is given. They are made column by column, as each commit makes a few of
-them.
-"""
+"""The recorded state of some lanes of a queue, as the store decides on it, and the edits that a decision amounts to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
+from ledger.delta_log.protocol import OPERATION
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs
 from ledger.store.delta.model.run_sets import SetRows, difference, stored
 from ledger.store.delta.model.tables import BITS, HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY, instant_column
-from ledger.store.delta.state.head_rows import Heads
+from ledger.store.delta.state.head_rows import NO_EDITS, Heads, edit_rows
 from ledger.store.delta.state.records import Records
 from ledger.store.protocol import RUNS
-
-EDITS = pa.schema([*VISIBILITY, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
-NO_EDITS = EDITS.empty_table()
-
-
-def edit_rows(count: int, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """So many edits with these columns, and nothing in the others."""
-    arrays = [columns[one.name] if one.name in columns else pa.nulls(count, one.type) for one in EDITS]
-    return pa.Table.from_arrays(arrays, schema=EDITS)
-
 
 #: The number of a segment that was not met.
 UNKNOWN = -1

@@ -38,7 +38,8 @@ from ledger.rules.state import Record
 from ledger.store.delta.commit.transactions import Plan
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.where import Where, tuple_of
-from ledger.store.delta.state.lane_records import NO_EDITS, Lanes
+from ledger.store.delta.state.head_rows import NO_EDITS
+from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.send_history import last_send, repairs, slot_of_next
 from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.protocol import RUNS, QueueRecord

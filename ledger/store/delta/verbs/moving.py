@@ -27,6 +27,7 @@ from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.snapshot import Decision, Loaded
+from ledger.store.delta.verbs.destinations import dead_letter_queues, load_with_destinations
 from ledger.store.delta.verbs.granting import require_apart
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues
@@ -125,34 +126,6 @@ def move(
     return Move(runs.coded(away), Runs(first, first + runs.lengths - 1, arrived).in_order())
 
 
-def dead_letter_queues(queues: Queues, queue: QueueRecord) -> list[QueueRecord]:
-    """The queue that the redrive policy names, if it can take dead letters: that may be another one by now than the one
-    that the policy was set for. Else none."""
-    policy = redrive.policy_of(queue.attributes)
-    named = [record for record in queues.all() if record.name == policy.target] if policy else []
-    return [record for record in named if redrive.broken_bound(queue, record) is None]
-
-
-def load_beside(
-    opened: OpenTables,
-    queues: Queues,
-    queue: QueueRecord,
-    clock: Clock,
-    others: Callable[[], Sequence[QueueRecord]],
-) -> Loaded:
-    """The lanes of a queue and of those that its messages may move to, which `others` looks up: `Loaded.targets`.
-
-    All of them were there once the lanes had been read: where one was deleted in between, they are looked up again. A
-    message that moved to a queue that is gone would be in none. Raises QueueDoesNotExist for the queue itself.
-    """
-    while True:
-        asked = others()
-        loaded = opened.load(queue, clock, others=asked)
-        loaded.read["queues"], there = queues.require(queue, asked)
-        if there:
-            return loaded
-
-
 class Redriver:
     """D2: moves dead letters back, or anywhere, as many as there are in one commit."""
 
@@ -171,7 +144,7 @@ class Redriver:
 
         def decide(losses: int) -> Plan[int]:
             others = partial(self._destinations, source, target)
-            loaded = load_beside(self._opened, self._queues, source, clock, others)
+            loaded = load_with_destinations(self._opened, self._queues, source, clock, others)
             lanes, events = loaded.lanes, Events()
             self._outputs.fence_doubts(loaded, events)
             classified = loaded.classify(self._opened.listings)

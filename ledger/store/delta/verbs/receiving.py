@@ -29,8 +29,9 @@ from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.state.statuses import INDEX
+from ledger.store.delta.verbs.destinations import dead_letter_queues
 from ledger.store.delta.verbs.granting import GrantRows, RequestGrant, grant_of, granted, refused, require_apart
-from ledger.store.delta.verbs.moving import Move, dead_letter_queues, move
+from ledger.store.delta.verbs.moving import Move, move
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues
 from ledger.store.delta.verbs.sharing import GroupedCall, Joint, SharedVerbs

@@ -26,7 +26,7 @@ from ledger.store.delta.model.run_algebra import ABSENT, Runs
 from ledger.store.delta.model.where import tuple_of
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.snapshot import Decision, Loaded
-from ledger.store.delta.verbs.moving import load_beside
+from ledger.store.delta.verbs.destinations import load_with_destinations
 from ledger.store.delta.verbs.queues import Queues
 from ledger.store.delta.verbs.quotas import is_bounded
 from ledger.store.delta.verbs.reading import Reader
@@ -133,7 +133,7 @@ class SharedVerbs:
         queue, clock = verbs[0].queue, verbs[0].clock
         targets = next((verb.targets for verb in verbs if verb.targets is not None), None)
         if targets is not None:
-            return load_beside(self._opened, self._queues, queue, clock, targets)
+            return load_with_destinations(self._opened, self._queues, queue, clock, targets)
         named = [verb.lanes for verb in verbs]
         lanes = None if None in named else tuple_of(lane for some in named for lane in some or ())
         return self._opened.load(queue, clock, lanes)

@@ -23,7 +23,8 @@ from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.tables import HEAD
 from ledger.store.delta.model.where import Where
-from ledger.store.delta.state.lane_records import NO_EDITS, Lanes
+from ledger.store.delta.state.head_rows import NO_EDITS
+from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.snapshot import load
 from ledger.store.delta.state.statuses import existing_messages, kept_from
