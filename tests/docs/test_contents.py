@@ -92,6 +92,20 @@ def test_every_page_begins_with_what_its_reader_can_do_after_it_and_is_in_the_na
         assert "examples" in one.name or one.name.removeprefix("docs/") in navigation
 
 
+def test_the_names_that_a_newcomer_looks_for_are_in_the_modules_that_the_page_says():
+    table = page("docs/explanation/theory-of-operation.md").text.split("## Where to look in the code")[1]
+    files = {}
+    for file in python_files("ledger").values():
+        files.setdefault(file.name, []).append(file.read_text())
+    found = re.findall(r"[Tt]he (class|function) `(\w+)`, in (?:the rules' )?`(\w+\.py)`", table)
+    assert len(found) >= 6
+    for kind, name, file in found:
+        keyword = "class" if kind == "class" else "def"
+        assert any(re.search(rf"^{keyword} {name}\b", text, re.MULTILINE) for text in files[file]), (name, file)
+    receivers = [text for text in files["receiving.py"] if "class Receiver" in text]
+    assert len(receivers) == 1 and "    def _decide(" in receivers[0]
+
+
 def test_each_how_to_has_steps():
     for file in sorted((DOCS / "how-to").glob("*.md")):
         if file.name != "index.md":
