@@ -64,7 +64,7 @@ def attributes() -> str:
     from ledger.rules import attribute_kinds
 
     rows = []
-    for name, kind in attribute_kinds.ATTRIBUTES.items():
+    for name, kind in {**attribute_kinds.ATTRIBUTES, **attribute_kinds.FIFO_ATTRIBUTES}.items():
         whose = "ours" if name in attribute_kinds.OURS else "SQS"
         if isinstance(kind, attribute_kinds.WholeNumber):
             lifted = f"; {kind.lifted:,} with `Limits=UNBOUNDED`" if kind.lifted else ""
@@ -137,6 +137,8 @@ def docstring(module: str) -> str:
     """Return the docstring of a module without its first line, as Markdown: its drawn examples are code."""
     text = inspect.getdoc(importlib.import_module(module)) or ""
     body = text.split("\n", 1)[1].strip()
+    # Its titles are underlined; a page has one title of the first rank.
+    body = re.sub(r"^(\S.*)\n=+$", r"### \1", body, flags=re.MULTILINE)
     # `::` begins a literal block in a docstring; Markdown needs a fence, for tables of rows are wide.
     return re.sub(
         r"::\n\n((?:    .*\n?|\n(?=    ))+)", lambda found: ":\n\n```text\n" + _dedented(found[1]) + "```\n", body

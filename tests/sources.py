@@ -12,6 +12,7 @@ from typing import NamedTuple
 CHECKOUT = Path(__file__).resolve().parents[1]
 #: Names with an underscore that libraries have and users need: named tuples', Spark's own JVM, argparse's type.
 NOT_PRIVATE = {"_replace", "_fields", "_asdict", "_jvm", "_jsparkSession", "_jdf", "_jsc", "_active_spark_context"}
+NOT_PRIVATE |= {"_gateway"}
 NOT_PRIVATE |= {"_SubParsersAction"}
 
 

@@ -55,7 +55,7 @@ def test_no_block_of_the_page_is_in_another_language():
 def test_the_commands_of_the_page_run_one_after_the_other(tmp_path):
     first, variables, _, curl = blocks("sh")
     exports = dict(re.findall(r"(LEDGER_\w+)=(\S+)", first))
-    program, *arguments = shlex.split(first.splitlines()[1])
+    program, *arguments = shlex.split(first.splitlines()[1], comments=True)
     assert program == "ledger" and len(exports) == 2
     arguments[1] = str(tmp_path / arguments[1])
     served = Process("-m", "ledger.cli", *arguments, environment=exports)

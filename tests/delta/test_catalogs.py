@@ -93,6 +93,8 @@ from ledger import Ledger
 from ledger.runtime.session import spark_session
 
 named = dict(one.split("=", 1) for one in sys.argv[1:])
+# The page looks at what was in January.
+Ledger.open("ledger-data", clock=lambda: 1_769_000_000_000).create_queue("early").send("x")
 ledger = Ledger.open("ledger-data", spark_session("catalogs", small=True, conf=named), owner="worker")
 queue = ledger.create_queue("orders", {{"Lanes": 1}})
 queue.send(["a", "b"])

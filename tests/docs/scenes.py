@@ -149,7 +149,7 @@ SCENES: dict[str, Scene] = {
     "docs/how-to/python.md": Scene(after=_python_after, replaced={"1_000_000": "3_000", **SMALL_SESSION}, spark=True),
     "docs/how-to/command-line.md": Scene(_command_line_before, _command_line_after, in_process=True),
     "docs/how-to/without-spark.md": Scene(
-        _without_spark_before, _without_spark_after, replaced={'"VisibilityTimeout": 30': '"VisibilityTimeout": 10'}
+        _without_spark_before, _without_spark_after, replaced={'"VisibilityTimeout": 30': '"VisibilityTimeout": 6'}
     ),
     "docs/how-to/sql.md": Scene(_sql_before, _sql_after),
     "docs/examples/spark_worker.py": Scene(replaced=SMALL_SESSION, spark=True),

@@ -34,10 +34,13 @@ def covers(row, rule):
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_has_a_row_with_a_module_and_a_test_named_after_it(rule):
     (row,) = [row for row in ROWS if covers(row, rule)]
-    # By their names alone: a module that moves keeps its row.
-    modules = {file.name: file for file in python_files("ledger").values() if file.name != "__init__.py"}
-    for module in named(row[2]):
-        assert module in modules, module
+    # By their names alone: a module that moves keeps its row. A module says the number of a rule that it has.
+    modules = {}
+    for file in python_files("ledger").values():
+        modules.setdefault(file.name, []).append(file.read_text())
+    assert [module for module in named(row[2]) if module not in modules] == []
+    of_row = "|".join(one for one in RULES if covers(row, one))
+    assert any(re.search(rf"\b(?:{of_row})\b", text) for module in named(row[2]) for text in modules[module])
     texts = [(CHECKOUT / test).read_text() for test in named(row[3])]
     assert texts
     if rule not in UNNAMED:
@@ -90,6 +93,20 @@ def test_every_page_begins_with_what_its_reader_can_do_after_it_and_is_in_the_na
         assert title.startswith("# "), one.name
         assert re.match(r"After (this|these|reading)\b", first), (one.name, first[:60])
         assert "examples" in one.name or one.name.removeprefix("docs/") in navigation
+
+
+def test_the_names_that_a_newcomer_looks_for_are_in_the_modules_that_the_page_says():
+    table = page("docs/explanation/theory-of-operation.md").text.split("## Where to look in the code")[1]
+    files = {}
+    for file in python_files("ledger").values():
+        files.setdefault(file.name, []).append(file.read_text())
+    found = re.findall(r"[Tt]he (class|function) `(\w+)`, in (?:the rules' )?`(\w+\.py)`", table)
+    assert len(found) >= 6
+    for kind, name, file in found:
+        keyword = "class" if kind == "class" else "def"
+        assert any(re.search(rf"^{keyword} {name}\b", text, re.MULTILINE) for text in files[file]), (name, file)
+    receivers = [text for text in files["receiving.py"] if "class Receiver" in text]
+    assert len(receivers) == 1 and "    def _decide(" in receivers[0]
 
 
 def test_each_how_to_has_steps():
