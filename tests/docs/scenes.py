@@ -34,6 +34,10 @@ SMALL_SESSION = {'spark_session("mine")': 'spark_session("mine", small=True)'}
 SMALL_SESSION |= {'spark_session("lesson")': 'spark_session("lesson", small=True)'}
 SMALL_SESSION |= {'spark_session("example")': 'spark_session("example", small=True)'}
 
+#: Each process takes seconds of a core to start, and a run ends when the visibility timeout brings nothing back.
+FEWER_PROCESSES = {"processes=3": "processes=2", "--processes 3": "--processes 1"}
+FEWER_PROCESSES |= {'"VisibilityTimeout": 30': '"VisibilityTimeout": 6'}
+
 
 def _rows_of(table: str) -> list[dict]:
     """Return the rows of a Delta table without a reader of delta-rs's, which may abort a process that ends."""
@@ -148,9 +152,7 @@ SCENES: dict[str, Scene] = {
     "docs/tutorials/killed-worker.md": Scene(after=_killed_worker_after),
     "docs/how-to/python.md": Scene(after=_python_after, replaced={"1_000_000": "3_000", **SMALL_SESSION}, spark=True),
     "docs/how-to/command-line.md": Scene(_command_line_before, _command_line_after, in_process=True),
-    "docs/how-to/without-spark.md": Scene(
-        _without_spark_before, _without_spark_after, replaced={'"VisibilityTimeout": 30': '"VisibilityTimeout": 6'}
-    ),
+    "docs/how-to/without-spark.md": Scene(_without_spark_before, _without_spark_after, replaced=FEWER_PROCESSES),
     "docs/how-to/sql.md": Scene(_sql_before, _sql_after),
     "docs/examples/spark_worker.py": Scene(replaced=SMALL_SESSION, spark=True),
     "docs/how-to/notebooks.md": Scene(_sql_before, _notebooks_after),
