@@ -8,11 +8,12 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from ledger import Ledger
+from ledger import Claim, Ledger, Queue
 from tests.sources import CHECKOUT
 
 PACKAGE = f"{CHECKOUT / 'ledger'}/"
@@ -56,12 +57,15 @@ def traced_verbs(root: str) -> dict[str, Passed]:
     passed = {}
     for _ in range(2):
         passed["send"] = trace(lambda: queue.send("a"))
-        claims = []
-        passed["receive"] = trace(lambda: claims.append(queue.receive(1_000_000)))
-        (claim,) = claims
-        passed["extend"] = trace(lambda claim=claim: claim.extend(60))
-        passed["delete"] = trace(claim.delete)
+        claims: list[Claim] = []
+        passed["receive"] = trace(partial(_receive, queue, claims))
+        passed["extend"] = trace(partial(claims[0].extend, 60))
+        passed["delete"] = trace(claims[0].delete)
     return passed
+
+
+def _receive(queue: Queue, claims: list[Claim]) -> None:
+    claims.append(queue.receive(1_000_000))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from ledger.errors import LedgerDamaged
 from ledger.store.delta.engine import require_expected
 from ledger.store.delta.model.tables import QUEUES, VISIBILITY
 from ledger.store.delta.model.where import Where
-from ledger.store.delta.state.lane_records import EDITS
+from ledger.store.delta.state.head_rows import EDITS
 
 EVERYTHING = Where()
 
