@@ -63,7 +63,7 @@ GROUPS = {
     ),
     "pure": Group(
         (
-            "store/__init__.py",
+            "store/protocol.py",
             "store/delta/model/run_algebra.py",
             "delta_log/rewrite.py",
             *(
@@ -83,7 +83,7 @@ GROUPS = {
                     "state/snapshot",
                     "state/fifo_groups",
                     "state/fifo_members",
-                    "state/receivable",
+                    "state/choosing",
                     "commit/transactions",
                 ),
                 *("verbs/moving", "verbs/output_writes", "verbs/receiving", "verbs/granting", "verbs/purging"),

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutation.run import GROUPS
+from tests.sources import CHECKOUT
+
 tomllib = pytest.importorskip("tomllib")
 
 FOLDER = Path(__file__).parent
@@ -21,3 +24,10 @@ def test_an_explained_mutant_is_of_a_line_of_its_function(entry):
     # Spaces apart: mutmut writes an expression of several lines as one.
     missing = [line for line, _ in entry["changes"] if "".join(line.split()) not in body]
     assert missing == []
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_every_module_of_a_group_and_every_test_that_judges_it_exists(name):
+    group = GROUPS[name]
+    assert [module for module in group.modules if not (CHECKOUT / "ledger" / module).is_file()] == []
+    assert [test for test in (*group.judges, *group.anew) if not (CHECKOUT / test).exists()] == []
