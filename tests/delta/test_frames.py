@@ -13,6 +13,7 @@ from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerE
 from ledger.rules import message
 from ledger.rules.text import forbidden
 from ledger.store.delta.dataframes import granted_reads
+from tests.frames import assert_rows
 
 CLAIM_COLUMNS = [
     ("message_id", "string"),
@@ -142,9 +143,9 @@ def test_every_row_of_many_partitions_is_sent_once_and_answered_with_its_own_id(
     sent = queue.send(frame.unionAll(frame.limit(0)))
     assert (sent.count, len(commits())) == (300, 1)
     assert len(sent.segments) >= 5, "no segment holds more than 64"
-    known = {row.message_id: row.body for row in sent.ids().collect()}
-    assert sorted(known.values()) == sorted(rows)
-    assert {message.message_id: message.body for message in queue.receive(None)} == known
+    received = [(message.message_id, message.body) for message in queue.receive(None)]
+    assert sorted(body for _, body in received) == sorted(rows)
+    assert_rows(sent.ids().select("message_id", "body"), "message_id string, body string", received)
 
 
 @pytest.mark.parametrize("attempt", [None, "a"])

@@ -15,6 +15,7 @@ from ledger.output_tables import publishing as output_publishing
 from ledger.rules import output_doubts, staging
 from ledger.rules.publishable import FOLDER
 from tests.clock import FrozenClock
+from tests.frames import assert_rows
 from tests.output.conftest import Place
 from tests.output.test_write import Crash, crash
 
@@ -83,7 +84,8 @@ def test_what_a_table_asks_of_its_rows_is_asked_of_rows_that_are_published(place
     (commit,) = commits(place)
     assert commit["commitInfo"]["engineInfo"] == OURS
     table = spark.read.format("delta").load(place.table)
-    assert sorted((row.n, row.code, row.twice) for row in table.collect()) == [(n, "x ", n * 2) for n in range(4)]
+    rows = [(n, "x ", n * 2) for n in range(4)]
+    assert_rows(table.select("n", "code", "twice"), "n int, code string, twice int", rows)
     changes = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
     assert {row[0] for row in changes.load(place.table).select("_change_type").collect()} == {"insert"}
 
@@ -94,7 +96,8 @@ def test_rows_lie_in_the_partitions_of_the_table_whatever_their_values(place, sp
     part = F.element_at(F.array(*map(F.lit, values)), F.col("n") + 1)
     claim.write(rows_of(claim).withColumn("part", part), place.table, messages="message_id")
     expected = dict(enumerate(values))
-    assert {row.n: row.part for row in spark.read.format("delta").load(place.table).collect()} == expected
+    table = spark.read.format("delta").load(place.table)
+    assert_rows(table.select("n", "part"), "n int, part string", expected.items())
     rows = DeltaTable(place.table).to_pyarrow_table().to_pylist()
     assert {row["n"]: row["part"] for row in rows} == expected
     one = spark.read.format("delta").load(place.table).where("part = 'a/b'")
