@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> dict[str, str]:
-    """Return where the tables of a ledger in a catalog schema lie. With `create`, make those that do not exist."""
+    """Return where the tables of a ledger in a catalog schema lie. With `create` make those that do not exist.
+
+    Without `create` raises LedgerDoesNotExist if the schema or a table does not exist.
+    """
     if not create:
         _require_schema(spark, schema)
     elif not spark.catalog.databaseExists(schema):

@@ -1,4 +1,4 @@
-"""The five tables: columns, partitions, properties, and where they lie. Docs of each column stand beside it."""
+"""The five tables: columns with their docs, partitions, properties, and specs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ledger.rules.storage import S3
 
 #: The property that holds a table's format, see `model/formats.py`.
 FORMAT = "ledger.format"
-#: The property of `queues` that names the engine which commits to all the tables, where not each may.
+#: The property of `queues` that names the engine which commits to all tables, on storage where not every engine may.
 COMMITS = "ledger.commits"
 
 QUEUES = pa.schema(
@@ -63,12 +63,12 @@ MESSAGES = pa.schema(
         ("lane", pa.int32()),
         ("segment", pa.string()),
         ("seq", pa.int64()),  # the ordinal in its segment; with the segment it is the message's id
-        # Columns go by name: tables that were made earlier have these in another order.
+        # Columns are found by name: older tables have them in another order.
         *((field.column, TYPES[field.kind]) for field in STORED),
     ]
 )
 
-#: The column of `visibility` that makes a row one about a set, and its type.
+#: The column of `visibility` that makes a row a set, and its type.
 BITS, WORDS = "bits", pa.list_(pa.field("element", pa.int64()))
 VISIBILITY = pa.schema(
     [
@@ -129,9 +129,9 @@ TASKS = pa.schema(
     ]
 )
 
-#: Beside the attributes that users see, in milliseconds: `QueueRecord.expired_before` and `expiry_noted_at`.
+#: Stored beside the attributes that users see, in milliseconds: `QueueRecord.expired_before` and `expiry_noted_at`.
 EXPIRED_BEFORE, EXPIRY_NOTED_AT = "ExpiredBefore", "ExpiryNotedAt"
-#: How a table's description begins; the format that a release must know to use it comes behind.
+#: How a table's description begins; then comes the format that a release must know to use it.
 NEEDED = "ledger format"
 HEAD = ""
 RECORD_COLUMNS = Record._fields
@@ -139,7 +139,7 @@ INSTANT_COLUMNS = tuple(name for name in RECORD_COLUMNS if name.endswith("_at"))
 
 
 def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
-    """Numbers as a column of instants."""
+    """Return numbers as a column of instants."""
     return pa.array([None if m is None else m * 1_000 for m in milliseconds], INSTANT)
 
 
@@ -152,12 +152,12 @@ class Table(TableSpec):
 
     @property
     def description(self) -> str:
-        """What a table says of who may use it. Both engines can write and read it."""
+        """Return the table's description, which says what may use it. Both engines can write and read it."""
         return f"{NEEDED} {self.format}"
 
     @property
     def properties(self) -> dict[str, str]:
-        """Delta's table properties. Every reader and both engines support what they ask for."""
+        """Return Delta's table properties. Every reader and both engines support what they require."""
         return {
             "delta.checkpointInterval": "50",
             "delta.enableDeletionVectors": "false",
@@ -178,11 +178,11 @@ class Table(TableSpec):
 
 
 def _new_segment(partition: Mapping[str, Any]) -> dict[str, Any]:
-    """A segment beside the one that messages were in, for those that have the places of others."""
+    """Return the partition of a new segment, for messages that share their places with others in `partition`."""
     return {**partition, "segment": ids.segment(ids.new_send_key(), 0)}
 
 
-#: What the log says about each data file of `messages`. Instants in milliseconds.
+#: What the log shows of each data file of `messages`. Instants in milliseconds.
 FACTS = (
     Fact("queue", pa.string(), "partition", "queue"),
     Fact("lane", pa.int32(), "partition", "lane"),
@@ -216,7 +216,7 @@ TABLES = {
             facts=FACTS,
             ordinals=Ordinals("seq", "sent_at", _new_segment),
             staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
-            # A whole queue's records go; of its messages only some segments.
+            # Of `visibility` a whole queue's records are removed; of `messages` only some segments.
             independent_by=("queue", "lane", "segment"),
         ),
         Table(
@@ -226,7 +226,7 @@ TABLES = {
             ("segment", "first_seq"),
             statistics=("segment", "first_seq", "last_seq"),
             final_columns=("deleted_at", "moved_to"),
-            # A head row, of which a purge has the time.
+            # A head row: a purge writes its time there.
             still_changing={"segment": HEAD},
             independent_by=("queue",),
             duplicate_error=TWO_MESSAGES,
