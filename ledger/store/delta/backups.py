@@ -71,10 +71,10 @@ class BackupReport:
 
 
 def back_up(engine: Engine, transactions: Transactions, dest: object, report: Callable[[str], None]) -> BackupReport:
-    """Copy one consistent version of an open ledger into a folder that is empty or not there.
+    """Copy one consistent version of an open ledger into a folder that is empty or does not exist.
 
-    A backup that fails, or that is interrupted, leaves nothing there. Raises InvalidParameterValue for another folder
-    and another storage than a local path, LedgerDamaged where the ledger is, and StorageFailed.
+    If a backup fails or is interrupted, it leaves nothing there. Raises InvalidParameterValue for any other folder, and
+    for storage that is no local path. Raises LedgerDamaged if the ledger is damaged, and StorageFailed.
     """
     places = {name: recorded(engine.place(name)) for name in ORDER}
     if not all(place.is_local for place in places.values()):
@@ -187,9 +187,11 @@ def restore_backup(
 
 
 def _replace(made: Path, place: Path, aside: Path) -> None:
-    """Move what was made to a place, and what is there aside: in one step, where the file system exchanges two names.
-    Elsewhere nothing is at the place for a moment, and who opens a ledger there then makes an empty one."""
-    # The copy has the other name before: whatever stops this process, no ledger lies where `made` is removed.
+    """Move the new ledger to a place, and aside what is there, in one step if the file system can exchange two names.
+
+    Elsewhere the place is empty for a moment, and a process that opens a ledger there then makes an empty one.
+    """
+    # Name the copy first: whatever stops this process, no ledger lies where `made` is removed.
     made.rename(aside)
     if not _exchange(aside, place):
         aside.rename(made)
@@ -205,7 +207,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _missing(folder: Path) -> list[Path]:
-    """Return a folder that is not there, and its parents that are not there, up to the first one."""
+    """Return a folder that does not exist, and its parents that do not exist, up to the first one."""
     missing: list[Path] = []
     while not folder.exists():
         missing.append(folder)
@@ -242,7 +244,7 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
             raise StorageFailed(str(source), f"{path} has {copied} bytes, and the log says {sizes[path]}", "backup")
 
     map_at_once(copy, sizes, AT_ONCE)
-    # Copy what describes the version: the last checkpoint before it, and the entries since. One new checkpoint then
+    # Copy what describes the version: the last checkpoint before it, and the entries since. Then one new checkpoint
     # replaces them.
     numbered = [(int(one.name[:20]), one) for one in (source / LOG).iterdir() if one.name[:20].isdecimal()]
     sums = [number for number in checkpointed([f"{LOG}/{one.name}" for _, one in numbered]) if number <= version]

@@ -19,8 +19,8 @@ _SAID: Mapping[str, type] = {
 
 def said_in(text: str | None) -> dict[str, Any]:
     """Return what a commit of the ledger says of itself; of another writer's commit return nothing."""
-    said = parse_metadata(text)
-    return said if _is_ours(said) else {}
+    metadata = parse_metadata(text)
+    return metadata if _is_ours(metadata) else {}
 
 
 def verb_of(said: Mapping[str, Any]) -> str:

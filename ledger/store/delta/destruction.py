@@ -77,12 +77,12 @@ def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, 
 def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
     require_no_backup(folder)
     doomed = [path for path in folder.glob(f"{DOOMED}*") if _is_doomed(path)]
-    there = [name for name in ORDER if (folder / name / LOG).is_dir()]
+    existing = [name for name in ORDER if (folder / name / LOG).is_dir()]
     if not doomed:
-        _require_any(str(folder), there)
-    for name in there:
+        _require_any(str(folder), existing)
+    for name in existing:
         _require_own(folder / name, table_files(str(folder / name), None))
-    own_paths = [*(folder / name for name in (*there, *BESIDE)), *doomed]
+    own_paths = [*(folder / name for name in (*existing, *BESIDE)), *doomed]
     names = {path.name for path in own_paths}
     files = [path.lstat().st_size for one in own_paths for path in one.rglob("*") if not path.is_dir()]
     stays = sorted(path.name for path in folder.iterdir() if path.name not in names)
@@ -93,7 +93,7 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
         aside = folder / f"{DOOMED}{secrets.token_hex(4)}"
         with all_locked(folder, TABLES):
             aside.mkdir()
-            for name in there:
+            for name in existing:
                 (folder / name).rename(aside / name)
             durability_of(folder).sync_folders([str(folder)])
         for one in (*doomed, aside, *(folder / name for name in BESIDE)):
@@ -120,11 +120,11 @@ def _destroy_objects(root: str, options: Mapping[str, str] | None, *, dry_run: b
             files_by_name[name], files, size = files_by_name[name] + 1, files + 1, size + length
         else:
             others[name] = None
-    there = [name for name in ORDER if files_by_name[name]]
-    _require_any(root, there)
-    for name in there:
+    existing = [name for name in ORDER if files_by_name[name]]
+    _require_any(root, existing)
+    for name in existing:
         _require_own(name, table_files(f"{root.rstrip('/')}/{name}", options))
-    for name in (*there, *BESIDE) if not dry_run else ():
+    for name in (*existing, *BESIDE) if not dry_run else ():
         # The log goes last: it shows whose table it is, should this be stopped.
         objects.remove_all([path for path in objects.paths(name) if not path.startswith(f"{name}/{LOG}/")])
         objects.remove_folder(name)

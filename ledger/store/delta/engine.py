@@ -68,7 +68,7 @@ class Tables(Protocol):
     def generation(self) -> int:
         """Return how often these tables were found to be replaced since they were opened, by new tables or by a backup.
 
-        What is kept in memory about the tables is valid for the generation in which it was read. Asks the storage
+        State that a process keeps about the tables is valid for the generation in which it was read. Asks the storage
         nothing.
         """
 
@@ -78,8 +78,9 @@ class Tables(Protocol):
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
         """Commit one MERGE of `edits` (the table's columns, OPERATION, EXPECTED_REVISION), and return the version.
 
-        Raises Conflict when a row named by an edit is not as the edit supposes, or when another writer committed to the
-        partitions of `where` since the snapshot.
+        Raises:
+            Conflict: A row named by an edit is not as the edit supposes, or another writer committed to the partitions
+                of `where` since the snapshot.
         """
 
     def append(

@@ -121,8 +121,8 @@ def open_tables(
     _require_known(root, scheme, chosen)
     missing = [name for name in TABLES if not chosen.exists(name)]
     if missing and (read_only or not create):
-        found = _found(missing, folder.parent if place.is_local else None, files)
-        raise LedgerDoesNotExist(root, found, missing if len(missing) < len(TABLES) else ())
+        contents = _found(missing, folder.parent if place.is_local else None, files)
+        raise LedgerDoesNotExist(root, contents, missing if len(missing) < len(TABLES) else ())
     # A local path's clock is this machine's own again, as far as anybody can tell.
     own_clock = storage_clock
     if storage_clock is None and clock is system_clock and not read_only:
@@ -144,20 +144,20 @@ def open_tables(
     check = partial(_check, root, chosen)
     whole = locations if place.is_local and not read_only and not missing else {}
     mend(whole, folder.parent)
-    there = [name for name in TABLES if name not in missing]
+    existing = [name for name in TABLES if name not in missing]
     try:
-        check(there)
+        check(existing)
     except LedgerDamaged:
         if not mend(whole, folder.parent, deep=True):
             raise
-        check(there)
+        check(existing)
     trust = None if files is None else PutTrust(files)
     if missing and files is not None and trust is not None:
         require_conditional_puts(files)
         trust.trust()
     for name in missing:
-        # Existing tables need no lock. A lock here would let one process that stands still in a verb hold up all
-        # newcomers, and a newcomer that waits to have a table alone hold up everybody else.
+        # Existing tables need no lock. With a lock here, a process that stands still in a verb would hold up all
+        # newcomers. A newcomer that waits to have a table alone would hold up everybody else.
         with locks[name].exclusive():
             _create(chosen, name)
     check(missing)

@@ -172,7 +172,7 @@ def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterato
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
-        # It is a link, or a file that was removed meanwhile.
+        # A link, or a file that was removed meanwhile.
         return
     try:
         yield _of(path, os.fstat(descriptor), is_lock=is_lock), descriptor
@@ -183,10 +183,10 @@ def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterato
 def _entry(path: str | Path, *, is_lock: bool = False) -> LocalEntry | None:
     """Return a file or folder; None for a link, and if nothing is there."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return None if stat.S_ISLNK(found.st_mode) else _of(str(path), found, is_lock=is_lock)
+    return None if stat.S_ISLNK(status.st_mode) else _of(str(path), status, is_lock=is_lock)
 
 
 def _of(path: str, found: os.stat_result, *, is_lock: bool = False) -> LocalEntry:

@@ -5,9 +5,9 @@ cannot. Each reading is compared with an earlier one. Readings that agree become
 that NTP slows or hurries a little is never refused. A process that has just started has no earlier reading: it believes
 its clock.
 
-*All drivers of a ledger share the storage's clock.* Lanes remember the time of their last commit, so a driver whose
-clock is behind is noticed there at once. A driver whose clock is ahead sees every deadline pass too early, and is
-noticed only when another driver follows it. The storage's clock shows both errors.
+*All drivers of a ledger share the storage's clock.* Lanes remember the time of their last commit, so a driver's clock
+that is behind is noticed at once. A driver whose clock is ahead sees every deadline pass too early, and is noticed only
+when another driver follows it. The storage's clock shows both errors.
 """
 
 from __future__ import annotations

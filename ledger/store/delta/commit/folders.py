@@ -75,8 +75,8 @@ class LocalFolders:
     def has_files(self, path: str) -> bool:
         with naming(self._place):
             folder = Path(self._place, path)
-            found = os.walk(folder, onerror=_raised) if folder.exists() else ()
-            return any(not _is_hidden(name) for _, _, names in found for name in names)
+            tree = os.walk(folder, onerror=_raised) if folder.exists() else ()
+            return any(not _is_hidden(name) for _, _, names in tree for name in names)
 
     def remove(self, path: str) -> None:
         with naming(self._place):

@@ -117,8 +117,8 @@ class Transactions:
     def beside(self, table: str, since: int) -> dict[str, int]:
         """Return the version that a commit is decided on, and the versions of other tables that go with it.
 
-        The other versions are read after the decision, so they contain all that the decision has read. What lands later
-        in those tables is in no view of this version, nor of an earlier instant. No commit up to `since` notes newer
+        The other versions are read after the decision, so they contain all that the decision has read. Later commits to
+        those tables are in no view of this version, nor of an earlier instant. No commit up to `since` notes newer
         versions; commits that land between `since` and this commit may.
         """
         noted = NOTED.get(table, ())
@@ -183,7 +183,8 @@ class Transactions:
     def _committed(self, table: str, metadata: Mapping[str, Any], since: int, write: Callable[[], int]) -> int | None:
         verb = metadata["verb"]
         try:
-            # What the decision relied on must survive a power cut before the decision does: see `durability`, rule 4.
+            # The state that the decision relied on must survive a power cut before the decision does: see `durability`,
+            # rule 4.
             self._tables.make_durable()
             version: int | None = write()
             self._tables.make_durable(table, version or 0)

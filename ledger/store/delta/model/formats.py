@@ -2,8 +2,8 @@
 
 Each table has a format number, in its property FORMAT. Its description says which format a release must know to use the
 table. Release 0.1.0 writes format 1 of every table; a test compares the columns, partitions and properties of each
-table with those of its format. A release that changes them raises the number. It also raises the number in the
-description if earlier releases would fail on the new layout or misread it.
+table with those of its format. A release that changes them raises the number. If earlier releases would fail on the new
+layout or misread it, the release also raises the number in the description.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ class Runs:
     @classmethod
     def empty(cls) -> Runs:
         """Return no runs."""
-        nothing = np.empty(0, dtype=np.int64)
-        return Runs(nothing, nothing, nothing)
+        no_numbers = np.empty(0, dtype=np.int64)
+        return Runs(no_numbers, no_numbers, no_numbers)
 
     @classmethod
     def from_arrow(cls, rows: pa.Table, segment: np.ndarray, code: np.ndarray) -> Runs:
@@ -128,11 +128,11 @@ class Runs:
         overlaps = stop - start
         if not len(self) or (overlaps <= 1).all():
             # Most cuts cut nothing: each query lies in one run, or outside all runs.
-            met = overlaps > 0
-            run = start[met]
-            if (self.first[run] <= first[met]).all() and (last[met] <= self.last[run]).all():
+            is_covered = overlaps > 0
+            run = start[is_covered]
+            if (self.first[run] <= first[is_covered]).all() and (last[is_covered] <= self.last[run]).all():
                 code = np.full(len(first), ABSENT)
-                code[met] = self.code[run]
+                code[is_covered] = self.code[run]
                 return Pieces(first, last, code, np.arange(len(first)))
         through = np.cumsum(overlaps)
         query = np.repeat(np.arange(len(first)), overlaps)
@@ -155,8 +155,8 @@ class Runs:
         """Lay `replacement` on top of these runs, and join neighbours of the same code.
 
         Why it holds: cut at the borders of `replacement`, every piece of a run is either inside it or outside all of
-        it. The pieces outside stay and those inside are replaced, so the result is disjoint again. It is also
-        canonical: neighbours of one code are always one run, so the same state is the same rows, whatever way led to
+        it. The pieces outside stay and those inside are replaced, so the result is disjoint again. The result is also
+        canonical: neighbours of one code are always one run. So the same state is the same rows, whatever way led to
         it.
         """
         joined = self.joined()
@@ -203,9 +203,9 @@ def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
         return together.joined(), Runs.empty()
     together, disputed = Runs.empty(), Runs.empty()
     for part in parts:
-        met = together.cut(part.first, part.last)
-        differs = (met.code != ABSENT) & (met.code != part.code[met.query])
-        together, disputed = together.paint(part), disputed.paint(met.where(differs).coded(0))
+        pieces = together.cut(part.first, part.last)
+        differs = (pieces.code != ABSENT) & (pieces.code != part.code[pieces.query])
+        together, disputed = together.paint(part), disputed.paint(pieces.where(differs).coded(0))
     return together.parted(disputed)[1], disputed
 
 

@@ -1,14 +1,14 @@
 """Sets: scattered messages of one record in a block, stored as one row of bits.
 
-A row of `visibility` is about a run, or, if it has `bits`, about those messages from its first to its last that have a
+A row of `visibility` is about a run, or, if it has `bits`, about the messages between its first and last that have a
 bit. In memory all of these are runs; only this module turns them into rows and back. The rows of a state are canonical:
 equal states are equal rows, and a change touches only rows of its blocks. All code is vectorized.
 
-**The rows of a state.** Neighbours under one record are one run. A run that lies in more than one block (BLOCK ordinals
-of a segment) is a row. The runs within one block that share a record are a *group*. A group is one row with bits if it
-has more than MOST_RUNS runs and takes at most WORDS_A_RUN words for each of them. Otherwise each run is a row. So a few
-bits that would be scattered over many words stay rows: a state is never larger than that many words for each of its
-runs.
+**The rows of a state.** Neighbours under one record are one run. A run that lies in more than one block (2**BLOCK_SHIFT
+ordinals of a segment) is a row. The runs within one block that share a record are a *group*. A group is one row with
+bits if it has more than MOST_RUNS runs and takes at most WORDS_A_RUN words for each of them. Otherwise each run is a
+row. So a few bits that would be scattered over many words stay rows: a state is never larger than that many words for
+each of its runs.
 
 **The words.** A word has the bits of 64 ordinals, the lowest bit for the lowest, and begins at a multiple of 64. The
 first word has the row's first message, the last word its last one.
@@ -92,9 +92,9 @@ class SetRows(Runs):
         last messages."""
         same: np.ndarray = self.size == other.size
         both = np.flatnonzero(same & (self.size > 0))
-        mine, theirs = self.where(both), other.where(both)
-        differs = mine.words[mine._places()] != theirs.words[theirs._places()]
-        same[np.repeat(both, mine.size)[differs]] = False
+        own_sets, other_sets = self.where(both), other.where(both)
+        differs = own_sets.words[own_sets._places()] != other_sets.words[other_sets._places()]
+        same[np.repeat(both, own_sets.size)[differs]] = False
         return same
 
     def _places(self) -> np.ndarray:
@@ -234,10 +234,10 @@ class _Groups:
 
     def _are_there(self, keys: np.ndarray) -> np.ndarray:
         if self._keys is None:
-            there: np.ndarray = self._there[keys]
-            return there
-        found: np.ndarray = self._keys[np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)] == keys
-        return found
+            is_key_of: np.ndarray = self._there[keys]
+            return is_key_of
+        is_key: np.ndarray = self._keys[np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)] == keys
+        return is_key
 
 
 def _is_inside(runs: Runs) -> np.ndarray:
@@ -249,15 +249,15 @@ def _is_inside(runs: Runs) -> np.ndarray:
 def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers of the runs that are only in `old`, and of those only in `new`. Both are sorted by place."""
     begin, end = _alike(old, new)
-    mine, theirs = old.where(slice(begin, len(old) - end)), new.where(slice(begin, len(new) - end))
-    alike = len(mine) == len(theirs) and bool((mine.first == theirs.first).all())
-    at = np.arange(len(mine)) if alike else np.searchsorted(mine.first, theirs.first)
-    same = at < len(mine)
-    old_same, new_same = mine.where(at[same]), theirs.where(same)
+    old_middle, new_middle = old.where(slice(begin, len(old) - end)), new.where(slice(begin, len(new) - end))
+    alike = len(old_middle) == len(new_middle) and bool((old_middle.first == new_middle.first).all())
+    at = np.arange(len(old_middle)) if alike else np.searchsorted(old_middle.first, new_middle.first)
+    same = at < len(old_middle)
+    old_same, new_same = old_middle.where(at[same]), new_middle.where(same)
     same[same] = (
         (old_same.first == new_same.first) & (old_same.last == new_same.last) & (old_same.code == new_same.code)
     )
-    only_old = np.ones(len(mine), dtype=bool)
+    only_old = np.ones(len(old_middle), dtype=bool)
     only_old[at[same]] = False
     return begin + np.flatnonzero(only_old), begin + np.flatnonzero(~same)
 

@@ -33,13 +33,13 @@ COMMITS = "ledger.commits"
 
 QUEUES = pa.schema(
     [
-        ("queue", pa.string()),  # the queue's id: its name, - and 8 hexadecimal digits; anew when made anew
+        ("queue", pa.string()),  # the id: the name, -, and 8 hexadecimal digits, new when the queue is made anew
         ("name", pa.string()),
         ("attributes", pa.map_(pa.string(), pa.string())),
         ("tags", pa.map_(pa.string(), pa.string())),
         ("created_at", INSTANT),
         ("modified_at", INSTANT),
-        ("revision", pa.int64()),  # grows with every change; what a change relies on
+        ("revision", pa.int64()),  # grows with every change; a change relies on it
     ]
 )
 
@@ -76,8 +76,8 @@ VISIBILITY = pa.schema(
         ("lane", pa.int32()),
         ("segment", pa.string()),  # '' on the lane's head row
         ("first_seq", pa.int64()),  # a row is about a run of neighbouring messages, both ends included,
-        ("last_seq", pa.int64()),  # or about those of them that have one of the `bits` at the end;
-        # no two rows are about one message, and what no row is about was never received
+        ("last_seq", pa.int64()),  # or about those of its messages that have a bit in `bits`;
+        # no two rows are about one message; a message without a row was never received
         ("receipt_id", pa.string()),
         ("attempt_id", pa.string()),
         ("receive_count", pa.int32()),
@@ -86,12 +86,12 @@ VISIBILITY = pa.schema(
         ("visible_at", INSTANT),
         ("released_at", INSTANT),
         ("deleted_at", INSTANT),  # on the head row of lane 0: when the queue was last purged
-        ("origin_queue", pa.string()),  # the queue that dead letters, or redriven ones, were moved from
-        ("moved_to", pa.string()),  # the queue that they were moved to, on the rows of the one they left
-        ("enqueued_at", INSTANT),  # when a move restarted their retention
-        ("writing_to", pa.string()),  # the Delta table that their receiver began to write its output to,
-        ("write_id", pa.string()),  # and the transaction it does that under: what decides whether they are done
-        ("revision", pa.int64()),  # on the head row: how many commits the lane has had; what a decision relies on
+        ("origin_queue", pa.string()),  # the queue that dead letters, or redriven messages, were moved from
+        ("moved_to", pa.string()),  # the queue that messages were moved to, on the rows of the queue that they left
+        ("enqueued_at", INSTANT),  # when a move restarted the retention
+        ("writing_to", pa.string()),  # the Delta table to which the receiver began to write its output,
+        ("write_id", pa.string()),  # and its transaction, which decides whether the messages are done
+        ("revision", pa.int64()),  # on the head row: how many commits the lane has had; a decision relies on it
         (BITS, WORDS),  # null: all of the run; else a bit for each ordinal, see `model/run_sets.py`
     ]
 )
@@ -100,7 +100,7 @@ RECEIPTS = pa.schema(
     [
         ("queue", pa.string()),
         ("day", pa.date32()),
-        ("version", pa.int64()),  # of the visibility table: the commit that did it, and a claim's fencing token
+        ("version", pa.int64()),  # of the visibility table: the commit of the event, and a claim's fencing token
         ("at", INSTANT),
         ("event", pa.string()),  # granted, granted again, extended, released, deleted, expired, locked, purged,
         # moved, arrived, restored, writing, clock repaired
@@ -109,7 +109,7 @@ RECEIPTS = pa.schema(
         ("messages", pa.int64()),
         ("visible_at", INSTANT),
         ("owner", pa.string()),
-        ("reason", pa.string()),  # what was said as reason of a release
+        ("reason", pa.string()),  # the reason that a release gave
     ]
 )
 
@@ -125,7 +125,7 @@ TASKS = pa.schema(
         ("moved", pa.int64()),
         ("status", pa.string()),  # RUNNING, COMPLETED, CANCELLED, FAILED
         ("failure", pa.string()),
-        ("revision", pa.int64()),  # grows with every change; what a change relies on
+        ("revision", pa.int64()),  # grows with every change; a change relies on it
     ]
 )
 

@@ -36,10 +36,10 @@ _NAMES = dict.fromkeys(("segment", "message_group_id"), pa.dictionary(pa.int32()
 class Groups:
     """Reads the groups of a FIFO queue's messages, and returns what may be received in which order, as arrays.
 
-    What was read is kept: sends to a FIFO queue are ordered by their numbers, so only later messages are read. Threads
-    share this object, and each may be at another version of the table. So the kept state never loses a message: a
-    decision may use any state that has all messages of its own listing, and it skips messages that its listing does not
-    have.
+    Rows that were read are kept: sends to a FIFO queue are ordered by their numbers, so only later messages are read.
+    Threads share this object, and each may be at another version of the table. So the kept state never loses a message:
+    a decision may use any state that has all messages of its own listing, and it skips messages that its listing does
+    not have.
     """
 
     def __init__(self, engine: MessageFiles, queues: Callable[[], Sequence[QueueRecord]]) -> None:
@@ -90,7 +90,7 @@ class Groups:
         """
         version = classified.listing.version
         homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
-        foreign = tuple(Where(home, None, tuple_of(there)) for home, there in homes.items() if home != queue)
+        foreign = tuple(Where(home, None, tuple_of(segments)) for home, segments in homes.items() if home != queue)
         key = queue, classified.listing.generation
         kept = self._kept.get(key)
         if kept is None or kept[0] < version or kept[1] != foreign:
@@ -119,12 +119,12 @@ class Groups:
         Known messages are not read again, unless upkeep has dropped most of them.
         """
         key = queue, listing.generation
-        version, known = self._own.get(key, (-1, None))
+        version, rows = self._own.get(key, (-1, None))
         if version < listing.version:
-            keep = known is not None and 0 < known.num_rows <= 2 * listing.count(queue)
-            known = self._later(queue, known) if keep else self._all(queue)
-            self._own[key] = listing.version, known
-        return known
+            keep = rows is not None and 0 < rows.num_rows <= 2 * listing.count(queue)
+            rows = self._later(queue, rows) if keep else self._all(queue)
+            self._own[key] = listing.version, rows
+        return rows
 
     def _all(self, queue: str) -> pa.Table:
         return _in_order([_encoded(self._engine.messages(Where(queue), _COLUMNS))])

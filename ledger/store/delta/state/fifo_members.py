@@ -39,7 +39,7 @@ class Hashed:
 
     @cached_property
     def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
-        """The sorted hashes, and the number of each hash's text."""
+        """Return the sorted hashes, and the number of each hash's text."""
         hashes = np.fromiter(map(hash, self._texts.to_pylist()), np.int64, len(self._texts))
         order = np.argsort(hashes, kind="stable")
         return hashes[order], order
@@ -175,9 +175,9 @@ class Index:
         """Return, for each piece, which members are in it, by their places: from the first number to before the
         second."""
         number = lanes.look_up(members.segments)
-        known = np.flatnonzero(number != UNKNOWN)
+        registered = np.flatnonzero(number != UNKNOWN)
         here = np.full(len(lanes.segments), UNKNOWN)
-        here[number[known]] = known
+        here[number[registered]] = registered
         segment = here[pieces.segment]
         pieces, segment = pieces.where(segment != UNKNOWN), segment[segment != UNKNOWN]
         first = positions(segment, pieces.first_seq)

@@ -58,9 +58,9 @@ class Events:
         Of more than MOST_EXPIRED receipts, note those with the most messages, and the number of messages of the others.
         The version before the commit shows which these were.
         """
-        met = distinct_codes(taken.code)
-        lanes.records.read(met)
-        if not any(_ran_out(lanes.record(code)) for code in met):
+        codes_taken = distinct_codes(taken.code)
+        lanes.records.read(codes_taken)
+        if not any(_ran_out(lanes.record(code)) for code in codes_taken):
             # Most received messages were held by nobody.
             return
         codes, which = np.unique(taken.code, return_inverse=True)

@@ -123,11 +123,11 @@ class Listing:
 
     def homes(self, segments: Sequence[str]) -> dict[str, list[str]]:
         """As `places`, without the lanes."""
-        return {queue: [segment for segment, _ in there] for queue, there in self.places(segments).items()}
+        return {queue: [segment for segment, _ in places] for queue, places in self.places(segments).items()}
 
     def lanes_sent_to(self, segments: Sequence[str]) -> dict[str, int]:
         """Return the lane that each segment was sent to, in the queue that it was sent to: that never changes."""
-        return dict(place for there in self.places(segments).values() for place in there)
+        return dict(place for places in self.places(segments).values() for place in places)
 
     def home(self, segment: str) -> tuple[str, int, int] | None:
         """Return the queue and lane of a segment, and its highest ordinal; None if it was dropped."""
@@ -218,9 +218,9 @@ class Listing:
 
         They are read at the newest version, which may be later than the listing's. Messages never change, so there may
         only be more or fewer of them then. Messages that came to an open segment behind or between the listed files are
-        cut off. A send that stood still may fill a gap inside a file that upkeep made of several files. Such a message
-        is seen early, as in a listing made a moment later. There may be fewer messages, down to none, if upkeep dropped
-        some: those are final in every queue, and no decision is about them any more.
+        cut off. A send that stood still may fill a gap inside a file that upkeep made of several files. A decision sees
+        this message early, as in a listing made a moment later. There may be fewer messages, down to none, if upkeep
+        dropped some: those are final in every queue, and no decision is about them any more.
         """
         rows = self._engine.messages(
             Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
@@ -258,8 +258,8 @@ class _QueueFiles:
     def worth_reading(self, now: int, *borders: int) -> tuple[str, ...]:
         """Return the segments with a file of which the log does not show enough.
 
-        Such a file has gaps between its ordinals, or messages on both sides of an instant: delayed or not at `now`,
-        sent by one of the instants `borders` or later.
+        The file has gaps between its ordinals, or messages on both sides of an instant: delayed or not at `now`, sent
+        by one of the instants `borders` or later.
         """
         is_worth_reading = self._untold.copy()
         for (first, last), instant in ((self._available, now), *((self._sent, border) for border in borders)):

@@ -56,8 +56,8 @@ class Append(NamedTuple):
     def message(self, seq: int, lane: int, record: Record, sender: str | None) -> StoredMessage:
         """Return one of its messages, as a read of the table would."""
         entry = self.entries[seq - self.first_seq]
-        given = dict(zip(_GIVEN, _given(entry)))
-        given["message_attributes"] = dict(entry.message_attributes)
+        fields = dict(zip(_GIVEN, _given(entry)))
+        fields["message_attributes"] = dict(entry.message_attributes)
         numbers = self.sequence_numbers
         return StoredMessage(
             message_id=ids.message_id(self.segment, seq),
@@ -69,7 +69,7 @@ class Append(NamedTuple):
             record=record,
             sequence_number=None if numbers is None else numbers[seq - self.first_seq],
             sender_id=sender,
-            **given,
+            **fields,
         )
 
 

@@ -109,17 +109,17 @@ class Records:
 
         Look the result up by `code - ABSENT`.
         """
-        met = [NONE if field is None else field for field in self._met(name)]
-        return self._column((name, None), met, lambda: pc.fill_null(_as_numbers(self._stored[name], name), NONE))
+        values = [NONE if field is None else field for field in self._met(name)]
+        return self._column((name, None), values, lambda: pc.fill_null(_as_numbers(self._stored[name], name), NONE))
 
     def is_there(self, name: str, value: str | None = None) -> np.ndarray:
         """Return whether a field of all records is recorded, or is `value` if that is given, the untouched record's
         first."""
         if value is None:
-            met = [field is not None for field in self._met(name)]
-            return self._column((name, True), met, lambda: pc.is_valid(self._stored[name]))
-        met = [field == value for field in self._met(name)]
-        return self._column((name, value), met, lambda: pc.fill_null(pc.equal(self._stored[name], value), False))
+            answers = [field is not None for field in self._met(name)]
+            return self._column((name, True), answers, lambda: pc.is_valid(self._stored[name]))
+        answers = [field == value for field in self._met(name)]
+        return self._column((name, value), answers, lambda: pc.fill_null(pc.equal(self._stored[name], value), False))
 
     def _column(self, asked: tuple[str, object], met: list[Any], of_stored: Callable[[], Any]) -> np.ndarray:
         """Return the answer `asked` about all records: the untouched one, the stored ones, then those `met` later."""

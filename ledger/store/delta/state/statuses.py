@@ -96,8 +96,8 @@ def recorded_states(records: Records, now: int) -> np.ndarray:
     held = records.numbers("visible_at") > now
     in_flight = np.where(records.is_there("receipt_id"), INDEX[Status.IN_FLIGHT], INDEX[Status.LOCKED])
     present = np.where(held, in_flight, INDEX[Status.VISIBLE])
-    left = np.where(records.is_there("moved_to"), INDEX[Status.MOVED], present)
-    return np.where(records.is_there("deleted_at"), INDEX[Status.DELETED], left)
+    undeleted = np.where(records.is_there("moved_to"), INDEX[Status.MOVED], present)
+    return np.where(records.is_there("deleted_at"), INDEX[Status.DELETED], undeleted)
 
 
 #: The columns that place messages, without the lane.

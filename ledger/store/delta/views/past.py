@@ -126,10 +126,11 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
     """Return the version of a table that goes with a commit to `visibility`: the newest noted by it or by an earlier
     commit.
 
-    As of an instant `at` it is the newest version by then, but not older than the noted one. It is not newer than what
-    the next commit to `visibility` notes: that commit was decided later, and notes what existed. A commit of another
-    writer changes no row and notes no version, so the versions noted before it count. A commit that could not read the
-    versions goes by the timestamps of the commits, which clocks of several machines write, within the same bounds.
+    As of an instant `at` the result is the newest version by then, but not older than the noted one. Nor is the result
+    newer than what the next commit to `visibility` notes: that commit was decided later, and notes what existed. A
+    commit of another writer changes no row and notes no version, so the versions noted before it count. A commit that
+    could not read the versions goes by the timestamps of the commits, which clocks of several machines write, within
+    the same bounds.
     """
     noted = [(commit.version, _noted(commit, name)) for commit in commits]
     noted_by_then = max((read for version, read in noted if version <= then.version and read is not None), default=None)
@@ -152,8 +153,8 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
 def _require_all_noted(then: Commit, commits: Sequence[Commit], at: int | None) -> None:
     """Raise InvalidParameterValue if the log has lost a commit whose noted versions matter for `then`.
 
-    Such a commit landed between the version that `then` was decided on and `then` itself. It may note newer versions
-    than `then` and all commits that are left before it.
+    The lost commit landed between the version that `then` was decided on and `then` itself. So it may note newer
+    versions than `then` and all commits that are left before it.
     """
     decided_on = (_noted(commit, "visibility") for commit in reversed(commits) if commit.version <= then.version)
     since = next((version for version in decided_on if version is not None), None)

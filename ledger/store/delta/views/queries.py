@@ -76,7 +76,7 @@ class Queries:
                 raise
             needed = {table for view in _views_in(query) for table in tables_of(view)}
             damages = (self._engine.damage(table) for table in sorted(needed))
-            damage = next((found for found in damages if found is not None), None)
+            damage = next((table_damage for table_damage in damages if table_damage is not None), None)
             if damage is None:
                 raise
             raise damage from refused
