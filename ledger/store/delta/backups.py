@@ -1,4 +1,4 @@
-"""Backups: one consistent version of all tables in a folder, and the restore of it.
+"""Backups: one consistent version of all tables, and its restore.
 
 **Which versions go together.** Nothing is locked: the tables' versions are taken one after the other while others
 commit. `visibility` is taken first. Its rows are about messages that were sent before, and a later version of
@@ -200,7 +200,7 @@ def _replace(made: Path, place: Path, aside: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two folders have each other's names, at once; False, and nothing, where the system cannot."""
+    """Exchange the names of two folders in one step; return False, without any change, if the system cannot."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     names = os.fsencode(one), os.fsencode(other)
     return call is not None and call(AT_WORKING_FOLDER, names[0], AT_WORKING_FOLDER, names[1], EXCHANGE) == 0

@@ -1,4 +1,4 @@
-"""From a root to an open store: tables, engine, and whether the storage is safe."""
+"""Opening of a store: its tables, its engine, and the storage's safety."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Permissions of a ledger on a local path: shared with a group, checked, required."""
+"""Permissions of a ledger on a local path: shared, checked, required."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Names and tags of a verb's Spark jobs, for the UI, the history and `interruptTag`."""
+"""Names and tags of a verb's Spark jobs, for the UI and `interruptTag`.
+
+Spark's history shows them, too.
+"""
 
 from __future__ import annotations
 

@@ -44,9 +44,9 @@ LOOKING, LOOKING_LATER = 0.0005, 0.01
 #: How long a writer that wants the table alone keeps newcomers out, and how long a wait in vain is remembered, in
 #: seconds.
 PATIENCE, IN_VAIN = 2.0, 30.0
-#: How long others wait for the holder of the gate, who may use its patience and then commit; and how long after a
-#: recent wait in vain. The second is short: sharers are gone by then most often, and the writer that must be alone gets
-#: the table.
+#: How long others wait for the holder of the gate, who may use its patience and then commit, in seconds; and how long
+#: after a recent wait in vain. The second is short: sharers are gone by then most often, and the writer that must be
+#: alone gets the table.
 PATIENCE_AT_GATE, SHORT_OF_IT = PATIENCE + 1, 0.05
 #: How often the holder of the gate renews the gate's time, in seconds.
 SHOWING = 0.5
@@ -130,7 +130,7 @@ class TableLock:
             # Another writer has the table alone: wait as long as that takes.
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
         else:
-            # After a recent wait in vain this writer waited only briefly, which proves nothing new.
+            # A writer that waited only briefly records no timeout.
             if not _is_recent(self._at_gate_in_vain, IN_VAIN):
                 _tell(self._at_gate_in_vain)
 

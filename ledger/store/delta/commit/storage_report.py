@@ -16,7 +16,7 @@ from ledger.rules.storage import for_delta_rs
 from ledger.store.delta.commit.clocks import RESOLUTION, probe_of
 from ledger.store.delta.commit.storage_safety import require_conditional_puts
 
-#: A verb is some ten requests, one after the other: if each takes this long, a verb takes seconds. In seconds.
+#: From how many seconds on a request counts as slow: a verb is some ten requests, one after the other.
 SLOW = 0.2
 #: Where the doctor takes its keys from.
 KEYS = "the doctor goes by the environment alone: set AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and the like for it"

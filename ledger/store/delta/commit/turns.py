@@ -1,4 +1,4 @@
-"""Turns between the threads of one process: one verb at a time on a queue.
+"""Turns between a process's threads: one verb at a time on a queue.
 
 Threads get their turn in the order in which they came. Verbs of one queue mostly conflict, and the loser of a conflict
 has read and decided for nothing. So threads wait here, and race only with other processes. The thread that has the turn

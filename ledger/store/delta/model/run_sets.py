@@ -1,4 +1,4 @@
-"""Sets: scattered messages of one record in a block, stored as one row of bits.
+"""Sets: scattered messages of one record, stored as one row with bits.
 
 A row of `visibility` is about a run, or, if it has `bits`, about the messages between its first and last that have a
 bit. In memory all of these are runs; only this module turns them into rows and back. The rows of a state are canonical:
@@ -234,8 +234,8 @@ class _Groups:
 
     def _are_there(self, keys: np.ndarray) -> np.ndarray:
         if self._keys is None:
-            is_key_of: np.ndarray = self._there[keys]
-            return is_key_of
+            is_member: np.ndarray = self._there[keys]
+            return is_member
         is_key: np.ndarray = self._keys[np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)] == keys
         return is_key
 

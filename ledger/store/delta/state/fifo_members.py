@@ -1,4 +1,4 @@
-"""The messages of a FIFO queue as arrays, and which of them a small receive reads."""
+"""A FIFO queue's messages as arrays, and those that a small receive reads."""
 
 from __future__ import annotations
 
@@ -129,12 +129,10 @@ class Members:
         plain = (pieces.code == ABSENT) & (state == INDEX[Status.VISIBLE])
         covered = index.found(self, lanes, pieces.where(plain))
         touched = index.by_place[_between(*_beside(*covered, index.count))]
-        remaining_pieces = pieces.where(~plain & ~np.isin(state, GONE_STATES))
-        remaining_pieces = index.by_place[_between(*index.found(self, lanes, remaining_pieces))]
+        not_gone = pieces.where(~plain & ~np.isin(state, GONE_STATES))
+        not_gone = index.by_place[_between(*index.found(self, lanes, not_gone))]
         remaining = (
-            index.size
-            - _counts(self.group[touched], index.groups)
-            + _counts(self.group[remaining_pieces], index.groups)
+            index.size - _counts(self.group[touched], index.groups) + _counts(self.group[not_gone], index.groups)
         )
         looked_at = np.zeros(index.groups, dtype=bool)
         looked_at[self.group[touched]] = True

@@ -1,4 +1,7 @@
-"""The journal of one commit: entries of the receipts ledger, in the commit's metadata."""
+"""The journal of a commit: its entries of the receipts ledger.
+
+The commit's own metadata carries the entries.
+"""
 
 from __future__ import annotations
 

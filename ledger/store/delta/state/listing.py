@@ -1,4 +1,4 @@
-"""Which messages exist: runs of ordinals, from the log of `messages`, not its files.
+"""Which messages exist: runs of ordinals, from the log of `messages` alone.
 
 A decision takes one `Listing` for all its questions. A listing never changes, though threads share it: a newer listing
 replaces it, and a decision on an older version goes on with its own.
@@ -261,14 +261,10 @@ class _QueueFiles:
         The file has gaps between its ordinals, or messages on both sides of an instant: delayed or not at `now`, sent
         by one of the instants `borders` or later.
         """
-        is_worth_reading = self._untold.copy()
+        is_unclear = self._untold.copy()
         for (first, last), instant in ((self._available, now), *((self._sent, border) for border in borders)):
-            is_worth_reading |= (first <= instant) & (instant < last)
-        return (
-            tuple_of(self.files["segment"].filter(pa.array(is_worth_reading)).to_pylist())
-            if is_worth_reading.any()
-            else ()
-        )
+            is_unclear |= (first <= instant) & (instant < last)
+        return tuple_of(self.files["segment"].filter(pa.array(is_unclear)).to_pylist()) if is_unclear.any() else ()
 
 
 def _doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:

@@ -1,4 +1,4 @@
-"""Messages that this process just sent, in memory: a small claim reads no file.
+"""Messages that this process just sent, for small claims without a read.
 
 Most receives of a broker take what the same broker has just appended. Rows of a segment never change once they are
 committed, so what was appended is what a read of the file finds. Rows can only disappear: upkeep drops them, somebody

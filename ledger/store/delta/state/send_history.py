@@ -1,4 +1,4 @@
-"""What a send must know of earlier sends: attempts, newest send, times of lanes.
+"""Earlier sends as a send needs them: attempts, newest send, lane times.
 
 *The newest send to a FIFO queue* (`last_send`): its sends follow each other. A clock that was ahead may have made some
 of them. After a repair (`verbs.clock_repair`) the instants of all sends before it do not count any more. The log has

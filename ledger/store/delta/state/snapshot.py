@@ -1,4 +1,4 @@
-"""The snapshot of lanes that a verb decides on: rows, time, and the resulting plan.
+"""The lanes that a verb decides on: rows, time, and the plan.
 
 All lanes are loaded as of one version.
 """

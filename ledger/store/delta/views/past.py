@@ -103,10 +103,10 @@ def _beginning(tables: Tables) -> int:
 
 
 def _by(commits: Sequence[Commit], at: int) -> list[Commit]:
-    """Return the commits before the first one with a later instant.
+    """Return the commits before the first one with a later instant than `at`.
 
-    A writer that decided later landed later. So do all commits behind it count as later, even one that was decided
-    before. The first commit made the table, and always counts: nothing was before it.
+    That one was decided, and so landed, after `at`. So did all commits behind it land after `at`, even those that were
+    decided before. The first commit made the table, and always counts: nothing was before it.
     """
     return list(takewhile(lambda commit: not commit.version or _at_of(commit) <= at, commits))
 
