@@ -63,8 +63,8 @@ class TableLock:
     def __init__(self, folder: Path, table: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._gate, self._turn = folder / f"{table}.gate", folder / f"{table}.turn"
-        #: The times of these files are renewed after each wait in vain: of a holder of the gate, and for a holder of
-        #: the gate.
+        #: Their times are renewed: `_in_vain` after the holder of the gate waited in vain for sharers,
+        #: `_at_gate_in_vain` after others waited in vain for that holder.
         self._in_vain, self._at_gate_in_vain = folder / f"{table}.in_vain", folder / f"{table}.at_gate_in_vain"
 
     @contextlib.contextmanager

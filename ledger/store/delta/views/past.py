@@ -105,8 +105,8 @@ def _beginning(tables: Tables) -> int:
 def _by(commits: Sequence[Commit], at: int) -> list[Commit]:
     """Return the commits before the first one with a later instant than `at`.
 
-    That one was decided, and so landed, after `at`. So did all commits behind it land after `at`, even those that were
-    decided before. The first commit made the table, and always counts: nothing was before it.
+    That commit was decided, and so landed, after `at`. All commits behind it landed after `at`, too, even those that
+    were decided before. The first commit made the table, and always counts: nothing was before it.
     """
     return list(takewhile(lambda commit: not commit.version or _at_of(commit) <= at, commits))
 
