@@ -271,20 +271,20 @@ class Transactions:
 
         Fewer calls go together with each loss: a commit to more lanes meets more other commits.
         """
-        with self.together(table, queue, wish, losses) as wishes:
-            if not wishes:
-                yield wishes
+        with self.together(table, queue, wish, losses) as calls:
+            if not calls:
+                yield calls
                 return
             with self._safe(table, losses):
-                yield wishes
+                yield calls
 
     @contextmanager
     def together(self, table: str, queue: str, wish: PendingCall[Any], losses: int = 0) -> Iterator[list[Any]]:
         """As `turn_for_all`, but without making a commit safe."""
-        with self._turns.together((table, queue), wish, MOST_TOGETHER >> losses) as wishes:
-            if wishes:
-                self.tally.together(table, len(wishes))
-            yield wishes
+        with self._turns.together((table, queue), wish, MOST_TOGETHER >> losses) as calls:
+            if calls:
+                self.tally.together(table, len(calls))
+            yield calls
 
     @contextmanager
     def _safe(self, table: str, losses: int) -> Iterator[None]:

@@ -94,8 +94,8 @@ class Turns:
         took this call along, and that its turn is over. Each call holds its own outcome; a call that is not done may
         wait again.
         """
-        with self._turn(key, wish, most) as wishes:
-            yield wishes
+        with self._turn(key, wish, most) as calls:
+            yield calls
 
     def waiting(self, key: Hashable) -> int:
         """Return how many threads await their turn at a key, not counting the thread that has it."""
