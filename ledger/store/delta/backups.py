@@ -1,21 +1,21 @@
-"""Backups: one consistent version of all tables in a folder of its own, and back from there.
+"""Backups: one consistent version of all tables, and its restore.
 
 **Which versions go together.** Nothing is locked: the tables' versions are taken one after the other while others
-commit. `visibility` is taken first. Whatever it says is about messages that were sent before, which a later version of
-`messages` has, unless all of a segment was final and upkeep dropped it since: then the backup has rows about nothing,
-which stand for finished work, and upkeep drops them. The other way round a message that upkeep dropped, with its rows,
-between the two would be in the backup, and nothing that says it was acknowledged: it would come back. What is sent
-after the version of `visibility` and before that of `messages` is in the backup, never received. `queues` and `tasks`
-come next: a queue that was deleted meanwhile leaves rows that upkeep drops. `receipts` is filled before it is copied,
-and what it says of later versions of `visibility` is taken out of the copy.
+commit. `visibility` is taken first. Its rows are about messages that were sent before, and a later version of
+`messages` has these. The exception is a final segment that upkeep has dropped since. The backup then has rows about no
+messages: they stand for finished work, and upkeep drops them. In the other order upkeep could drop a message and its
+rows in between. The backup would have the message and nothing that says it was acknowledged: it would come back. A
+message that is sent between the versions of `visibility` and `messages` is in the backup, never received. `queues` and
+`tasks` come next: a queue that was deleted meanwhile leaves rows that upkeep drops. `receipts` is filled before it is
+copied, and its entries about later versions of `visibility` are taken out of the copy.
 
-**What lies in a backup.** Below TABLES a Delta table each: the files of its version, and a log that begins with one
-checkpoint, of that version. So past versions are not in it. The manifest is written last: a folder without it is no
-backup. `Ledger.open` refuses both, and makes no ledger there.
+**What lies in a backup.** Below TABLES lies a Delta table each: the files of its version, and a log that begins with
+one checkpoint, of that version. So a backup has no past versions. The manifest is written last: a folder without it is
+no backup. `Ledger.open` refuses both, and makes no ledger there.
 
-**What a restored ledger is.** Its tables have new ids, and their versions go on at the next million: so processes that
-have the ledger of before open notice (see `delta_log.history`), and the version of a claim stays a number that
-only grows, also for those who saw claims which the backup knows nothing of.
+**What a restored ledger is.** Its tables have new ids, and their versions go on at the next million. So processes that
+have the earlier ledger open notice the change (see `delta_log.history`). The version of a claim stays a number that
+only grows, also for holders of claims that are newer than the backup.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
 
-#: Of Linux's renameat2: names are as the process's working folder has them; two names are exchanged.
+#: Of Linux's renameat2: names are relative to the process's working folder; two names are exchanged.
 AT_WORKING_FOLDER, EXCHANGE = -100, 2
 #: The order in which the versions are taken.
 ORDER = ("visibility", "messages", "queues", "tasks", "receipts")
@@ -71,10 +71,10 @@ class BackupReport:
 
 
 def back_up(engine: Engine, transactions: Transactions, dest: object, report: Callable[[str], None]) -> BackupReport:
-    """Copy one consistent version of an open ledger into a folder that is empty or not there.
+    """Copy one consistent version of an open ledger into a folder that is empty or does not exist.
 
-    A backup that fails, or that is interrupted, leaves nothing there. Raises InvalidParameterValue for another folder
-    and another storage than a local path, LedgerDamaged where the ledger is, and StorageFailed.
+    If a backup fails or is interrupted, it leaves nothing there. Raises InvalidParameterValue for any other folder, and
+    for storage that is no local path. Raises LedgerDamaged if the ledger is damaged, and StorageFailed.
     """
     places = {name: recorded(engine.place(name)) for name in ORDER}
     if not all(place.is_local for place in places.values()):
@@ -100,7 +100,7 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
         with naming(str(folder), DeltaError):
             return _written(folder, made, locations, tables, taken_at, report)
     except BaseException as error:
-        # What was there before was empty.
+        # A folder that existed before was empty.
         for path in made[-1:] or list(folder.iterdir()):
             _remove(path)
         if isinstance(error, StorageFailed):
@@ -118,8 +118,7 @@ def _written(
     taken_at: str,
     report: Callable[[str], None],
 ) -> BackupReport:
-    """Write a backup of these versions of the tables, safe on the disk with its name. `made`: the folders that it
-    makes."""
+    """Write a backup of these versions of the tables, and sync it with its name. `made`: the folders to make."""
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / UNFINISHED, b"")
     for name, table in tables.items():
@@ -141,10 +140,10 @@ def _written(
 def restore_backup(
     source: object, root: object, replace: bool, report: Callable[[str], None]
 ) -> tuple[BackupReport, Path | None]:
-    """Makes a ledger of a backup; returns what it holds, and where a ledger was moved to that it has replaced.
+    """Make a ledger of a backup. Return what it holds, and where the ledger that it replaced was moved to.
 
-    Raises InvalidParameterValue where `source` is no whole backup, and where there is something at `root` already; with
-    `replace` that is moved aside. Raises LedgerTooNew, and StorageFailed.
+    Raises InvalidParameterValue if `source` is no whole backup, or if something exists at `root`; with `replace` that
+    is moved aside. Raises LedgerTooNew, and StorageFailed.
     """
     backup, place = _local("source", source), _local("root", root)
     manifest = read_manifest(backup)
@@ -167,7 +166,7 @@ def restore_backup(
                 for path in _files(backup / FOLDER / name):
                     _copy(path, made / name / path.relative_to(backup / FOLDER / name))
                 _give_identity(made / name, int(manifest["versions"][name]), _newest(place / name))
-            # Where the locks lie: processes that have the ledger of before open look for them there.
+            # The folder of the locks: processes that have the earlier ledger open look for them there.
             (made / LOCKS).mkdir()
             _sync_folders(made)
             aside = None
@@ -188,9 +187,11 @@ def restore_backup(
 
 
 def _replace(made: Path, place: Path, aside: Path) -> None:
-    """Move what was made to a place, and what is there aside: in one step, where the file system exchanges two names.
-    Elsewhere nothing is at the place for a moment, and who opens a ledger there then makes an empty one."""
-    # The copy has the other name before: whatever stops this process, no ledger lies where `made` is removed.
+    """Move the new ledger to a place, and aside what is there, in one step if the file system can exchange two names.
+
+    Elsewhere the place is empty for a moment, and a process that opens a ledger there then makes an empty one.
+    """
+    # Name the copy first: whatever stops this process, no ledger lies where `made` is removed.
     made.rename(aside)
     if not _exchange(aside, place):
         aside.rename(made)
@@ -199,14 +200,14 @@ def _replace(made: Path, place: Path, aside: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two folders have each other's names, at once; False, and nothing, where the system cannot."""
+    """Exchange the names of two folders in one step; return False, without any change, if the system cannot."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     names = os.fsencode(one), os.fsencode(other)
     return call is not None and call(AT_WORKING_FOLDER, names[0], AT_WORKING_FOLDER, names[1], EXCHANGE) == 0
 
 
 def _missing(folder: Path) -> list[Path]:
-    """Return a folder that is not there, and its parents that are not there, up to the first one."""
+    """Return a folder that does not exist, and its parents that do not exist, up to the first one."""
     missing: list[Path] = []
     while not folder.exists():
         missing.append(folder)
@@ -231,7 +232,7 @@ def _local(field: str, given: object) -> Path:
 
 
 def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
-    """Copies one version of a table: its files, and a log of one checkpoint."""
+    """Copy one version of a table: its files, and a log of one checkpoint."""
     (dest / LOG).mkdir(parents=True)
     version = table.version()
     actions = pa.table(table.get_add_actions(flatten=True))
@@ -243,7 +244,8 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
             raise StorageFailed(str(source), f"{path} has {copied} bytes, and the log says {sizes[path]}", "backup")
 
     map_at_once(copy, sizes, AT_ONCE)
-    # What tells of the version: the last checkpoint before it, and the entries since. Then one checkpoint in its place.
+    # Copy what describes the version: the last checkpoint before it, and the entries since. Then one new checkpoint
+    # replaces them.
     numbered = [(int(one.name[:20]), one) for one in (source / LOG).iterdir() if one.name[:20].isdecimal()]
     sums = [number for number in checkpointed([f"{LOG}/{one.name}" for _, one in numbered]) if number <= version]
     for number, path in numbered:
@@ -257,28 +259,32 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
 
 
 def _give_identity(table: Path, version: int, replaced: int) -> None:
-    """Makes a table another one: with an id of its own, and its versions far behind those of the one it was, and of the
-    one that it takes the place of, whose newest version is `replaced`."""
+    """Give a table a new id and a version far beyond its own.
+
+    The version is also far beyond `replaced`, the newest version of the table whose place it takes.
+    """
     _rewrite_checkpoint(table, version, (max(version, replaced) // VERSIONS + 1) * VERSIONS, str(uuid.uuid4()))
 
 
 def _newest(table: Path) -> int:
-    """Returns the newest version in a table's log; -1: there is no such table."""
+    """Return the newest version in a table's log; -1 if there is no such table."""
     log = table / LOG
-    found = [version_of(f"{LOG}/{one.name}") for one in log.iterdir()] if log.is_dir() else []
-    return max((version for version in found if version is not None), default=-1)
+    versions = [version_of(f"{LOG}/{one.name}") for one in log.iterdir()] if log.is_dir() else []
+    return max((version for version in versions if version is not None), default=-1)
 
 
 def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | None) -> None:
-    """Makes the one checkpoint of a log that of another version, of a table with another id, without what says which
-    files were removed, and writes the entry of that version."""
+    """Replace the one checkpoint of a log by a checkpoint of another version, and write the entry of that version.
+
+    The new checkpoint has another table id (None: the same), and no list of removed files.
+    """
     folder = table / LOG
     (path,) = (one for one in folder.iterdir() if CHECKPOINT.fullmatch(f"{LOG}/{one.name}"))
     rows = pq.read_table(path)
     if "remove" in rows.column_names:
         rows = rows.filter(rows["remove"].is_null())
     if "txn" in rows.column_names:
-        # A fill of receipts goes by the version that was filled last, which may be an earlier one in the copy.
+        # A fill of receipts starts at the version that was filled last, which may be an earlier one in the copy.
         fills = [one is not None and one["appId"].startswith(FILLS) for one in rows["txn"].to_pylist()]
         rows = rows.filter(pa.array([not one for one in fills]))
     if table_id is not None:
@@ -298,14 +304,14 @@ def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | Non
 
 
 def _forget_later_receipts(receipts: Path, version: int) -> None:
-    """Takes out of a copy of `receipts` what happened in later versions of `visibility` than a backup has."""
+    """Remove from a copy of `receipts` the entries about later versions of `visibility` than a backup has."""
     table = DeltaTable(str(receipts))
     if not table.delete(f"version > {version}")["num_deleted_rows"]:
         return
-    there = {Path(path) for path in (receipts / uri for uri in table.get_add_actions()["path"].to_pylist())}
+    kept = {Path(path) for path in (receipts / uri for uri in table.get_add_actions()["path"].to_pylist())}
     table.create_checkpoint()
     for path in _files(receipts):
-        if path.suffix == ".parquet" and LOG not in path.parts and path not in there:
+        if path.suffix == ".parquet" and LOG not in path.parts and path not in kept:
             path.unlink()
     for path in (receipts / LOG).iterdir():
         if path.name.partition(".")[0] != f"{table.version():020d}":
@@ -318,7 +324,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _copy(source: Path, dest: Path) -> int:
-    """Copies a file, safe on the disk; returns its size."""
+    """Copy a file and sync it; return its size."""
     dest.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, dest)
     _sync(dest)

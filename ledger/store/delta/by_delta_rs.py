@@ -1,4 +1,4 @@
-"""The store's engine without a JVM."""
+"""The store's engine on delta-rs, without a JVM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DeltaRsEngine(DeltaRsTables, LedgerTables):
         sync: bool = True,
         by_statement: bool = False,
     ) -> None:
-        """`sync`: on a local path what is committed survives a power cut. `by_statement`: see DeltaRsTables."""
+        """`sync`: on a local path commits survive a power cut. `by_statement`: see DeltaRsTables."""
         super().__init__(
             TABLES,
             locations,

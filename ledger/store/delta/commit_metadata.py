@@ -1,4 +1,7 @@
-"""What commits say of themselves in Delta's userMetadata, where others write what they like."""
+"""What the ledger's commits say of themselves in Delta's userMetadata.
+
+Other writers may put anything there.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 
 from ledger.delta_log.history import parse_metadata
 
-#: What one of the ledger's says, as far as somebody asks for it; each may be left out but the first.
+#: The fields of the ledger's metadata that somebody reads; all but the first may be left out.
 _SAID: Mapping[str, type] = {
     **dict.fromkeys(("operation", "verb", "queue"), str),
     **{"at": int, "events": list, "read": dict, "losses": int},
@@ -15,18 +18,19 @@ _SAID: Mapping[str, type] = {
 
 
 def said_in(text: str | None) -> dict[str, Any]:
-    """What a commit of the ledger's says of itself; of those of others nothing."""
-    said = parse_metadata(text)
-    return said if _is_ours(said) else {}
+    """Return what a commit of the ledger says of itself; of another writer's commit return nothing."""
+    metadata = parse_metadata(text)
+    return metadata if _is_ours(metadata) else {}
 
 
 def verb_of(said: Mapping[str, Any]) -> str:
-    """The verb that a commit is made by; empty where it does not say."""
+    """Return the verb that made a commit; empty if the commit does not say."""
     return str(said.get("verb", ""))
 
 
 def is_of_upkeep(said: Mapping[str, Any]) -> bool:
-    """Return whether upkeep made a commit: it says so, or says nothing, as what an engine's VACUUM commits does."""
+    """Tell whether upkeep made a commit: the commit says so, or says nothing, as the commits of an engine's VACUUM
+    do."""
     return str(said.get("verb", "upkeep")) == "upkeep"
 
 

@@ -1,9 +1,9 @@
-"""Removing a ledger for good: its tables, its locks and what a repair has put aside, and nothing else that lies there.
+"""Removal of a ledger for good: its tables, locks and repair leftovers, nothing else.
 
-On a local path the tables are moved into one folder first, under their locks, so that no process finds half a ledger,
-and none commits to a table that is on its way out. Then the folder is removed. What is stopped in between is carried on
-by the next call. On an object store the table `queues` goes first, without which nobody opens a ledger; and of each
-table the log goes last, which shows that it is a ledger's.
+On a local path the tables are first moved into one folder, under their locks. So no process finds half a ledger, and no
+process commits to a table that is being removed. Then the folder is removed. If a call is stopped in between, the next
+call goes on. On an object store the table `queues` goes first: without it nobody opens a ledger. The log of each table
+goes last: it shows that the table is a ledger's.
 
 Processes that have the ledger open find no table any more; no verb makes one again.
 """
@@ -35,16 +35,19 @@ from ledger.store.delta.model.tables import NEEDED, TABLES
 
 #: Where a local ledger's tables are moved before they are removed.
 DOOMED = "_ledger_destroyed-"
-#: What the ledger has put beside its tables.
+#: What the ledger keeps beside its tables.
 BESIDE = (LOCKS, PROBES, LOST)
-#: In this order: without the first nobody opens a ledger.
+#: The order of removal: without the first table nobody opens a ledger.
 ORDER = ("queues", *(name for name in TABLES if name != "queues"))
 
 
 @dataclass(frozen=True)
 class Destroyed:
-    """What was removed, or would be: `files` and their `bytes`; and what lies in the ledger's folder beside it, and
-    `stays` (the first hundred names; a folder that was empty then is removed, too)."""
+    """What was removed, or would be: the number of `files` and their `bytes`.
+
+    `stays`: names of what else lies in the ledger's folder (the first hundred). A folder that is empty then is removed,
+    too.
+    """
 
     root: str
     files: int
@@ -55,9 +58,12 @@ class Destroyed:
 def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, *, dry_run: bool = False) -> Destroyed:
     """Remove a ledger, and return what that was; with `dry_run` only look.
 
-    Raises LedgerDoesNotExist; LedgerError while another process holds a table's lock, and where nothing shows that a
-    table is a ledger's (nothing is removed then); InvalidParameterValue for a storage where only Spark reaches the
-    files; StorageFailed.
+    Raises:
+        LedgerDoesNotExist: There is no ledger.
+        LedgerError: Another process holds a table's lock, or nothing shows that a table is a ledger's; nothing is
+            removed then.
+        InvalidParameterValue: Only Spark reaches the files of this storage.
+        StorageFailed: The storage failed.
     """
     place = here("root", root)
     if place.is_local:
@@ -71,23 +77,23 @@ def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, 
 def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
     require_no_backup(folder)
     doomed = [path for path in folder.glob(f"{DOOMED}*") if _is_doomed(path)]
-    there = [name for name in ORDER if (folder / name / LOG).is_dir()]
+    existing = [name for name in ORDER if (folder / name / LOG).is_dir()]
     if not doomed:
-        _require_any(str(folder), there)
-    for name in there:
+        _require_any(str(folder), existing)
+    for name in existing:
         _require_own(folder / name, table_files(str(folder / name), None))
-    mine = [*(folder / name for name in (*there, *BESIDE)), *doomed]
-    names = {path.name for path in mine}
-    files = [path.lstat().st_size for one in mine for path in one.rglob("*") if not path.is_dir()]
+    own_paths = [*(folder / name for name in (*existing, *BESIDE)), *doomed]
+    names = {path.name for path in own_paths}
+    files = [path.lstat().st_size for one in own_paths for path in one.rglob("*") if not path.is_dir()]
     stays = sorted(path.name for path in folder.iterdir() if path.name not in names)
-    found = Destroyed(str(folder), len(files), sum(files), tuple(stays[:100]))
+    report = Destroyed(str(folder), len(files), sum(files), tuple(stays[:100]))
     if dry_run:
-        return found
+        return report
     with naming(str(folder)):
         aside = folder / f"{DOOMED}{secrets.token_hex(4)}"
         with all_locked(folder, TABLES):
             aside.mkdir()
-            for name in there:
+            for name in existing:
                 (folder / name).rename(aside / name)
             durability_of(folder).sync_folders([str(folder)])
         for one in (*doomed, aside, *(folder / name for name in BESIDE)):
@@ -96,44 +102,46 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
             elif one.exists():
                 shutil.rmtree(one)
         remove_empty([folder])
-    return found
+    return report
 
 
 def _is_doomed(path: Path) -> bool:
-    """Whether a folder is what a call that was stopped has left: tables of the ledger alone are in it."""
+    """Tell whether a stopped call left this folder: it has nothing but tables of the ledger."""
     is_named = re.fullmatch(rf"{DOOMED}[0-9a-f]{{8}}", path.name) is not None
     return is_named and path.is_dir() and not path.is_symlink() and {one.name for one in path.iterdir()} <= {*ORDER}
 
 
 def _destroy_objects(root: str, options: Mapping[str, str] | None, *, dry_run: bool) -> Destroyed:
-    objects, mine, others = ObjectStore(root, options), dict.fromkeys((*ORDER, *BESIDE), 0), dict[str, None]()
+    objects, files_by_name, others = ObjectStore(root, options), dict.fromkeys((*ORDER, *BESIDE), 0), dict[str, None]()
     files, size = 0, 0
     for path, length in objects.sizes():
         name = path.partition("/")[0]
-        if name in mine:
-            mine[name], files, size = mine[name] + 1, files + 1, size + length
+        if name in files_by_name:
+            files_by_name[name], files, size = files_by_name[name] + 1, files + 1, size + length
         else:
             others[name] = None
-    there = [name for name in ORDER if mine[name]]
-    _require_any(root, there)
-    for name in there:
+    existing = [name for name in ORDER if files_by_name[name]]
+    _require_any(root, existing)
+    for name in existing:
         _require_own(name, table_files(f"{root.rstrip('/')}/{name}", options))
-    for name in (*there, *BESIDE) if not dry_run else ():
-        # The log last: it shows whose the table is, should this be stopped.
+    for name in (*existing, *BESIDE) if not dry_run else ():
+        # The log goes last: it shows whose table it is, should this be stopped.
         objects.remove_all([path for path in objects.paths(name) if not path.startswith(f"{name}/{LOG}/")])
         objects.remove_folder(name)
     return Destroyed(root, files, size, tuple(sorted(others)[:100]))
 
 
 def _require_any(root: str, there: Sequence[str]) -> None:
-    """Raise LedgerDoesNotExist where none of a ledger's tables is there. Some may have gone before."""
+    """Raise LedgerDoesNotExist if none of a ledger's tables is there. Some may be gone already."""
     if not there:
         raise LedgerDoesNotExist(root, f"it lacks {', '.join(TABLES)}", [*TABLES])
 
 
 def _require_own(place: Path | str, files: TableStorage) -> None:
-    """Raise LedgerError where nothing shows that a table is a ledger's: somebody's own may have the name. A damaged one
-    shows it, too, in one of its entries or checkpoints."""
+    """Raise LedgerError if nothing shows that a table is a ledger's: a user's own table may have the name.
+
+    A damaged table of a ledger shows it, too, in one of its entries or checkpoints.
+    """
     if isinstance(place, Path) and place.is_symlink():
         advice = f"Remove what it leads to, {place.resolve()}, and the link. Nothing was removed."
         raise LedgerError(f"{place} is a link", advice)
@@ -150,6 +158,6 @@ def _says_so(files: TableStorage, path: str) -> bool:
     if not CHECKPOINT.fullmatch(path):
         return False
     with contextlib.suppress(OSError, pa.ArrowException, KeyError), files.open(path) as file:
-        said = file.read(["metaData"])["metaData"].to_pylist()
-        return any(one is not None and str(one["description"]).startswith(NEEDED) for one in said)
+        table_metadata = file.read(["metaData"])["metaData"].to_pylist()
+        return any(one is not None and str(one["description"]).startswith(NEEDED) for one in table_metadata)
     return False

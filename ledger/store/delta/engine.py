@@ -1,9 +1,11 @@
-"""The seam between the store and the two engines that commit to its tables. Nothing above it knows which one runs.
+"""The seam between the store and the two engines that commit to its tables.
 
-**Ends of segments.** A segment has one writer, which numbers its messages. But a writer may be there twice without
+Nothing above it knows which engine runs.
+
+**Ends of segments.** A segment has one writer, which numbers its messages. But a writer may exist twice without
 knowing: in a forked process and its parent, or in a snapshot of a machine that was resumed twice. Both would give out
-the same ordinals. So an append names the last ordinal that its writer knows, and commits only while the log tells the
-same: the first of the two goes on, and the other one begins a new segment.
+the same ordinals. So an append names the last ordinal that its writer knows, and commits only if the log says the same.
+The first of the two writers goes on; the other one begins a new segment.
 """
 
 from __future__ import annotations
@@ -34,11 +36,13 @@ from ledger.store.delta.model.where import Where
 
 
 class SegmentTaken(Conflict):
-    """A segment does not end where its writer left it, or nobody can tell: its writer must begin another one."""
+    """A segment does not end where its writer left it, or its end is not known: the writer must begin another
+    segment."""
 
 
 class SegmentEnd(NamedTuple):
-    """A segment of `messages`, by its partition, and the last ordinal that its writer knows in it; None: it is new."""
+    """A segment of `messages`, by its partition, and the last ordinal that its writer knows in it (None: the segment is
+    new)."""
 
     queue: str
     lane: int
@@ -47,32 +51,36 @@ class SegmentEnd(NamedTuple):
 
 
 class Tables(Protocol):
-    """The ledger's own tables: what is in them as of a version, and commits to them. They go by name."""
+    """The ledger's own tables, by name: their rows as of a version, and commits to them."""
 
     def place(self, table: str) -> str:
-        """Where a table lies."""
+        """Return where a table lies."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, if there is any; it is looked for once the table could not be used."""
+        """Return the damage of a table, if there is any. Called after a failure, and looks at the table then."""
 
     def version(self, table: str) -> int:
-        """The newest version."""
+        """Return the newest version."""
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
-        """By name; for less than what `version` costs, as nothing is loaded."""
+        """Return the newest versions by table; cheaper than `version`, as nothing is loaded."""
 
     def generation(self) -> int:
-        """How often these tables were found to be replaced, by tables made anew or a backup, since they were opened.
-        What is kept of the tables counts for the generation that it was read in. Asks the storage nothing."""
+        """Return how often these tables were found to be replaced since they were opened, by new tables or by a backup.
+
+        State that a process keeps about the tables is valid for the generation in which it was read. Asks the storage
+        nothing.
+        """
 
     def load(self, table: str, where: Where) -> Snapshot:
-        """The rows of some partitions."""
+        """Return the rows of some partitions."""
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
-        """One MERGE of `edits` (the table's columns, OPERATION, EXPECTED_REVISION); returns the version committed.
+        """Commit one MERGE of `edits` (the table's columns, OPERATION, EXPECTED_REVISION), and return the version.
 
-        Raises Conflict when a row named by an edit is not as the edit supposes, or when another writer committed to
-        the partitions of `where` since the snapshot.
+        Raises:
+            Conflict: A row named by an edit is not as the edit supposes, or another writer committed to the partitions
+                of `where` since the snapshot.
         """
 
     def append(
@@ -85,46 +93,62 @@ class Tables(Protocol):
         generation: int | None = None,
         beside: Sequence[tuple[str, int]] = (),
     ) -> int:
-        """One blind append. Each of the `transactions` (application id, version) is committed only as the first one of
-        its application, or directly after the version before; else Conflict. Those `beside` them go with the commit,
-        whatever was before. It is committed only where the segments of `messages` that it extends end as `ends` says;
-        else SegmentTaken. With the `generation` in which its rows were decided, LogReplaced where that is over."""
+        """Commit one blind append, and return the version.
+
+        Args:
+            transactions: Pairs of application id and version. Each must be the first of its application, or directly
+                follow the version before; else Conflict.
+            ends: How the segments of `messages` that the append extends must end; else SegmentTaken.
+            generation: The generation in which the rows were decided; LogReplaced if it is over.
+            beside: Transactions that go with the commit, whatever was before.
+        """
 
     def extends_segments(self) -> bool:
-        """Whether `append` can extend a segment, or raises SegmentTaken for any that is not new: as far as it is known
-        without asking the storage."""
+        """Tell whether `append` can extend a segment, or raises SegmentTaken for any that is not new.
+
+        The answer is what is known without asking the storage.
+        """
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
-        """One commit of no rows under transactions, each an application id and a version. Raises Conflict where the
-        first may not be committed next, see `append`; what else there is goes with it, whatever was before."""
+        """Commit no rows, under transactions (application id, version), and return the version.
+
+        Raises Conflict if the first transaction may not be committed next, see `append`; the others go with it,
+        whatever was before.
+        """
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        """Removes the rows that a SQL predicate names; cheapest when it names whole partitions by literals. With the
-        `generation` in which that was decided, raises LogReplaced where that is over."""
+        """Remove the rows that a SQL predicate names; cheapest if it names whole partitions by literals.
+
+        With the `generation` in which that was decided, raises LogReplaced if that generation is over.
+        """
 
     def compact(self, where: Where, *, growing: bool = False) -> bool:
-        """Makes few large files of the many small ones that some partitions of `messages` have, without changing a row;
-        whether it did. `growing`: they get more of them, and it is done again and again."""
+        """Join the many small files of some partitions of `messages` into few large ones, without changing a row.
+
+        Tell whether anything was joined. `growing`: the partitions still get files, and the join is repeated later.
+        """
 
     def greatest(self, table: str, column: str) -> int | None:
-        """Return the largest value of a column, from the log alone; of an empty table return None."""
+        """Return the largest value of a column, from the log alone; None for an empty table."""
 
     def history(self, table: str, since: int) -> list[Commit]:
-        """The commits with a version > `since`, oldest first."""
+        """Return the commits with a version > `since`, oldest first."""
 
     def transaction_version(self, table: str, application: str) -> int | None:
-        """The newest version committed under an application id."""
+        """Return the newest version committed under an application id."""
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        """Makes a version of a table survive a power cut, and all before it; without a table, all that this process has
-        seen of its tables. Costs nothing where that is so already."""
+        """Make a version of a table, and all versions before it, survive a power cut.
+
+        Without a table, do so for all that this process has seen of its tables. Costs nothing if it is done already.
+        """
 
 
 class Publishing(Tables, Protocol):
-    """What an engine has that commits files where others have written them, below one of the ledger's tables."""
+    """An engine that can commit files where other writers have written them, below one of the ledger's tables."""
 
     def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str], now: int) -> str:
-        """Makes a table for the files of one send, in a folder of a table's; returns where it lies."""
+        """Make a table for the files of one send, in a folder below a table; return where it lies."""
 
     def publish(
         self,
@@ -133,21 +157,23 @@ class Publishing(Tables, Protocol):
         metadata: Mapping[str, Any],
         *transactions: tuple[str, int] | None,
     ) -> int:
-        """One commit that adds files which lie below a table already; returns its version. Raises Conflict where any of
-        the transactions may not be committed next, see `append`."""
+        """Commit files that lie below a table already, and return the version.
+
+        Raises Conflict if any of the transactions may not be committed next, see `append`.
+        """
 
 
 class MessageFiles(Protocol):
-    """The files of `messages`, and what is in them."""
+    """The files of `messages`, and the messages in them."""
 
     def version(self, table: str) -> int:
-        """The newest version."""
+        """Return the newest version."""
 
     def generation(self) -> int:
         """See Tables.generation."""
 
     def files(self) -> tuple[int, pa.Table]:
-        """The version and the data files of `messages` as SEGMENT_FILES, from the log alone."""
+        """Return the version and the data files of `messages` as SEGMENT_FILES, from the log alone."""
 
     def messages(
         self,
@@ -158,24 +184,31 @@ class MessageFiles(Protocol):
         sent_after: int | None = None,
         numbered_after: int | None = None,
     ) -> pa.Table:
-        """Columns of the messages of some partitions, optionally of the ordinals from first_seq to last_seq, of those
-        sent after an instant, or of those of a FIFO queue behind a sequence number."""
+        """Return columns of the messages of some partitions.
+
+        Optional bounds: the ordinals from first_seq to last_seq; sent after an instant; in a FIFO queue, after a
+        sequence number.
+        """
 
 
 class Engine(Tables, MessageFiles, Protocol):
-    """An engine: all that it does for a store, and what is done to a table as a whole."""
+    """An engine: all that it does for a store, and operations on a table as a whole."""
 
     name: str
-    #: Counts the commits of rows that this process made, by the path that they took.
+    #: Counts of this process's commits of rows, by the path that they took.
     paths: Paths
 
     def why_not_direct(self, table: str) -> tuple[str, str] | None:
-        """Return why no row of a table is committed without a statement of the engine: the reason (see
-        `delta_log.paths`), and what it is in words; None: rows are. Looks at the newest version."""
+        """Return why rows of a table are committed only by a statement of the engine: the reason (see
+        `delta_log.paths`), and its description.
+
+        None: rows are committed directly. Looks at the newest version.
+        """
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
-        """Return why the engine does not read or write a table any more, and what to do about it, in the words of the
-        error TableAltered. Return None where the engine does both.
+        """Return why the engine no longer reads or writes a table, and what to do about it; None if it does both.
+
+        The words are those of the error TableAltered.
 
         Args:
             table: The table's name.
@@ -183,28 +216,33 @@ class Engine(Tables, MessageFiles, Protocol):
         """
 
     def statement(self, table: str, where: Where | None, source: str) -> str:
-        """Return the statement that `merge` is, as SQL, for edits of some partitions that are in a view `source`; with
-        None for partitions, that which `append` is. It is run only where rows are not committed directly."""
+        """Return the SQL statement that `merge` is, for edits of some partitions that are in a view `source`.
+
+        With None for partitions, return the statement that `append` is. The statement runs only if rows are not
+        committed directly.
+        """
 
     def publishing(self) -> Publishing | None:
-        """Return the part of the engine that publishes files. Return None where Spark commits what it has written."""
+        """Return the part of the engine that publishes files, or None if Spark itself commits what it has written."""
 
     def create(self, table: str) -> None:
-        """Makes the table if it does not exist yet."""
+        """Make the table if it does not exist yet."""
 
     def layout(self, table: str) -> Layout:
         """Return the description and the properties of the table."""
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
-        """Sets properties of the table in one commit; with a format among them it also gets the columns of this release
-        that it lacks, and its description. Returns the version. Raises Conflict when another writer has set them, or
-        commits at the same time."""
+        """Set properties of the table in one commit, and return the version.
+
+        With a format among them the table also gets this release's description and the columns that it lacks. Raises
+        Conflict if another writer has set them, or commits at the same time.
+        """
 
     def exists(self, table: str) -> bool:
-        """Whether there is such a table."""
+        """Tell whether there is such a table."""
 
     def vacuum(self, table: str) -> None:
-        """Removes files that no version within the retention needs."""
+        """Remove files that no version within the retention needs."""
 
 
 #: The methods of an engine that reach the storage.
@@ -221,7 +259,7 @@ names_failures = partial(translate_storage_errors, methods=METHODS, default="mes
 
 
 class LedgerTables(DeltaTables):
-    """What an engine does for the ledger's tables beyond DeltaTables, by means of that."""
+    """What an engine does for the ledger's tables, by means of DeltaTables."""
 
     def files(self) -> tuple[int, pa.Table]:
         """See MessageFiles."""
@@ -283,17 +321,17 @@ def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
 
 
 def require_ends(files: Files, ends: Sequence[SegmentEnd]) -> None:
-    """Raises SegmentTaken where the newest files of `messages` do not end as the writer of a segment knows them."""
+    """Raise SegmentTaken if the newest files of `messages` do not end where the writers of the segments left them."""
     for end in ends:
-        there = files.of((end.queue, str(end.lane), end.segment))
-        last = files.statistics.last_ordinal(end.segment) if there and files.statistics is not None else None
-        # Of files without statistics nobody knows where they end.
-        if last != end.last or (there and last is None):
+        segment_files = files.of((end.queue, str(end.lane), end.segment))
+        last = files.statistics.last_ordinal(end.segment) if segment_files and files.statistics is not None else None
+        # Files without statistics do not show where they end.
+        if last != end.last or (segment_files and last is None):
             raise SegmentTaken(f"the segment {end.segment} ends at {last}, and this writer left it at {end.last}")
 
 
 def require_new(ends: Sequence[SegmentEnd]) -> None:
-    """Raises SegmentTaken where an append extends a segment: for engines' queries, which do not look at its end."""
+    """Raise SegmentTaken if an append extends a segment: the engines' queries do not look at its end."""
     for end in ends:
         if end.last is not None:
             raise SegmentTaken(f"nobody looks where the segment {end.segment} ends: the table was altered")

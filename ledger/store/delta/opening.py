@@ -1,4 +1,4 @@
-"""From a root to a store: where the tables lie, which engine commits, and whether the storage is safe for that."""
+"""Opening of a store: its tables, its engine, and the storage's safety."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ log = logging.getLogger("ledger.opening")
 
 @dataclass(frozen=True)
 class OpenLedger:
-    """An open ledger: its store, and with Spark what moves DataFrames."""
+    """An open ledger: its store, and with Spark the part that moves DataFrames."""
 
     store: DeltaStore
     engine: Engine
@@ -69,7 +69,7 @@ class OpenLedger:
     transactions: Transactions
     frames: Frames | None
     spark: SparkSession | None
-    #: None: it is believed, as in a simulation.
+    #: None: the clock is believed, as in a simulation.
     clock: SteadyClock | None = None
     ages: Ages | None = None
 
@@ -89,8 +89,11 @@ def open_tables(
     read_only: bool = False,
     passing: Passing | None = None,
 ) -> OpenLedger:
-    """Opens the tables under `root`; makes them, if it may. See StorageClock and SteadyClock for the clocks. With
-    `read_only` nothing is written, and so nothing locked or tried out."""
+    """Open the tables under `root`; with `create`, make those that do not exist. For the clocks see StorageClock and
+    SteadyClock.
+
+    With `read_only` nothing is written, so nothing is locked or probed.
+    """
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
     require_engines(spark)
@@ -118,9 +121,9 @@ def open_tables(
     _require_known(root, scheme, chosen)
     missing = [name for name in TABLES if not chosen.exists(name)]
     if missing and (read_only or not create):
-        found = _found(missing, folder.parent if place.is_local else None, files)
-        raise LedgerDoesNotExist(root, found, missing if len(missing) < len(TABLES) else ())
-    # What a local path says of the time is this machine's word again, as far as anybody can tell.
+        contents = _found(missing, folder.parent if place.is_local else None, files)
+        raise LedgerDoesNotExist(root, contents, missing if len(missing) < len(TABLES) else ())
+    # A local path's clock is this machine's own again, as far as anybody can tell.
     own_clock = storage_clock
     if storage_clock is None and clock is system_clock and not read_only:
         if place.is_local:
@@ -141,25 +144,25 @@ def open_tables(
     check = partial(_check, root, chosen)
     whole = locations if place.is_local and not read_only and not missing else {}
     mend(whole, folder.parent)
-    there = [name for name in TABLES if name not in missing]
+    existing = [name for name in TABLES if name not in missing]
     try:
-        check(there)
+        check(existing)
     except LedgerDamaged:
         if not mend(whole, folder.parent, deep=True):
             raise
-        check(there)
+        check(existing)
     trust = None if files is None else PutTrust(files)
     if missing and files is not None and trust is not None:
         require_conditional_puts(files)
         trust.trust()
     for name in missing:
-        # What is there needs no lock: else one process that stands still in a verb held up all newcomers, and whoever
-        # waits to have a table alone holds up everybody else.
+        # Existing tables need no lock. With a lock here, a process that stands still in a verb would hold up all
+        # newcomers. A newcomer that waits to have a table alone would hold up everybody else.
         with locks[name].exclusive():
             _create(chosen, name)
     check(missing)
     if place.is_local and settings.sync and not read_only:
-        # Also tables that no verb relies on: one that a power cut damages keeps the whole ledger from being opened.
+        # Also tables that no verb relies on: if a power cut damages one, the ledger cannot be opened.
         for name in TABLES:
             chosen.make_durable(name, chosen.version(name))
     # Spark's commits to a local path are only safe while no other process commits at all.
@@ -189,7 +192,7 @@ def open_tables(
 
 
 def default_owner() -> str:
-    """Who acts: user, machine and process."""
+    """Return who acts: user, machine and process."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -202,8 +205,8 @@ def _renew_owner(transactions: Transactions) -> None:
 
 
 def _check(root: str, engine: Engine, tables: Sequence[str]) -> None:
-    """Raise LedgerTooNew for one of some tables that are there, and UnsafeStorage where another engine commits to
-    them."""
+    """Raise LedgerTooNew for an existing table that is too new, and UnsafeStorage if another engine commits to the
+    ledger."""
     layouts = {name: engine.layout(name) for name in tables}
     for name, layout in layouts.items():
         require_readable(TABLES[name], layout)
@@ -212,7 +215,7 @@ def _check(root: str, engine: Engine, tables: Sequence[str]) -> None:
 
 
 def _create(engine: Engine, table: str) -> None:
-    """Makes a table. Where there are no locks, of two that do so at once one fails, and finds the other's."""
+    """Make a table. Without locks two processes may do so at once: one fails, and finds the other's table."""
     try:
         engine.create(table)
     except StorageFailed:
@@ -221,7 +224,7 @@ def _create(engine: Engine, table: str) -> None:
 
 
 def _found(missing: Sequence[str], folder: Path | None, files: ObjectStore | None) -> str:
-    """What there is, in words, where a ledger lacks some tables: in a folder of this machine, or on an object store."""
+    """Describe what exists where a ledger lacks some tables: in a folder of this machine, or on an object store."""
     if len(missing) < len(TABLES):
         return f"it has tables of a ledger, but not {', '.join(missing)}"
     if files is not None:
@@ -243,9 +246,10 @@ def _options(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _files(place: Location, given: Mapping[str, str], options: Mapping[str, str]) -> ObjectStore | None:
-    """What lies beside the tables on an object store, by the `options` that come of those `given`; None elsewhere.
+    """Return the files beside the tables on an object store, reached by `options`, which are made of `given`; None
+    elsewhere.
 
-    Raises StorageFailed, within seconds, where it cannot be reached, which delta-rs would try for much longer.
+    Raises StorageFailed within seconds if the store cannot be reached; delta-rs would try for much longer.
     """
     if place.scheme not in OBJECT_STORES:
         return None
@@ -264,7 +268,7 @@ def _files(place: Location, given: Mapping[str, str], options: Mapping[str, str]
 
 
 def _require_known(root: str, scheme: str, engine: Engine) -> None:
-    """Raises InvalidParameterValue for a scheme that not even Spark has a file system for: it is mistyped."""
+    """Raise InvalidParameterValue for a scheme for which not even Spark has a file system: it is mistyped."""
     if scheme in (*DELTA_RS_COMMITS, *SAFE_FOR_SPARK):
         return
     try:
@@ -289,7 +293,7 @@ def _locations(root: str, spark: SparkSession | None, create: bool) -> dict[str,
                 "root", root, "Must be schema:NAME, a name of Spark's catalog", "Quote it: `a-b`."
             )
         return schema_locations(spark, root[len(SCHEMA_PREFIX) :], create)
-    # A path where it is local: the engines do not agree on what %20 in a URI stands for.
+    # A local root stays a path: the engines disagree on what %20 in a URI stands for.
     place = here("root", root)
     return {name: place.below(name).text for name in TABLES}
 
@@ -328,7 +332,7 @@ def _engine(
 
 
 def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:
-    """What a session knows of a bucket of S3."""
+    """Return a function that gives a session's options for a bucket of S3."""
     if spark is None or not has_jvm(spark):
         return None
     from ledger.delta_log.spark_sessions import storage_options_of
@@ -337,7 +341,8 @@ def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] 
 
 
 def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str], sync: bool) -> ForeignTables:
-    """The output tables of a ledger whose engine is delta-rs. A ledger on S3 reaches other buckets as its own."""
+    """Return the output tables of a ledger whose engine is delta-rs. A ledger on S3 reaches other buckets as its
+    own."""
     from ledger.output_tables.tables_of_delta_rs import DeltaRsOutputTables
 
     return DeltaRsOutputTables(options, None if scheme in S3 else _known_to(spark), sync=sync)
@@ -346,7 +351,7 @@ def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str]
 def _by_spark(
     chosen: Engine, spark: SparkSession | None, locations: Mapping[str, str], sync: bool
 ) -> SparkOutputTables | None:
-    """The output tables as a user's session reaches them, if there is one with a JVM."""
+    """Return the output tables as a user's session reaches them, if there is a session with a JVM."""
     if spark is None or not has_jvm(spark):
         return None
     from ledger.output_tables.tables_of_spark import SparkOutputTables

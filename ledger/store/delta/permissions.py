@@ -1,4 +1,4 @@
-"""The permissions of a ledger on a local path: given to a group, looked over, and required of whoever opens it."""
+"""Permissions of a ledger on a local path: shared, checked, required."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ from ledger.store.delta.commit.file_locks import LOCKS
 from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.tables import TABLES
 
-#: What file systems say that have no ACLs.
+#: The errors of file systems that have no ACLs.
 _NO_ACLS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-#: What they say of a link that is not to be followed, and of a file that is gone.
+#: The errors for a link that must not be followed, and for a file that is gone.
 _NO_FILE = (errno.ELOOP, errno.ENOENT, errno.ENXIO)
 _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: What to do where a ledger can be read and not written.
+#: The advice for a user who can read a ledger and not write it.
 LOOK_ONLY = "Who may only read there opens it by Ledger.open(root, read_only=True)."
 
 
 @dataclass(frozen=True)
 class SharedLedger:
-    """What `Ledger.share` did: to which root, for which group, to how many folders and files. `is_inherited`: what is
-    made later is shared as well, whatever umask its maker has; False where the file system has no ACLs."""
+    """What `Ledger.share` did: to which root, for which group, to how many folders and files.
+
+    `is_inherited`: files that are made later are shared as well, whatever the umask of their maker; False if the file
+    system has no ACLs.
+    """
 
     root: str
     group: str
@@ -57,24 +60,27 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), entry.path)
             if entry.group != number:
                 os.fchown(descriptor, -1, number)
-            # After the group: to change that takes the set-group-ID bit.
-            wanted = shared_mode(entry.mode, everyone=everyone, is_lock=entry.is_lock)
-            if wanted != stat.S_IMODE(entry.mode) or entry.group != number:
-                os.fchmod(descriptor, wanted)
+            # The mode comes after the group: a change of the group clears the set-group-ID bit.
+            mode = shared_mode(entry.mode, everyone=everyone, is_lock=entry.is_lock)
+            if mode != stat.S_IMODE(entry.mode) or entry.group != number:
+                os.fchmod(descriptor, mode)
             if entry.is_folder:
                 is_inherited = _hand_down(descriptor, everyone=everyone) and is_inherited
         except PermissionError as error:
-            said = f"{_told(entry)}: only its owner, who is in the group {group}, and root may share it"
+            cause = f"{_told(entry)}: only its owner, who is in the group {group}, and root may share it"
             advice = f"Call it again as {_user(entry.owner)} or as root; what is shared already stays so."
-            raise StorageFailed(entry.path, said).advised(advice) from error
+            raise StorageFailed(entry.path, cause).advised(advice) from error
         folders, files = folders + entry.is_folder, files + (not entry.is_folder)
     return SharedLedger(str(folder), group, everyone, folders, files, is_inherited)
 
 
 @dataclass(frozen=True)
 class Permissions:
-    """What keeps others, or this user, from using a ledger: `faults` name each file and folder, whose it is, and what
-    is wrong; of a ledger that is not shared only what this user may not write. `command` mends them."""
+    """What keeps others, or this user, from using a ledger.
+
+    `faults` name each file and folder, its owner, and what is wrong; of a ledger that is not shared, only what this
+    user may not write. `command` mends them.
+    """
 
     faults: tuple[str, ...]
     is_shared: bool
@@ -82,7 +88,7 @@ class Permissions:
 
 
 def look_over(root: str) -> Permissions | None:
-    """The permissions of a ledger; None for what is on no local path, and where there is nothing. Changes nothing."""
+    """Return the permissions of a ledger; None if it is not on a local path, or nothing is there. Changes nothing."""
     place = here("root", root)
     folder = Path(place.text)
     about = _entry(folder) if place.is_local else None
@@ -102,16 +108,16 @@ def _command(folder: Path, about: LocalEntry) -> str:
 
 
 def require_writable(root: Path) -> None:
-    """Raise StorageFailed where this user may not write to a table's folder, its log, or a lock of a local ledger."""
+    """Raise StorageFailed if this user may not write to a table's folder, its log, or a lock of a local ledger."""
     for entry in _refused(root):
         about = _entry(root)
-        said = f"{_told(entry)}: {_user(os.getuid())} may not write there"
+        cause = f"{_told(entry)}: {_user(os.getuid())} may not write there"
         advice = "" if about is None else f"To give it to a group: {_command(root, about)}."
-        raise StorageFailed(entry.path, said).advised(f"{advice} {LOOK_ONLY}".strip())
+        raise StorageFailed(entry.path, cause).advised(f"{advice} {LOOK_ONLY}".strip())
 
 
 def _refused(root: Path) -> Iterator[LocalEntry]:
-    """The folders and locks at the top of a ledger that this user may not write."""
+    """Yield the folders and locks at the top of a ledger that this user may not write."""
     places = [*(root / name for name in TABLES), *(root / name / LOG for name in TABLES), root / LOCKS]
     locks = (root / LOCKS).glob("*") if os.access(root / LOCKS, os.R_OK | os.X_OK) else ()
     for place in (*places, *locks):
@@ -122,7 +128,7 @@ def _refused(root: Path) -> Iterator[LocalEntry]:
 
 
 def _entries(root: Path) -> Iterator[LocalEntry]:
-    """The ledger's folder, and all that is the ledger's in it; no links."""
+    """Yield the ledger's folder, and all that is the ledger's in it; no links."""
     about = _entry(root)
     if about is not None:
         yield about
@@ -136,8 +142,11 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
 
 
 def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
-    """The same, each with its descriptor while it is open: whoever may write there could put a link to another file in
-    the place of one, and root would give that away. None: this user may not open it."""
+    """Yield the same entries, each with its open descriptor; None if this user may not open it.
+
+    Descriptors are needed for safety: a user who may write there could replace a file by a link, and root would give
+    away the file that the link leads to.
+    """
     top = os.open(root, _OPENING | os.O_DIRECTORY)
     try:
         yield _of(str(root), os.fstat(top)), top
@@ -163,7 +172,7 @@ def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterato
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
-        # A link, or a file that somebody has removed meanwhile.
+        # A link, or a file that was removed meanwhile.
         return
     try:
         yield _of(path, os.fstat(descriptor), is_lock=is_lock), descriptor
@@ -172,12 +181,12 @@ def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterato
 
 
 def _entry(path: str | Path, *, is_lock: bool = False) -> LocalEntry | None:
-    """A file or folder; None for a link, and where there is nothing."""
+    """Return a file or folder; None for a link, and if nothing is there."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return None if stat.S_ISLNK(found.st_mode) else _of(str(path), found, is_lock=is_lock)
+    return None if stat.S_ISLNK(status.st_mode) else _of(str(path), status, is_lock=is_lock)
 
 
 def _of(path: str, found: os.stat_result, *, is_lock: bool = False) -> LocalEntry:
@@ -186,7 +195,8 @@ def _of(path: str, found: os.stat_result, *, is_lock: bool = False) -> LocalEntr
 
 
 def _hand_down(folder: int, *, everyone: bool) -> bool:
-    """Have all that is made in a folder, which is open, shared like it; False where the file system cannot."""
+    """Make an open folder pass its sharing on to all that is made in it later; return False if the file system
+    cannot."""
     try:
         os.setxattr(folder, DEFAULT_ACL, default_acl(everyone=everyone))
     except AttributeError:
@@ -222,7 +232,7 @@ def _group_number(group: str) -> int:
 
 
 def _told(entry: LocalEntry) -> str:
-    """A file or folder, and whose it is."""
+    """Describe a file or folder and its owner."""
     return f"{entry.path} ({_user(entry.owner)}:{_group(entry.group)}, {stat.filemode(entry.mode)})"
 
 

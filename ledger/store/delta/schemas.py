@@ -1,4 +1,4 @@
-"""A ledger whose tables stand in a schema of Spark's catalog: where they lie."""
+"""Where the tables of a ledger lie in a schema of Spark's catalog."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> dict[str, str]:
-    """Where the tables of a ledger in a catalog schema lie; made there if there are none, unless that is an error."""
+    """Return where the tables of a ledger in a catalog schema lie. With `create` make those that do not exist.
+
+    Without `create` raises LedgerDoesNotExist if the schema or a table does not exist.
+    """
     if not create:
         _require_schema(spark, schema)
     elif not spark.catalog.databaseExists(schema):

@@ -1,4 +1,7 @@
-"""What Spark's UI, its history and `interruptTag` know of the jobs that a verb starts."""
+"""Names and tags of a verb's Spark jobs, for the UI and `interruptTag`.
+
+Spark's history shows them, too.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,28 @@ from ledger.delta_log.spark_sessions import has_jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Of each thread, what its jobs say in the UI.
+#: The property of a thread that describes its jobs in the UI.
 DESCRIPTION = "spark.job.description"
 
 
 @contextmanager
 def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: str | None = None) -> Iterator[None]:
-    """A context whose Spark jobs are told from all others: by their description, behind that of the user's own, and by
-    the tags `ledger`, `ledger.verb=…`, `ledger.queue=…` and `ledger.receipt=…`, of the session and of the context: a
-    job loses those of the session where another runs within it, as Delta's look for files does. Spark Connect has tags
-    of the session only."""
-    known = {"verb": verb, "queue": queue, "receipt": receipt_id}
-    named = {"ledger", *(f"ledger.{name}={value}" for name, value in known.items() if value)}
+    """Mark the Spark jobs of the context by a description, after the user's own, and by tags.
+
+    The tags are `ledger`, `ledger.verb=…`, `ledger.queue=…` and `ledger.receipt=…`. They are set on the session and on
+    the Spark context: a job loses the session's tags if another job runs within it, as Delta's look for files does.
+    Spark Connect has only tags of the session.
+    """
+    tag_values = {"verb": verb, "queue": queue, "receipt": receipt_id}
+    named = {"ledger", *(f"ledger.{name}={value}" for name, value in tag_values.items() if value)}
     tags = named - spark.getTags()
     context: Any = spark.sparkContext if has_jvm(spark) else None
     of_context: set[str] = named - set(context.getJobTags()) if context else set()
     before: Any = context and context.getLocalProperty(DESCRIPTION)
     if context:
         of_queue, of_receipt = f" on {queue}" if queue else "", f", receipt {receipt_id}" if receipt_id else ""
-        said = f"ledger: {verb}{of_queue}{of_receipt}"
-        context.setLocalProperty(DESCRIPTION, f"{before} / {said}" if before else said)
+        description = f"ledger: {verb}{of_queue}{of_receipt}"
+        context.setLocalProperty(DESCRIPTION, f"{before} / {description}" if before else description)
     for tag in tags:
         spark.addTag(tag)
     for tag in of_context:

@@ -1,1 +1,1 @@
-"""How a decision becomes a commit: tried again until it wins, in turns, under the locks that the storage needs."""
+"""Commits of decisions: retried until they win, in turns, under the storage's locks."""

@@ -1,13 +1,13 @@
-"""The clock of an open ledger, held against the time that passes and against the storage's clock.
+"""The ledger's clock, checked against elapsed time and against the storage's clock.
 
 *A step that nothing explains is refused.* A wall clock can be set; the time that passes since the machine was started
-cannot. Each reading is compared with the one before it. Readings that agree become the next to compare with, so that a
-clock which is slowed or hurried a little (as NTP does) is never refused. A process that has just started has no reading
-to compare with: it believes its clock.
+cannot. Each reading is compared with an earlier one. Readings that agree become the next to compare with, so a clock
+that NTP slows or hurries a little is never refused. A process that has just started has no earlier reading: it believes
+its clock.
 
-*All drivers of a ledger share the storage's clock.* Lanes remember the time of their last commit, so a driver whose
-clock is behind is noticed there at once. A driver whose clock is ahead is not noticed until another follows it: it sees
-every deadline pass too early. The storage's clock tells both.
+*All drivers of a ledger share the storage's clock.* Lanes remember the time of their last commit, so a driver's clock
+that is behind is noticed at once. A driver whose clock is ahead sees every deadline pass too early, and is noticed only
+when another driver follows it. The storage's clock shows both errors.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
 log = logging.getLogger("ledger.opening")
-#: A reading is compared with one that is older than this, in seconds, if there is such.
+#: A reading is compared with one that is older than this, in seconds, if there is one.
 RENEWED = 10.0
-#: Between two readings that are made at once passes less than this, in seconds, unless the process stands still.
+#: Less time than this passes between two readings made at once, in seconds, unless the process stands still.
 AT_ONCE = 0.1
 
 
@@ -44,7 +44,7 @@ class _Reading(NamedTuple):
 
 
 class ClockLook(NamedTuple):
-    """A look at the clock: the instant, and for how many seconds the clock has made no step by then."""
+    """A look at the clock: the instant, and for how many seconds the clock has made no step."""
 
     at: int
     steady_for: float
@@ -64,7 +64,7 @@ class SteadyClock:
         self._bound = round(maximum_skew * MILLISECONDS)
         self._last = _Reading(clock(), passing())
         self._steady_since = self._last.passed
-        #: Tells of a step to `now`, where `expected` was expected, whether something else confirms it.
+        #: Tells whether something else confirms a step to `now`, where `expected` was expected.
         self.explained_by: Callable[[int, int], bool] = lambda now, expected: False
 
     def __call__(self) -> int:
@@ -83,7 +83,7 @@ class SteadyClock:
             if passed - last.passed > RENEWED and self.passing() - passed < AT_ONCE:
                 self._last = _Reading(now, passed)
             return ClockLook(now, passed - self._steady_since)
-        # The process may have stood still between the two.
+        # The process may have stood still between the reading of the elapsed time and that of the clock.
         again = self.passing()
         latest = max(earliest, self._expected(last, again))
         if earliest - self._bound <= now <= latest + self._bound:
@@ -100,16 +100,17 @@ class SteadyClock:
         return last.at + round((passed - last.passed) * MILLISECONDS)
 
 
-#: How often the two are compared, in seconds.
+#: How often the two clocks are compared, in seconds.
 INTERVAL = 600.0
-#: Some file systems keep times in whole seconds: closer than this a clock is not told, in seconds.
+#: Some file systems keep times in whole seconds: a smaller difference proves nothing, in seconds.
 RESOLUTION = 1.0
 
 
 class StorageClock:
     """Compares `clock` with `storage` (None: never), at most every INTERVAL seconds of `passing`.
 
-    Each driver keeps to half of the setting maximum_clock_skew from the storage, so any two keep to all of it.
+    Each driver stays within half of the setting maximum_clock_skew of the storage's clock, so any two drivers stay
+    within all of it.
     """
 
     def __init__(
@@ -120,12 +121,13 @@ class StorageClock:
         self._due: float | None = None
 
     def check(self) -> None:
-        """Raises ClocksDisagree when the two are too far apart; asks only when it is time to, and again after that."""
+        """Raise ClocksDisagree if the two clocks are too far apart. Compare only when a comparison is due, and again
+        after a failure."""
         if self._storage is None or (self._due is not None and self._passing() < self._due):
             return
         before = self._clock()
         stored = self._storage()
-        # The storage told its time between these two, however long it took.
+        # The storage read its clock between these two readings, however long that took.
         nearest = min(max(stored, before), self._clock())
         self._due = None
         half = "half of the setting maximum_clock_skew, as another driver may be as far off the other way"
@@ -134,7 +136,8 @@ class StorageClock:
 
 
 def probe_of(files: ObjectStore) -> Clock:
-    """The clock of an object store: when it says that a small file was written, which is removed again."""
+    """Return the clock of an object store: the time at which it says that a small file was written, which is then
+    removed."""
 
     def read() -> int:
         path = f"{PROBES}/clock-{secrets.token_hex(8)}"
@@ -149,7 +152,8 @@ def probe_of(files: ObjectStore) -> Clock:
 
 
 def probe(folder: Path) -> Clock:
-    """The clock of a local path's storage: the modification time of a small file written there and removed again.
+    """Return the clock of a local path's storage: the modification time of a small file, written there and removed
+    again.
 
     On a disk of this machine that is this machine's own clock; on a shared file system (NFS) it is the server's. Where
     only Spark commits there is no such probe: pass Ledger.open a `storage_clock` of your own, or keep drivers to a time

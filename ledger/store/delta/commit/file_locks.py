@@ -1,13 +1,16 @@
-"""Locks between the writers of one machine, for local paths, where Spark's commits are not safe between processes.
+"""File locks between the writers of one machine, for tables on local paths.
 
-Writers that detect conflicts themselves share a table; one that cannot has it alone, and one that lost too often would
-rather. Who asks for that holds the gate, so newcomers queue behind it and it is never starved. But not for long: a
-sharer that was stopped may stay for ever, and so may who holds the gate. Then the others go by, and for a while nobody
-of any process holds the gate for long, or waits for it. Who holds it through a whole commit shows by the gate's time
-that it goes on. What keeps a writer alone that has to be is not the gate, but the turn.
+Spark's commits to a local path are not safe between processes. Writers that detect conflicts share a table. A writer
+that cannot detect them has the table alone, and a writer that lost too often prefers to have it alone.
 
-A lock belongs to the open file, which a forked child has open as well. So whoever leaves unlocks it, not only closes
-it; and a child closes what it inherits, so that a lock ends with the process that took it.
+A writer that wants the table alone holds the gate: newcomers queue behind it, so it never starves. The waits are
+bounded, because a stopped process may hold the gate, or share the table, for ever. After a wait in vain the other
+writers pass the gate. For IN_VAIN seconds from then on, no process holds the gate for long or waits for it. A writer
+that holds the gate through a whole commit renews the gate's time, to show that it runs. The gate alone excludes nobody:
+the lock `turn` keeps a writer alone.
+
+A lock belongs to the open file, which a forked child has open as well. So a holder unlocks the file, and does not only
+close it. A child closes the files that it inherits, so a lock ends with the process that took it.
 """
 
 from __future__ import annotations
@@ -34,35 +37,39 @@ if sys.platform != "win32":
 
 #: The folder of a ledger's locks, beside its tables.
 LOCKS = "_locks"
-#: So long who needs all of a ledger's tables waits for each lock, in seconds.
+#: How long a caller that needs all tables of a ledger waits for each lock, in seconds.
 ALL_PATIENCE = 3.0
-#: How often one that does not wait for ever looks again, in seconds: at first, and at last.
+#: The pause between two attempts of a bounded wait, in seconds: the first and the longest.
 LOOKING, LOOKING_LATER = 0.0005, 0.01
-#: So long one that wants a table alone keeps others from coming, and so long all know that it was in vain, in seconds.
+#: How long a writer that wants the table alone keeps newcomers out, and how long a wait in vain is remembered, in
+#: seconds.
 PATIENCE, IN_VAIN = 2.0, 30.0
-#: So long others wait for who holds the gate, which may have its patience and a commit; and so long while all know that
-#: it was in vain: those who share the table are gone by then, most often, and who has to be alone gets it.
+#: How long others wait for the holder of the gate, who may use its patience and then commit, in seconds; and how long
+#: after a recent wait in vain. The second is short: sharers are gone by then most often, and the writer that must be
+#: alone gets the table.
 PATIENCE_AT_GATE, SHORT_OF_IT = PATIENCE + 1, 0.05
-#: How often who holds it shows that it goes on, in seconds.
+#: How often the holder of the gate renews the gate's time, in seconds.
 SHOWING = 0.5
 
 
 class StillLocked(Exception):
-    """Others had the table until the time was up."""
+    """Other writers had the table until the time was up."""
 
 
 class TableLock:
-    """A fair shared / exclusive lock, by two lock files in `folder`; works between threads and processes alike."""
+    """A fair shared or exclusive lock of a table, between threads and processes alike, by two lock files in
+    `folder`."""
 
     def __init__(self, folder: Path, table: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._gate, self._turn = folder / f"{table}.gate", folder / f"{table}.turn"
-        #: Written anew whenever somebody held the gate in vain, or waited in vain for who holds it.
+        #: Their times are renewed: `_in_vain` after the holder of the gate waited in vain for sharers,
+        #: `_at_gate_in_vain` after others waited in vain for that holder.
         self._in_vain, self._at_gate_in_vain = folder / f"{table}.in_vain", folder / f"{table}.at_gate_in_vain"
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Beside other sharers, never beside one that has the table alone."""
+        """Hold the table beside other sharers, never beside a writer that has it alone."""
         with contextlib.ExitStack() as turn:
             with contextlib.ExitStack() as gate:
                 if self._has_gate(gate):
@@ -73,7 +80,7 @@ class TableLock:
 
     @contextlib.contextmanager
     def exclusive(self, until: float | None = None) -> Iterator[None]:
-        """Alone. `until`: when to give up waiting, by time.monotonic(); then raises StillLocked."""
+        """Hold the table alone. `until`: when to give up, by time.monotonic(); raises StillLocked then."""
         alone = None
         while alone is None:
             alone = self._behind_gate(until) or self._between_others(until)
@@ -82,8 +89,11 @@ class TableLock:
 
     @contextlib.contextmanager
     def rather_exclusive(self, seconds: float) -> Iterator[None]:
-        """Alone, but for sharers that have not gone after some seconds, or had not a moment ago. Newcomers wait, unless
-        this one is stopped: it is a sharer, too."""
+        """Hold the table alone, except for sharers that do not leave in time, or did not leave a moment ago.
+
+        Newcomers wait, unless this holder is stopped: it counts as a sharer too. `seconds`: how long to wait for
+        sharers.
+        """
         with contextlib.ExitStack() as both:
             if self._has_gate(both):
                 both.enter_context(_showing(self._gate))
@@ -95,8 +105,11 @@ class TableLock:
             yield
 
     def _has_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
-        """Whether newcomers wait for the holder from now on; else who they wait for does not go on, or did not a moment
-        ago. Raises StillLocked, see `exclusive`."""
+        """Take the gate and tell whether that worked: newcomers then wait for this holder.
+
+        False: the process that has the gate does not go on, or did not go on a moment ago. Raises StillLocked, see
+        `exclusive`.
+        """
         while True:
             patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain, IN_VAIN) else PATIENCE_AT_GATE
             try:
@@ -110,25 +123,27 @@ class TableLock:
                 return True
 
     def _past_gate(self, turn: contextlib.ExitStack) -> None:
-        """Beside other sharers, without the gate."""
+        """Share the table without the gate."""
         try:
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH, time.monotonic()))
         except StillLocked:
-            # Somebody has the table alone, as long as that takes.
+            # Another writer has the table alone: wait as long as that takes.
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
         else:
-            # Who has waited for a moment has nothing to tell.
+            # A writer that waited only briefly records no timeout.
             if not _is_recent(self._at_gate_in_vain, IN_VAIN):
                 _tell(self._at_gate_in_vain)
 
     def _behind_gate(self, until: float | None) -> contextlib.ExitStack | None:
-        """Alone, which newcomers wait for. None: others do not go. Raises StillLocked, see `exclusive`."""
+        """Take the table alone, with newcomers waiting. Return None if the sharers do not leave. Raises StillLocked,
+        see `exclusive`."""
         with contextlib.ExitStack() as both:
             has_gate = self._has_gate(both, until)
             return both.pop_all() if has_gate and self._is_left(both, PATIENCE, until) else None
 
     def _is_left(self, holder: contextlib.ExitStack, seconds: float, until: float | None = None) -> bool:
-        """Whether all sharers have gone in time; then the holder is alone. Raises StillLocked, see `exclusive`."""
+        """Wait until all sharers have left, and tell whether they did in time: the holder then is alone. Raises
+        StillLocked, see `exclusive`."""
         if _is_recent(self._in_vain, IN_VAIN):
             return False
         try:
@@ -141,8 +156,10 @@ class TableLock:
         return True
 
     def _between_others(self, until: float | None) -> contextlib.ExitStack | None:
-        """Alone in a moment when nobody else has the table, for whom nobody waits. None: there was none for a while.
-        Raises StillLocked, see `exclusive`."""
+        """Take the table alone in a moment when nobody else has it, while newcomers do not wait.
+
+        Return None if there was no such moment for IN_VAIN seconds. Raises StillLocked, see `exclusive`.
+        """
         with contextlib.ExitStack() as alone:
             try:
                 alone.enter_context(_locked(self._turn, fcntl.LOCK_EX, _earlier(time.monotonic() + IN_VAIN, until)))
@@ -167,7 +184,7 @@ def _is_recent(written: Path, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def _showing(gate: Path) -> Iterator[None]:
-    """Writes the time down in the gate's, again and again: a process that is stopped does not."""
+    """Renew the gate's time again and again. A stopped process does not, which shows that it is stopped."""
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
     end = partial(over.put, None)
 
@@ -194,15 +211,17 @@ def _earlier(limit: float, until: float | None) -> float:
 
 
 def table_lock(location: str) -> TableLock | NoLock:
-    """The lock of a Delta table that is none of the ledger's own, by where it lies; the folder has to exist."""
+    """Return the lock of a Delta table that is not one of the ledger's own, by its location; the folder must exist."""
     place = recorded(location)
     return TableLock(Path(place.text) / "_ledger_locks", "table") if place.is_local else NoLock()
 
 
 @contextlib.contextmanager
 def all_locked(root: Path, tables: Iterable[str]) -> Iterator[None]:
-    """Hold the locks of a ledger's tables, alone, for what is done to all of them. Raises LedgerError while another
-    process has one for longer than ALL_PATIENCE seconds."""
+    """Hold the locks of all tables of a ledger alone, for work on the whole ledger.
+
+    Raises LedgerError if another process holds a lock for longer than ALL_PATIENCE seconds.
+    """
     with contextlib.ExitStack() as held:
         for name in tables:
             try:
@@ -216,40 +235,44 @@ def all_locked(root: Path, tables: Iterable[str]) -> Iterator[None]:
 
 
 class NoLock:
-    """For storage whose commits are safe between machines: optimistic concurrency alone."""
+    """The lock for storage whose commits are safe between machines: optimistic concurrency is enough there."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Nothing to wait for."""
+        """Wait for nothing."""
         yield
 
     @contextlib.contextmanager
     def exclusive(self, until: float | None = None) -> Iterator[None]:
-        """Nothing to wait for."""
+        """Wait for nothing."""
         yield
 
     @contextlib.contextmanager
     def rather_exclusive(self, seconds: float) -> Iterator[None]:
-        """Nothing to wait for."""
+        """Wait for nothing."""
         yield
 
 
-#: A fork comes before a file is opened and known, or after both: no child has one that it does not know of.
+#: A fork happens before a file is opened and registered, or after both: no child has an open lock file that it does not
+#: know.
 _opening = threading.RLock()
 
 
 class _LockFile(io.FileIO):
-    """A file that is open for one lock: its own per holder, as flock then also keeps the threads of one process apart.
-    Where it is lost before anybody locks it, Python closes it."""
+    """A file that is open for one lock.
+
+    Each holder has a file of its own, so flock also excludes threads of one process. Python closes a file that is lost
+    before it is locked.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "a+")
         _files.add(self)
 
     def give_back(self) -> None:
-        """Unlocks and closes it, once."""
+        """Unlock and close the file, once."""
         with _opening:
-            # A child that was forked meanwhile has closed it, and would unlock its parent's.
+            # A child that was forked meanwhile has closed its copy: unlocking that would unlock the parent's lock.
             if not self.closed:
                 with contextlib.suppress(OSError):
                     fcntl.flock(self.fileno(), fcntl.LOCK_UN)

@@ -1,5 +1,7 @@
-"""The folders below a table, on a local path, an object store, or wherever Spark sees them: what neither engine shows
-of a table."""
+"""The folders below a table, on local paths, object stores, or through Spark.
+
+Neither engine shows these folders of a table.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +24,28 @@ if TYPE_CHECKING:
 
 
 class Folders(Protocol):
-    """Folders below one place. What is not there is empty. Raises StorageFailed."""
+    """Folders below one place. A folder that does not exist counts as empty. Raises StorageFailed."""
 
     def names(self) -> list[str]:
-        """The names of the folders there."""
+        """Return the names of the folders."""
 
     def read(self, path: str) -> str | None:
-        """The text of a file; None: there is none."""
+        """Return the text of a file, or None if there is no such file."""
 
     def has_files(self, path: str) -> bool:
-        """Whether there is a file in a folder, at any depth, that is not hidden (a checksum is)."""
+        """Tell whether a folder holds a file, at any depth, that is not hidden (a checksum is hidden)."""
 
     def remove(self, path: str) -> None:
-        """Removes a folder and all that is in it."""
+        """Remove a folder and all that it contains."""
 
 
 def folders_below(
     location: str, spark: SparkSession | None, storage_options: Mapping[str, str] | None
 ) -> Folders | None:
-    """The folders below a place; None: nobody here can list it. With `storage_options` those of an object store are
-    listed as delta-rs would; without, Spark's session has the keys to it."""
+    """Return the folders below a place, or None if nobody here can list it.
+
+    With `storage_options` delta-rs lists an object store; without them Spark's session lists it, which has the keys.
+    """
     place = recorded(location)
     if place.is_local:
         return LocalFolders(place.text)
@@ -71,35 +75,35 @@ class LocalFolders:
     def has_files(self, path: str) -> bool:
         with naming(self._place):
             folder = Path(self._place, path)
-            found = os.walk(folder, onerror=_raised) if folder.exists() else ()
-            return any(not _is_hidden(name) for _, _, names in found for name in names)
+            tree = os.walk(folder, onerror=_raised) if folder.exists() else ()
+            return any(not _is_hidden(name) for _, _, names in tree for name in names)
 
     def remove(self, path: str) -> None:
         with naming(self._place):
             try:
                 shutil.rmtree(Path(self._place, path))
             except FileNotFoundError:
-                # Another upkeep is at it.
+                # Another upkeep has removed it.
                 return
 
 
 class FoldersOfObjects:
-    """On an object store, as delta-rs gets at it."""
+    """Folders on an object store, by delta-rs."""
 
     def __init__(self, files: ObjectStore) -> None:
         self._files = files
         self.names, self.remove = files.names, files.remove_folder
 
     def read(self, path: str) -> str | None:
-        found = self._files.get(path)
-        return None if found is None else found.decode()
+        content = self._files.get(path)
+        return None if content is None else content.decode()
 
     def has_files(self, path: str) -> bool:
         return any(not _is_hidden(one.rpartition("/")[2]) for one in self._files.paths(path))
 
 
 class FoldersOfSpark:
-    """Through the file systems of Spark's session."""
+    """Folders in the file systems of Spark's session."""
 
     def __init__(self, place: str, spark: SparkSession) -> None:
         self._place, self._spark, self._jvm = place, spark, jvm_of(spark)
@@ -128,9 +132,9 @@ class FoldersOfSpark:
         with self._naming_errors():
             if not self._files.exists(self._path(path)):
                 return False
-            found = self._files.listFiles(self._path(path), True)
-            while found.hasNext():
-                if not _is_hidden(found.next().getPath().getName()):
+            files = self._files.listFiles(self._path(path), True)
+            while files.hasNext():
+                if not _is_hidden(files.next().getPath().getName()):
                     return True
             return False
 
@@ -152,5 +156,5 @@ def _is_hidden(name: str) -> bool:
 
 
 def _raised(error: OSError) -> None:
-    """A folder that cannot be listed is not empty."""
+    """Raise the error: a folder that cannot be listed is not empty."""
     raise error

@@ -1,8 +1,9 @@
-"""What each thread holds at the moment: its turns and its file locks.
+"""The turns and file locks that each thread holds at the moment.
 
 An interrupt (KeyboardInterrupt) comes between any two instructions, also within the code that gives a lock back, where
-no `finally` helps. So a thread notes what it is about to hold before it takes it. A function that is `releasing` gives
-back whatever was noted since it began and is still held when an error ends it. To give back twice does nothing.
+`finally` does not help. So a thread notes each lock or turn before it takes it. If an error ends a `releasing`
+function, the function gives back all that was noted since it began and is still held. A second giving back does
+nothing.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ _noted = _Noted()
 
 
 def note(release: Callable[[], object]) -> None:
-    """Notes how the calling thread gives back what it takes next."""
+    """Note how the calling thread gives back what it takes next."""
     _noted.releases.append(release)
 
 
 def forget(release: Callable[[], object]) -> None:
-    """Forgets what was noted, and is given back now."""
+    """Forget a note: what it stands for is given back now."""
     if release in _noted.releases:
         _noted.releases.remove(release)
 
 
 def releasing(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Makes a function give back what its thread has taken within it, when any error ends it."""
+    """Make a function give back what its thread has taken within it, when an error ends the function."""
 
     @functools.wraps(function)
     def called(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
@@ -44,7 +45,7 @@ def releasing(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
         try:
             return function(*arguments, **keywords)
         except BaseException:
-            # The newest first: a file's lock before the turn that it was taken in.
+            # Newest first: a file's lock before the turn in which it was taken.
             while len(_noted.releases) > before:
                 _noted.releases[-1]()
                 _noted.releases.pop()

@@ -1,6 +1,6 @@
-"""Whether a ledger can take commits now: tables that the engine writes, room on the disk, and clocks that agree.
+"""Whether a ledger can take commits now: tables, disk space and clocks.
 
-Verbs find out by themselves, each when it fails. This is for a service that is asked beforehand, every few seconds.
+Each verb finds out when it fails. This check is for a service that is asked every few seconds, before any verb runs.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ledger.store.delta.commit.clocks import StorageClock
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.tables import TABLES
 
-#: The tables to which verbs only append: upkeep alone removes rows of these.
+#: The tables to which verbs only append: only upkeep removes rows of these.
 APPENDED = ("messages", "receipts")
-#: How often the storage's clock is asked, which on an object store takes three requests.
+#: How often the storage's clock is read, in seconds; on an object store that takes three requests.
 INTERVAL_SECONDS = 10.0
 
 
 class Readiness:
-    """Looks at what commits need, beside the tables themselves. Threads may share it.
+    """Looks at what commits need besides the tables themselves. Threads may share it.
 
     Args:
-        engine: Whose newest commit says what time it was.
-        folder: Where the tables are on a file system of this machine; None elsewhere.
+        engine: The engine whose newest commit shows a time.
+        folder: The folder of the tables on a file system of this machine; None elsewhere.
         clock: This process's clock.
-        storage: The storage's clock; None where it has none to ask.
+        storage: The storage's clock, or None if the storage has none to read.
         maximum_skew: How far apart two clocks of a ledger may be, in seconds.
     """
 
@@ -49,7 +49,7 @@ class Readiness:
         self._asked_at: float | None = None
 
     def require(self, free_bytes: int) -> None:
-        """Look, and write no more than a small file that is removed again.
+        """Look, and write at most a small file that is removed again.
 
         Raises:
             StorageFailed: The disk has fewer than `free_bytes` free for this user, no free inode, or takes no file.
@@ -63,14 +63,15 @@ class Readiness:
         self._require_no_later_commit()
         if self._asked_at is None or self._passing() - self._asked_at >= INTERVAL_SECONDS:
             self._asked_at = None
-            # A new one asks at once; the one that verbs use asks every ten minutes.
+            # A new StorageClock compares at once; the one that verbs use compares every ten minutes.
             StorageClock(self._clock, self._storage, self._maximum_skew).check()
             self._asked_at = self._passing()
 
     def refusals(self) -> dict[str, tuple[str, str]]:
-        """Return, by table, why no verb can use it, and what to do (see TableAltered); nothing for the others."""
-        found = {table: self._engine.refusal(table, appends=table in APPENDED) for table in TABLES}
-        return {table: refusal for table, refusal in found.items() if refusal is not None}
+        """Return, by table, why no verb can use it and what to do about it (see TableAltered); nothing for usable
+        tables."""
+        refusals = {table: self._engine.refusal(table, appends=table in APPENDED) for table in TABLES}
+        return {table: refusal for table, refusal in refusals.items() if refusal is not None}
 
     def _require_space(self, folder: Path, free_bytes: int) -> None:
         with naming(str(folder)):
@@ -78,12 +79,15 @@ class Readiness:
         free = disk.f_bavail * disk.f_frsize
         if free < free_bytes:
             raise StorageFailed(str(folder), f"the disk has {free:,} bytes free, and {free_bytes:,} are needed")
-        # File systems without a fixed number of inodes say that they have none at all.
+        # File systems without a fixed number of inodes report zero inodes in all.
         if disk.f_files and not disk.f_favail:
             raise StorageFailed(str(folder), "the disk has no inode left for another file")
 
     def _require_no_later_commit(self) -> None:
-        """A verb takes its instant from its clock, or from the newest commit of its lanes where that is later."""
+        """Raise ClocksDisagree if the newest commit is too far ahead of this machine's clock.
+
+        A verb takes its instant from its clock, or from the newest commit of its lanes where that is later.
+        """
         newest = self._engine.version("visibility")
         for commit in self._engine.history("visibility", newest - 1):
             at = commit.metadata.get("at")

@@ -1,6 +1,6 @@
-"""Trying again what lost to other writers: how often, how long to wait in between, and what to say in the end.
+"""Retries after lost commits: how often, with which pauses, and the final error.
 
-`Tally` counts what the transactions of this process came to, for whoever watches it. Its counts only grow.
+`Tally` counts the outcomes of this process's transactions, for monitoring. Its counts only grow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ledger.runtime.forks import renew_in_child
 
 
 class Tally:
-    """Commits that landed and that lost, by verb, and how many wishes of threads went together, by what they were for.
+    """Counts of commits that landed and that lost, by verb, and of pending calls that went together, by purpose.
     Threads share it."""
 
     def __init__(self) -> None:
@@ -31,27 +31,27 @@ class Tally:
         self._lock = threading.Lock()
 
     def committed(self, verb: str, *, landed: bool) -> None:
-        """A commit of a verb landed, or lost to another writer, and is tried again."""
+        """Count a commit of a verb that landed, or that lost to another writer and is tried again."""
         with self._lock:
             (self._commits if landed else self._conflicts)[verb] += 1
 
     def together(self, purpose: str, count: int) -> None:
-        """So many threads' wishes went together."""
+        """Count one turn that carried out `count` threads' calls together."""
         with self._lock:
             self._groups[purpose, count] += 1
 
     def commits(self) -> dict[str, int]:
-        """How many commits landed, by verb."""
+        """Return how many commits landed, by verb."""
         with self._lock:
             return dict(self._commits)
 
     def conflicts(self) -> dict[str, int]:
-        """How many commits lost to another writer, by verb; each was tried again, as long as there were attempts."""
+        """Return how many commits lost to another writer, by verb. Each was tried again while attempts were left."""
         with self._lock:
             return dict(self._conflicts)
 
     def groups(self) -> dict[tuple[str, int], int]:
-        """How often so many wishes went together, by what they were for: a table that they were committed to, or
+        """Return how often each number of calls went together, by purpose: the table that they were committed to, or
         "reading"."""
         with self._lock:
             return dict(self._groups)
@@ -60,20 +60,22 @@ class Tally:
 log = logging.getLogger("ledger.verbs")
 retries = logging.getLogger("ledger.retries")
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
-#: Who lost so often gets a line in the log: the queue may want more lanes.
+#: After so many losses a verb gets a line in the log: the queue may need more lanes.
 LOST_OFTEN = 5
 
 
 class Attempts:
-    """The tries of one verb: each is given how often it has lost so far, and there is a pause after each loss, of a
-    random length that grows from `first_pause` to `longest_pause` (seconds)."""
+    """The tries of one verb. Each try gets the number of losses so far.
+
+    After each loss there is a pause of random length, which grows from `first_pause` to `longest_pause` (seconds).
+    """
 
     def __init__(
         self, verb: str, most: int, first_pause: float = FIRST_PAUSE, longest_pause: float = LONGEST_PAUSE
     ) -> None:
         self._verb, self._most, self._pauses = verb, most, (first_pause, longest_pause)
         self._started = self.began = time.monotonic()
-        #: How often it has lost, and when the try that runs began (monotonic seconds).
+        #: How often the verb has lost, and when the current try began (monotonic seconds).
         self.losses = 0
 
     def __iter__(self) -> Iterator[int]:
@@ -89,11 +91,11 @@ class Attempts:
 
     @property
     def seconds(self) -> float:
-        """How long it has been tried."""
+        """Return how long the verb has been tried."""
         return time.monotonic() - self._started
 
     def outlasted(self) -> ContentionOutlastedRetries:
-        """What to raise when all were lost."""
+        """Return the error to raise when all tries lost."""
         retries.warning(
             "%s lost to other writers %d times in %.1f s and is given up", self._verb, self._most, self.seconds
         )
@@ -101,5 +103,5 @@ class Attempts:
 
 
 def pause(losses: int, first: float, longest: float) -> None:
-    """Waits a random moment that grows with the losses, from at most `first` to at most `longest` seconds."""
+    """Wait for a random time that grows with the losses, at most from `first` up to `longest` seconds."""
     time.sleep(random.uniform(0, min(longest, first * 2**losses)))

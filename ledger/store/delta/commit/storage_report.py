@@ -1,4 +1,7 @@
-"""What an object store does, tried out: for `ledger doctor`. By the same functions that open a ledger there."""
+"""A trial of an object store, for `ledger doctor`.
+
+The trial uses the same functions that open a ledger there.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from ledger.rules.storage import for_delta_rs
 from ledger.store.delta.commit.clocks import RESOLUTION, probe_of
 from ledger.store.delta.commit.storage_safety import require_conditional_puts
 
-#: A verb is some ten requests, one behind the other: with these it takes seconds, in seconds each.
+#: From how many seconds on a request counts as slow: a verb is some ten requests, one after the other.
 SLOW = 0.2
-#: Whose keys the doctor has.
+#: Where the doctor takes its keys from.
 KEYS = "the doctor goes by the environment alone: set AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and the like for it"
-#: As many are timed.
+#: How many requests are timed.
 REQUESTS = 5
 
 
 def report(root: str, storage_options: Mapping[str, str] | None = None) -> Iterator[tuple[str, str, str, str]]:
-    """(OK, WARN or FAIL; subject; what was found; advice) for each thing that a ledger at `root` needs of its storage.
+    """Yield, for each thing that a ledger at `root` needs of its storage: (OK, WARN or FAIL; subject; finding; advice).
 
     Writes small files there, and removes them. Raises nothing.
     """
@@ -33,11 +36,11 @@ def report(root: str, storage_options: Mapping[str, str] | None = None) -> Itera
         require_conditional_puts(files)
         yield "OK", "conditional put", "a second put of a file is refused", ""
         before = system_clock()
-        apart = (probe_of(files)() - max(before, system_clock())) / MILLISECONDS
+        seconds_apart = (probe_of(files)() - max(before, system_clock())) / MILLISECONDS
         began = time.monotonic()
         for _ in range(REQUESTS):
             files.get("_probes/none")
-        took = (time.monotonic() - began) / REQUESTS
+        seconds_a_request = (time.monotonic() - began) / REQUESTS
     except UnsafeStorage as error:
         yield "FAIL", "conditional put", str(error), "no ledger can lie there"
         return
@@ -45,13 +48,13 @@ def report(root: str, storage_options: Mapping[str, str] | None = None) -> Itera
         cause = error.cause if isinstance(error, StorageFailed) else str(error)
         yield "FAIL", "credentials", f"{place} cannot be read and written: {cause}", KEYS
         return
-    ahead = f"the storage's is {abs(apart):.1f} s {'ahead' if apart > 0 else 'behind'}"
-    if abs(apart) > 2 * RESOLUTION:
+    ahead = f"the storage's is {abs(seconds_apart):.1f} s {'ahead' if seconds_apart > 0 else 'behind'}"
+    if abs(seconds_apart) > 2 * RESOLUTION:
         yield "WARN", "storage clock", ahead, "synchronise this machine's (NTP): a deadline is early or late by as much"
     else:
         yield "OK", "storage clock", ahead, ""
-    timed = f"{took * MILLISECONDS:.0f} ms a request"
-    if took > SLOW:
-        yield "WARN", "latency", timed, "a verb is some ten requests: run workers in the bucket's region"
+    latency = f"{seconds_a_request * MILLISECONDS:.0f} ms a request"
+    if seconds_a_request > SLOW:
+        yield "WARN", "latency", latency, "a verb is some ten requests: run workers in the bucket's region"
     else:
-        yield "OK", "latency", timed, ""
+        yield "OK", "latency", latency, ""

@@ -1,4 +1,4 @@
-"""Whether the commits of several drivers are safe on a kind of storage, by the engine that would commit."""
+"""Whether commits of several drivers are safe on a storage, by committing engine."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ledger.store.delta.model.tables import COMMITS
 if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
-#: Where, beside the tables, what is only there for a moment is written. Folders of this name are no tables' to anybody.
+#: The folder beside the tables for files that exist only for a moment. Nobody takes a folder of this name for a table.
 PROBES = "_probes"
-#: The one file there that stays.
+#: The one file there that is kept.
 KEPT = "conditional-put"
-#: For so long a process takes a storage to be as it found it; and where it could not be asked, for so long.
+#: How long a process trusts its last check of a storage, and how long if the storage did not answer, in seconds.
 TRUSTED_SECONDS, UNKNOWN_SECONDS = 3_600.0, 60.0
 log = logging.getLogger("ledger.storage")
 
 
 def require_safe(scheme: str, engine: str) -> None:
-    """Raises UnsafeStorage for Spark on S3."""
+    """Raise UnsafeStorage for Spark on S3."""
     if scheme in S3 and engine == "spark":
         raise UnsafeStorage(
             "On S3 two drivers that commit through Spark can silently lose each other's commits, and a lock of theirs "
@@ -40,10 +40,10 @@ def require_safe(scheme: str, engine: str) -> None:
 
 
 def require_safe_output(location: str, settings: Settings, why: str) -> None:
-    """Raises UnsafeStorage for an output table on S3 that Spark would commit to, unless one driver alone ever writes.
+    """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless only one driver ever writes.
 
-    Spark's puts have no condition, and what is in doubt is fenced off by delta-rs, which keeps none of Spark's locks:
-    either could write over the other's commit. `why`: what makes Spark commit there.
+    Spark's puts have no condition. delta-rs fences off writes in doubt, and keeps none of Spark's locks: either could
+    overwrite the other's commit. `why`: why Spark would commit there.
     """
     if recorded(location).scheme in S3 and not settings.single_driver:
         raise UnsafeStorage(
@@ -54,9 +54,10 @@ def require_safe_output(location: str, settings: Settings, why: str) -> None:
 
 
 def require_conditional_puts(files: ObjectStore) -> None:
-    """Raises UnsafeStorage where a file is written over by a put that asked for there being none: so are commits.
+    """Raise UnsafeStorage if a put that must create a file overwrites an existing one, as it would then overwrite
+    commits.
 
-    Raises StorageFailed. What it writes below PROBES it removes.
+    Raises StorageFailed. Removes what it writes below PROBES.
     """
     path = f"{PROBES}/put-{secrets.token_hex(8)}"
     try:
@@ -73,14 +74,16 @@ def require_conditional_puts(files: ObjectStore) -> None:
 
 
 class PutTrust:
-    """Whether the storage of a ledger that is there still honours conditional puts: a gateway may be changed under it.
+    """Checks whether the storage of an existing ledger still honours conditional puts: a gateway may be changed under
+    it.
 
-    A process that commits asks once in TRUSTED_SECONDS, before its next commit, by one request: a conditional put of a
-    file that is there. The file lies below PROBES for good and always has the same bytes, so that a store that ignores
-    the condition does no harm to it. Where it is not there yet, the first put makes it, and a second one asks.
+    A process that commits checks once in TRUSTED_SECONDS, before its next commit. The check is one request: a
+    conditional put of a file that exists. The file stays below PROBES and always has the same bytes, so a store that
+    ignores the condition does it no harm. If the file does not exist yet, the first put makes it, and a second put is
+    the check.
     """
 
-    #: When each place was asked last, by this process's monotonic clock.
+    #: When each place was checked last, by this process's monotonic clock.
     _asked: ClassVar[dict[tuple[str, ...], float]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
@@ -88,8 +91,10 @@ class PutTrust:
         self._files, self._clock = files, clock
 
     def check(self) -> None:
-        """Raise UnsafeStorage where the storage writes over a file that a conditional put must leave alone. A storage
-        that does not answer is asked again a minute later: the commit itself meets what is wrong with it."""
+        """Raise UnsafeStorage if the storage overwrites a file that a conditional put must leave alone.
+
+        If the storage does not answer, check again a minute later: the commit itself meets whatever is wrong.
+        """
         if self._is_recent():
             return
         with self._lock:
@@ -110,21 +115,23 @@ class PutTrust:
             self.trust()
 
     def trust(self, since: float = 0.0) -> None:
-        """Take the storage to have been asked so many seconds ago."""
+        """Take the storage as checked so many seconds ago."""
         self._asked[self._files.address] = self._clock() - since
 
     def _is_recent(self) -> bool:
-        asked = self._asked.get(self._files.address)
-        return asked is not None and self._clock() - asked < TRUSTED_SECONDS
+        checked_at = self._asked.get(self._files.address)
+        return checked_at is not None and self._clock() - checked_at < TRUSTED_SECONDS
 
 
 def require_committer(root: str, layout: Layout, engine: str) -> None:
-    """Raise UnsafeStorage when the ledger's own record, in the `layout` of its table `queues`, says that another engine
-    commits."""
-    recorded = layout.properties.get(COMMITS)
-    if recorded is not None and recorded != engine:
+    """Raise UnsafeStorage if the ledger records that another engine commits to it.
+
+    The record is a property in the `layout` of the table `queues`.
+    """
+    committer = layout.properties.get(COMMITS)
+    if committer is not None and committer != engine:
         raise UnsafeStorage(
-            f"The ledger at {root} records that {recorded} commits to it ({COMMITS}), and this process would through "
-            f'{engine}: commits could be lost. Open it with engine="{recorded}"; if this is a copy of a ledger, which '
+            f"The ledger at {root} records that {committer} commits to it ({COMMITS}), and this process would through "
+            f'{engine}: commits could be lost. Open it with engine="{committer}"; if this is a copy of a ledger, which '
             f"nobody commits to elsewhere, remove the property {COMMITS} from its table queues"
         )

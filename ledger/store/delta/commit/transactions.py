@@ -1,4 +1,7 @@
-"""Choose, decide, merge: one closure, tried until it wins, or until ContentionOutlastedRetries."""
+"""Transactions: decide and merge, again and again until the commit wins.
+
+A transaction whose commits lose too often raises ContentionOutlastedRetries.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +27,22 @@ from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.model.where import Where
 
-#: Covariant: a plan that returns None is one of those that return a text or None.
+#: Covariant: a plan whose answer is None also counts as a plan whose answer is a text or None.
 Answer = TypeVar("Answer", covariant=True)
 log = logging.getLogger("ledger.verbs")
 events = logging.getLogger("ledger.events")
-#: What happened to messages without their holder's doing.
+#: The events that happen to messages without their holder's doing.
 UNASKED = ("expired", "moved")
-#: By a table, those whose versions each commit to it notes.
+#: By table, the other tables whose versions each commit to it notes.
 NOTED = {"visibility": ("messages", "queues")}
-#: With one wish go at most so many others.
+#: At most so many other calls go with one pending call.
 MOST_TOGETHER = 31
 
 
 @dataclass(frozen=True)
 class Plan(Generic[Answer]):
-    """A decision: what to merge where, and the answer once that is a version. No edits: nothing to commit."""
+    """A decision: what to merge where, and the answer once the commit has a version. Without edits there is nothing to
+    commit."""
 
     snapshot: Snapshot
     where: Where
@@ -47,14 +51,14 @@ class Plan(Generic[Answer]):
     answer: Callable[[int], Answer]
     #: The time of the decision, in milliseconds.
     at: int
-    #: The versions of other tables that it was made on, as far as it read them.
+    #: The versions of the other tables that the decision read.
     read: Mapping[str, int] = field(default_factory=dict)
 
 
 class Transactions:
-    """Runs verbs on one engine. `on_step` is told of "chosen" (decided, not committed) and "committed", for tests.
+    """Runs verbs on one engine. `on_step` gets "chosen" (decided, not committed) and "committed", for tests.
 
-    With `read_only` whatever would commit raises LedgerIsReadOnly before it looks at anything.
+    With `read_only` every call that would commit raises LedgerIsReadOnly before it reads anything.
     """
 
     def __init__(
@@ -72,14 +76,14 @@ class Transactions:
         self._tables, self.locks, self._alone, self._settings, self.owner = tables, locks, alone, settings, owner
         self.on_step = on_step or (lambda step: None)
         self.before_turn = before_turn or (lambda: None)
-        #: Is told of each commit of a verb: its table, its version and its instant.
+        #: Gets each commit of a verb: its table, its version and its instant.
         self.on_commit: Callable[[str, int, int], None] = lambda table, version, at: None
         self._turns, self.read_only = turns or Turns(), read_only
         self.tally = Tally()
 
     @releasing
     def run(self, verb: str, table: str, queue: str, decide: Callable[[int], Plan[Answer]]) -> Answer:
-        """Tries `decide(losses)` and commits its plan as one MERGE.
+        """Try `decide(losses)` and commit its plan as one MERGE, until a commit wins.
 
         Raises ContentionOutlastedRetries and StorageFailed.
         """
@@ -93,15 +97,17 @@ class Transactions:
         raise attempts.outlasted()
 
     def merge(self, verb: str, table: str, queue: str, plan: Plan[Any], attempts: Attempts) -> int | None:
-        """The version that holds what was planned: of one MERGE, or where there is nothing to edit, that which it was
-        decided on. None when another writer was first. Raises StorageFailed."""
+        """Commit a plan as one MERGE and return the version; return None if another writer was first.
+
+        Without edits, return the version that the plan was decided on. Raises StorageFailed.
+        """
         if not plan.edits.num_rows:
-            # The answer tells what others have committed.
+            # The answer depends on what others have committed, so that must survive a power cut.
             self._tables.make_durable()
             return plan.snapshot.version
         self.step("chosen")
-        said = self.metadata(secrets.token_hex(8), verb, queue, plan.at, plan.events, attempts.losses)
-        metadata = {**said, "read": {**plan.read, **self.beside(table, plan.snapshot.version)}}
+        own_metadata = self.metadata(secrets.token_hex(8), verb, queue, plan.at, plan.events, attempts.losses)
+        metadata = {**own_metadata, "read": {**plan.read, **self.beside(table, plan.snapshot.version)}}
         merge = partial(self._tables.merge, plan.snapshot, table, plan.where, plan.edits, metadata)
         version = self.commit(table, metadata, plan.snapshot.version, merge, attempts, plan.snapshot.read_at)
         if version is not None:
@@ -109,9 +115,11 @@ class Transactions:
         return version
 
     def beside(self, table: str, since: int) -> dict[str, int]:
-        """The version that a commit is decided on, and those of other tables that it goes with. They are asked for
-        behind the decision: whatever that has read is in them, and what lands later is in no view of this version, nor
-        of an instant before it. No commit up to `since` notes newer ones; those that land between it and this one may.
+        """Return the version that a commit is decided on, and the versions of other tables that go with it.
+
+        The other versions are read after the decision, so they contain all that the decision has read. Later commits to
+        those tables are in no view of this version, nor of an earlier instant. No commit up to `since` notes newer
+        versions; commits that land between `since` and this commit may.
         """
         noted = NOTED.get(table, ())
         if not noted:
@@ -119,16 +127,16 @@ class Transactions:
         try:
             newest = self._tables.newest_versions(noted)
             for name, version in newest.items():
-                # After a power cut another commit may have a version that was noted, and lost.
+                # A noted version must survive a power cut: otherwise another commit may get its number.
                 self._tables.make_durable(name, version)
             return {table: since, **newest}
         except StorageFailed as error:
-            # The verb does without: a view goes by what the commits before it noted.
+            # The verb goes on without: a view then uses what earlier commits noted.
             log.warning("a commit to %s does not note the newest versions of %s: %s", table, ", ".join(noted), error)
             return {}
 
     def attempts(self, verb: str) -> Attempts:
-        """As many tries as the setting maximum_attempts says. Raises LedgerIsReadOnly, naming the verb."""
+        """Return as many tries as the setting maximum_attempts says. Raises LedgerIsReadOnly, naming the verb."""
         self.require_writable(verb)
         return Attempts(verb, self._settings.maximum_attempts)
 
@@ -141,21 +149,19 @@ class Transactions:
         attempts: Attempts,
         read_at: float | None = None,
     ) -> int | None:
-        """The version that `write` committed, whatever became of its answer; None when another writer was first.
+        """Return the version that `write` committed, even if its answer was lost; None if another writer was first.
 
-        A debug line in the log "ledger.verbs" says how long it all took: to load what the decision is about, the wait
-        for the turn included (until `read_at`, in monotonic seconds), to decide, and to commit.
+        A debug line in the log "ledger.verbs" says how long each part took. "load" is the reading of what the decision
+        is about, until `read_at` (monotonic seconds), with the wait for the turn. "decide" and "commit" follow.
 
-        A commit to a log that was replaced (LogReplaced) is no commit: None.
-        Every other commit that says no, in whatever words, is looked for by its operation in the log after version
-        `since`: a conflict may hide a commit that landed, and so does a failure to write a checkpoint, which comes
-        after it.
-        Raises StorageFailed.
+        A commit to a log that was replaced (LogReplaced) is no commit: None. After every other failure, the log after
+        version `since` is searched for the commit's operation. A conflict may hide a commit that landed, and so may a
+        failure to write the checkpoint, which follows the commit. Raises StorageFailed.
         """
         decided_at = time.monotonic()
         version = self._committed(table, metadata, since, write)
         self.tally.committed(metadata["verb"], landed=version is not None)
-        took = (
+        seconds_taken = (
             (read_at or decided_at) - attempts.began,
             decided_at - (read_at or decided_at),
             time.monotonic() - decided_at,
@@ -165,7 +171,7 @@ class Transactions:
             metadata["verb"],
             metadata["queue"] or "the ledger",
             attempts.losses + 1,
-            *(1_000 * seconds for seconds in took),
+            *(1_000 * seconds for seconds in seconds_taken),
             "lost to another writer" if version is None else f"version {version} of {table}",
         )
         if version is not None:
@@ -177,7 +183,8 @@ class Transactions:
     def _committed(self, table: str, metadata: Mapping[str, Any], since: int, write: Callable[[], int]) -> int | None:
         verb = metadata["verb"]
         try:
-            # What the decision relied on survives a power cut before what is decided does: see `durability`, rule 4.
+            # The state that the decision relied on must survive a power cut before the decision does: see `durability`,
+            # rule 4.
             self._tables.make_durable()
             version: int | None = write()
             self._tables.make_durable(table, version or 0)
@@ -195,33 +202,43 @@ class Transactions:
             except StorageFailed as blind:
                 raise blind.of_verb(verb, unknown=True) from error
             if version is None and isinstance(error, StorageFailed):
-                # On a local path what failed is over. Elsewhere a request that nobody waits for may still arrive.
+                # On a local path a failed request is over. Elsewhere it may still arrive, after nobody waits for it.
                 local = not isinstance(self.locks[table], NoLock)
                 raise error.of_verb(verb, unknown=not local) from error
             return version
 
     def require_writable(self, verb: str) -> None:
-        """Raises LedgerIsReadOnly, naming the verb, where nothing may be written."""
+        """Raise LedgerIsReadOnly, naming the verb, if nothing may be written."""
         if self.read_only:
             raise LedgerIsReadOnly(verb)
 
     def step(self, name: str) -> None:
-        """Tells whoever listens that a verb has come so far."""
+        """Report to the listener that a verb has reached a step."""
         self.on_step(name)
 
     def metadata(
         self, operation: str, verb: str, queue: str, at: int, events: list[dict[str, Any]], losses: int = 0
     ) -> dict[str, Any]:
-        """What a commit says of itself; the receipts ledger is filled from it. `queue` is a queue's id, or empty;
-        `losses`: how often the verb has lost to other writers, which is said where it has."""
-        said = {"operation": operation, "verb": verb, "queue": queue, "at": at, "owner": self.owner, "events": events}
-        return {**said, "losses": losses} if losses else said
+        """Return what a commit says of itself; the receipts ledger is filled from it.
+
+        `queue` is a queue's id, or empty. `losses`: how often the verb has lost to other writers; left out if it never
+        did.
+        """
+        entries = {
+            "operation": operation,
+            "verb": verb,
+            "queue": queue,
+            "at": at,
+            "owner": self.owner,
+            "events": events,
+        }
+        return {**entries, "losses": losses} if losses else entries
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
-        """A conflict may hide a commit that landed (a lost answer): its version, if the history has it. It survives
-        a power cut then.
+        """Return the version of a commit whose answer was lost, if the history has it, after making it survive a power
+        cut.
 
-        Raises StorageFailed, `unknown`, where the log was cut behind `since`, as upkeep does after log_retention.
+        Raises StorageFailed, `unknown`, if the log was cut after `since`, as upkeep does after log_retention.
         """
         commits = self._tables.history(table, since)
         for commit in commits:
@@ -235,31 +252,39 @@ class Transactions:
 
     @contextmanager
     def turn(self, table: str, queue: str | None = None, losses: int = 0) -> Iterator[None]:
-        """A context in which one commit to a table is safe. With a queue, this process's verbs on it take turns; in a
-        table without partitions all of them do, as they all conflict."""
-        one = nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
-        # First the threads' turn, then the files' lock: whoever holds that never waits for a thread.
-        with one, self._safe(table, losses):
+        """Make one commit to a table safe within the context.
+
+        With a queue, this process's verbs on it take turns. In a table without partitions all verbs take turns, as they
+        all conflict.
+        """
+        own_turn = (
+            nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
+        )
+        # First the threads' turn, then the file lock: the holder of the file lock then never waits for a thread.
+        with own_turn, self._safe(table, losses):
             yield
 
     @contextmanager
     def turn_for_all(self, table: str, queue: str, losses: int, wish: PendingCall[Any]) -> Iterator[list[Any]]:
-        """As `turn`, for a wish and those of the threads that wait meanwhile and go with it, which are yielded: fewer
-        with each loss, as a commit to more lanes meets more others. None when the wish went with another thread's."""
-        with self.together(table, queue, wish, losses) as wishes:
-            if not wishes:
-                yield wishes
+        """As `turn`, for a pending call and the waiting calls that go with it; yield them all, or none if another
+        thread did them.
+
+        Fewer calls go together with each loss: a commit to more lanes meets more other commits.
+        """
+        with self.together(table, queue, wish, losses) as calls:
+            if not calls:
+                yield calls
                 return
             with self._safe(table, losses):
-                yield wishes
+                yield calls
 
     @contextmanager
     def together(self, table: str, queue: str, wish: PendingCall[Any], losses: int = 0) -> Iterator[list[Any]]:
-        """As `turn_for_all`, without what makes a commit safe."""
-        with self._turns.together((table, queue), wish, MOST_TOGETHER >> losses) as wishes:
-            if wishes:
-                self.tally.together(table, len(wishes))
-            yield wishes
+        """As `turn_for_all`, but without making a commit safe."""
+        with self._turns.together((table, queue), wish, MOST_TOGETHER >> losses) as calls:
+            if calls:
+                self.tally.together(table, len(calls))
+            yield calls
 
     @contextmanager
     def _safe(self, table: str, losses: int) -> Iterator[None]:
@@ -267,19 +292,20 @@ class Transactions:
         self.before_turn()
         lock = self.locks[table]
         waits = losses >= self._settings.losses_before_waiting
-        # Where it need not be alone, to be so is only to lose no more: nobody's stop may hold it up.
+        # Exclusivity is optional after losses (it only avoids lost races), so that wait is bounded: a stopped process
+        # must not hold up others.
         with lock.exclusive() if self._alone else lock.rather_exclusive(PATIENCE) if waits else lock.shared():
             yield
 
     def spark_turn(self, table: str) -> Any:
-        """A context in which a commit through Spark is safe, whichever engine runs the verbs."""
+        """Make a commit through Spark safe within the context, whichever engine runs the verbs."""
         self.require_writable(f"a commit to {table}")
         self.before_turn()
         return self.locks[table].exclusive()
 
 
 def _tell(metadata: Mapping[str, Any], event: Mapping[str, Any]) -> None:
-    """Says in the log "ledger.events" what a commit did, as the receipts ledger is told."""
+    """Write to the log "ledger.events" what a commit did, as the receipts ledger gets it."""
     events.log(
         logging.INFO if event["event"] in UNASKED else logging.DEBUG,
         "%s: %s %d messages, receipt %s",

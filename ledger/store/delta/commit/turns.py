@@ -1,8 +1,9 @@
-"""Turns between the threads of one process: one verb at a time on one queue, in the order in which they came.
+"""Turns between a process's threads: one verb at a time on a queue.
 
-Verbs of one queue mostly conflict, and what loses has read and decided for nothing. So threads wait here, and race only
-with other processes. And while they wait, whoever has the turn may take what they want along with its own: one commit
-for all of them. Nothing relies on turns for being right.
+Threads get their turn in the order in which they came. Verbs of one queue mostly conflict, and the loser of a conflict
+has read and decided for nothing. So threads wait here, and race only with other processes. The thread that has the turn
+may carry out the calls of waiting threads along with its own: one commit for all of them. Turns only save work:
+correctness does not rely on them.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ Result = TypeVar("Result")
 
 
 class PendingCall(Generic[Result]):
-    """What a thread waits for its turn to do, if another one may do it along with its own: those of one `kind` go
-    together. What came of it is said once, by whoever did it."""
+    """A call that waits for its turn, and that another thread may carry out along with its own.
+
+    Calls of one `kind` go together. The thread that carries the call out reports the outcome once.
+    """
 
     def __init__(self, kind: object) -> None:
         self.kind = kind
@@ -31,23 +34,26 @@ class PendingCall(Generic[Result]):
         self._error: BaseException | None = None
 
     def granted(self, result: Result) -> None:
-        """This came of it."""
+        """Report the result."""
         self._result, self.done = result, True
 
     def refused(self, error: BaseException) -> None:
-        """This went wrong."""
+        """Report the error."""
         self._error, self.done = error, True
 
     def result(self) -> Result:
-        """What came of it; raises what went wrong."""
+        """Return the result, or raise the error."""
         if self._error is not None:
             raise self._error
         return cast(Result, self._result)
 
 
 class _Place:
-    """One thread's place in the line at a key: a lock that is let go when its turn comes, or when its wish was taken
-    along. `company`: the places whose wishes it takes along."""
+    """One thread's place in the line at a key.
+
+    The lock is released when the thread's turn comes, or when another thread has carried out its call. `company`: the
+    places whose calls this thread takes along.
+    """
 
     def __init__(self, key: Hashable, wish: PendingCall[Any] | None) -> None:
         self.key, self.wish, self.taken, self.lock = key, wish, False, threading.Lock()
@@ -55,13 +61,13 @@ class _Place:
         self.lock.acquire()
 
     def let_go(self) -> None:
-        """Ends the wait, if that has not been done."""
+        """End the wait, if it has not ended yet."""
         with contextlib.suppress(RuntimeError):
             self.lock.release()
 
 
 class Turns:
-    """Fair locks by key, there only while somebody holds or awaits them."""
+    """Fair locks by key. A lock exists only while a thread holds or awaits it."""
 
     def __init__(self) -> None:
         self._begin()
@@ -69,26 +75,30 @@ class Turns:
 
     def _begin(self) -> None:
         self._guard = threading.Lock()
-        #: By key, who holds it and behind it who waits.
+        #: By key, the line: first the thread that holds the turn, then the threads that wait.
         self._queues: dict[Hashable, deque[_Place]] = {}
         self._mine = threading.local()
 
     @contextlib.contextmanager
     def of(self, key: Hashable) -> Iterator[None]:
-        """A thread's turn at a key. Who has a turn already waits for no other: so nobody waits in a circle."""
+        """Take the calling thread's turn at a key. A thread that has a turn already does not wait again, so threads
+        never wait in a circle."""
         with self._turn(key, None, 0):
             yield
 
     @contextlib.contextmanager
     def together(self, key: Hashable, wish: PendingCall[Any], most: int) -> Iterator[list[Any]]:
-        """As `of`, for this wish and up to `most` others that wait at the key and go with it: they are no more in the
-        line, and wait until this turn ends. No wishes: it was this one that another thread's turn took along, which is
-        over. What came of a wish the wishes know; what is not done may wait again."""
-        with self._turn(key, wish, most) as wishes:
-            yield wishes
+        """Take a turn for this call and for up to `most` waiting calls of its kind, and yield them.
+
+        The other calls' threads leave the line, and wait until this turn ends. An empty list means that another thread
+        took this call along, and that its turn is over. Each call holds its own outcome; a call that is not done may
+        wait again.
+        """
+        with self._turn(key, wish, most) as calls:
+            yield calls
 
     def waiting(self, key: Hashable) -> int:
-        """How many threads await their turn at a key, beside the one that has it."""
+        """Return how many threads await their turn at a key, not counting the thread that has it."""
         with self._guard:
             return max(0, len(self._queues.get(key, ())) - 1)
 
@@ -99,7 +109,7 @@ class Turns:
             return
         me = _Place(key, wish)
         end = partial(self._end, me)
-        # An error that ends the wait (KeyboardInterrupt) leaves the line as one that has had its turn does.
+        # A thread whose wait ends by an error (KeyboardInterrupt) leaves the line as after its turn.
         note(end)
         try:
             with self._guard:
@@ -122,14 +132,18 @@ class Turns:
         with self._guard:
             waiting = [one for one in me.line if one is not me and one.wish and one.wish.kind == me.wish.kind]
             for place in waiting[:most]:
-                # In this order: whoever is of the company is let go, and leaves the line if it is still there.
+                # The company comes first: `_end` lets each place of it go, even if an interrupt comes before the place
+                # left the line.
                 me.company.append(place)
                 place.taken = True
                 me.line.remove(place)
 
     def _end(self, me: _Place) -> None:
-        """Leaves the line; each step may be done twice. Not before an interrupt's traceback is gone it may be done once
-        more: by then the thread may have another turn, which stays."""
+        """Leave the line. Each step may run twice.
+
+        After an interrupt this may run again as late as when the traceback is freed. By then the thread may have
+        another turn, which stays.
+        """
         if getattr(self._mine, "place", None) is me:
             self._mine.place = None
         for place in me.company:

@@ -1,1 +1,1 @@
-"""What lies in the tables: their columns and properties, runs of messages as arrays, and how storage fails."""
+"""The tables' columns and formats, and runs of messages as arrays."""

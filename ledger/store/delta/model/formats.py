@@ -1,9 +1,9 @@
-"""Formats: which layout a table has, and whether this release may work with it.
+"""Formats: the layout of each table, and whether this release may use it.
 
 Each table has a format number, in its property FORMAT. Its description says which format a release must know to use the
 table. Release 0.1.0 writes format 1 of every table; a test compares the columns, partitions and properties of each
-table with those of its format. A release that changes them raises the number. It also raises the number in the
-description where earlier releases would fail on the new layout or misread it.
+table with those of its format. A release that changes them raises the number. If earlier releases would fail on the new
+layout or misread it, the release also raises the number in the description.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ledger.store.delta.model.tables import NEEDED, Table
 
 
 def require_readable(table: Table, layout: Layout) -> None:
-    """Raise LedgerTooNew where the description of a table asks for a later format than this release knows."""
+    """Raise LedgerTooNew if the description of a table asks for a later format than this release knows."""
     described = layout.description or ""
     needed = described.removeprefix(f"{NEEDED} ")
-    # A later release may name formats in another way than by numbers.
+    # A later release may name formats otherwise than by numbers.
     if needed != described and not (needed.isdecimal() and int(needed) <= table.format):
         raise LedgerTooNew(
             f"The table {table.name} has format {needed}; this version of the ledger knows formats up to "

@@ -1,13 +1,14 @@
-"""Rows about sets of messages: what is scattered over a block of a segment under one record is a row, not a row a run.
+"""Sets: scattered messages of one record, stored as one row with bits.
 
-A row of `visibility` is about a run, or, where it has `bits`, about those messages from its first to its last that have
-a bit. In memory these are runs, all of them; here alone they become rows and come back. What the rows of a state are is
-canonical, so equal states are equal rows, and a change touches the rows of its blocks only. All of it vectorized.
+A row of `visibility` is about a run, or, if it has `bits`, about the messages between its first and last that have a
+bit. In memory all of these are runs; only this module turns them into rows and back. The rows of a state are canonical:
+equal states are equal rows, and a change touches only rows of its blocks. All code is vectorized.
 
-**The rows of a state.** Neighbours under one record are one run. A run that lies in more than one block (BLOCK ordinals
-of a segment) is a row. The runs within one block that share a record, a *group*, are one row with bits when they are
-more than MOST_RUNS and take no more than WORDS_A_RUN words for each of them; else each is a row. So what few bits would
-be scattered over many words stays rows: never is a state larger than that many words for each of its runs.
+**The rows of a state.** Neighbours under one record are one run. A run that lies in more than one block (2**BLOCK_SHIFT
+ordinals of a segment) is a row. The runs within one block that share a record are a *group*. A group is one row with
+bits if it has more than MOST_RUNS runs and takes at most WORDS_A_RUN words for each of them. Otherwise each run is a
+row. So a few bits that would be scattered over many words stay rows: a state is never larger than that many words for
+each of its runs.
 
 **The words.** A word has the bits of 64 ordinals, the lowest bit for the lowest, and begins at a multiple of 64. The
 first word has the row's first message, the last word its last one.
@@ -25,13 +26,13 @@ import pyarrow.compute as pc
 from ledger.store.delta.model.run_algebra import Runs, numbers_in
 from ledger.store.delta.model.tables import WORDS
 
-#: So many ordinals (two to the power of) are a block.
+#: A block has so many ordinals (two to the power of this).
 BLOCK_SHIFT = 15
-#: So many ordinals (two to the power of) have their bits in one word.
+#: A word has the bits of so many ordinals (two to the power of this).
 WORD_SHIFT = 6
-#: Up to so many runs of a group are rows of their own. Tests set it to less.
+#: A group of at most so many runs has a row for each. Tests set it to less.
 MOST_RUNS = 4
-#: So many words may a run of a group take, at most.
+#: A run of a group may take at most so many words.
 WORDS_A_RUN = 16
 _IN_WORD = (1 << WORD_SHIFT) - 1
 _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
@@ -39,8 +40,11 @@ _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
 
 @dataclass(frozen=True, eq=False)
 class SetRows(Runs):
-    """Rows, in any order: runs that hold each of their messages, or, with `size` words from `begin` on in `words`,
-    those that have a bit. The words are shared by what is made of the same rows."""
+    """Rows, in any order: runs of all their messages, or of those with a bit.
+
+    A row with bits has `size` words from `begin` on in `words`. Rows that are derived from the same rows share the
+    words.
+    """
 
     begin: np.ndarray
     size: np.ndarray
@@ -53,14 +57,14 @@ class SetRows(Runs):
         return SetRows(*[column[chosen] for column in self.columns()] + [self.words])
 
     def bits(self) -> pa.Array:
-        """The column `bits`; null where all messages of a run are meant."""
+        """Return the column `bits`; null for a row about all messages of its run."""
         offsets = np.concatenate([[0], np.cumsum(self.size)])
         values = pa.array(self.words[self._places()].view(np.int64))
-        nothing = pa.array(self.size == 0)
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, WORDS, mask=nothing)
+        has_no_bits = pa.array(self.size == 0)
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, WORDS, mask=has_no_bits)
 
     def runs(self) -> tuple[Runs, np.ndarray]:
-        """All messages as runs, sorted by place, and the number of the row that each comes from."""
+        """Return all messages as runs, sorted by place, and the number of each run's row."""
         alone = np.flatnonzero(self.size == 0)
         sets = self.where(self.size > 0)
         if not len(sets):
@@ -69,7 +73,7 @@ class SetRows(Runs):
         words = sets.words[sets._places()]
         row = np.repeat(np.arange(len(sets)), sets.size)
         begins = np.cumsum(sets.size) - sets.size
-        # Where each word's first ordinal is on the axis: segments begin at multiples of 64 there, too.
+        # The place of each word's first ordinal on the axis: segments begin at multiples of 64 there, too.
         place = ((sets.first >> WORD_SHIFT) - begins)[row] + np.arange(len(words))
         same_row = row[1:] == row[:-1]
         before, behind = np.zeros_like(words), np.zeros_like(words)
@@ -84,22 +88,22 @@ class SetRows(Runs):
         return Runs(first[order], last[order], self.code[which]), which
 
     def same_bits(self, other: SetRows) -> np.ndarray:
-        """Which rows have the bits of the row of `other` in the same place. Both have the same first and last
-        messages."""
+        """Return which rows have the same bits as the row of `other` at the same index. Both have the same first and
+        last messages."""
         same: np.ndarray = self.size == other.size
         both = np.flatnonzero(same & (self.size > 0))
-        mine, theirs = self.where(both), other.where(both)
-        differs = mine.words[mine._places()] != theirs.words[theirs._places()]
-        same[np.repeat(both, mine.size)[differs]] = False
+        own_sets, other_sets = self.where(both), other.where(both)
+        differs = own_sets.words[own_sets._places()] != other_sets.words[other_sets._places()]
+        same[np.repeat(both, own_sets.size)[differs]] = False
         return same
 
     def _places(self) -> np.ndarray:
-        """Where the words are, row by row."""
+        """Return where the words are, row by row."""
         return numbers_in(self.begin, self.size)
 
 
 class StoredRuns(NamedTuple):
-    """The rows of a table, and the same as runs, sorted by place, each with the number of its row."""
+    """The rows of a table, and the same messages as runs, sorted by place, each with the number of its row."""
 
     rows: SetRows
     runs: Runs
@@ -107,8 +111,10 @@ class StoredRuns(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What makes other rows of some: rows to write, each either new or in the place of the one that begins where it
-    does, and rows to remove."""
+    """What turns rows into other rows: rows to write and rows to remove.
+
+    A written row is new, or replaces the row that begins where it begins.
+    """
 
     written: SetRows
     is_new: np.ndarray
@@ -116,10 +122,10 @@ class Difference(NamedTuple):
 
 
 def stored(runs: Runs, bits: pa.ChunkedArray | pa.Array | None = None) -> StoredRuns:
-    """Rows as they were read: where they begin and end with their codes, in any order, and their column `bits`; None
-    where the table has none."""
-    nothing = np.zeros(len(runs), dtype=np.int64)
-    rows = SetRows(*[*runs.columns(), nothing, nothing, np.empty(0, dtype=np.uint64)])
+    """Return rows as they were read: their runs with codes, in any order, and their column `bits` (None: the table has
+    none)."""
+    zeros = np.zeros(len(runs), dtype=np.int64)
+    rows = SetRows(*[*runs.columns(), zeros, zeros, np.empty(0, dtype=np.uint64)])
     if bits is not None and bits.null_count < len(bits):
         bits = bits.combine_chunks() if isinstance(bits, pa.ChunkedArray) else bits
         words = bits.flatten().to_numpy(zero_copy_only=False).astype(np.int64, copy=False).view(np.uint64)
@@ -129,11 +135,12 @@ def stored(runs: Runs, bits: pa.ChunkedArray | pa.Array | None = None) -> Stored
 
 
 def rows_of(runs: Runs) -> SetRows:
-    """The rows of a state, given as runs that are sorted by place with neighbours joined."""
+    """Return the rows of a state, given as runs that are sorted by place, with neighbours joined."""
     runs = runs.coded(runs.code)
     inside = np.flatnonzero(_is_inside(runs))
     group, groups = _numbered(runs.first[inside] >> BLOCK_SHIFT, runs.code[inside])
-    # Sorted by place: the last one that is assigned is a group's first run, from behind, and its last one.
+    # The runs are sorted by place, and the last value that is assigned stays. So the reversed order gives a group's
+    # first run, and this order its last one.
     first, last, code = (np.zeros(groups, dtype=np.int64) for _ in range(3))
     first[group[::-1]] = runs.first[inside[::-1]]
     last[group], code[group] = runs.last[inside], runs.code[inside]
@@ -144,33 +151,34 @@ def rows_of(runs: Runs) -> SetRows:
     begin = np.cumsum(count) - count
     number = np.full(groups, -1)
     number[is_set] = np.arange(len(first))
-    mine = number[group] if groups else group
-    in_sets = mine >= 0
-    mine, members_of = mine[in_sets], inside[in_sets]
+    set_of = number[group] if groups else group
+    in_sets = set_of >= 0
+    set_of, members_of = set_of[in_sets], inside[in_sets]
     shift = (begin << WORD_SHIFT) - ((first >> WORD_SHIFT) << WORD_SHIFT)
-    words = _words(runs.first[members_of] + shift[mine], runs.last[members_of] + shift[mine], int(count.sum()))
+    words = _words(runs.first[members_of] + shift[set_of], runs.last[members_of] + shift[set_of], int(count.sum()))
     alone = np.ones(len(runs), dtype=bool)
     alone[members_of] = False
-    rest = runs.where(alone)
-    nothing = np.zeros(len(rest), dtype=np.int64)
-    pairs = zip([*rest.columns(), nothing, nothing], [first, last, code, begin, count])
+    single = runs.where(alone)
+    zeros = np.zeros(len(single), dtype=np.int64)
+    pairs = zip([*single.columns(), zeros, zeros], [first, last, code, begin, count])
     rows = SetRows(*[*map(np.concatenate, pairs), words])
     return rows.where(np.argsort(rows.first, kind="stable"))
 
 
 def difference(old: StoredRuns, new: Runs) -> Difference:
-    """What makes of the stored rows those of the runs `new` (sorted, joined), wherever the two differ; see `rows_of`.
+    """Return what turns the stored rows into those of the runs `new` (sorted, joined), where the two differ; see
+    `rows_of`.
 
-    Why it holds: a row, old or new, is about runs of one group, or about one run. The groups of all runs that are only
-    in one of the two states are looked at whole, with the rows of their old runs; all other rows stay, and so do their
-    runs, which are in both. Of disjoint sets no two begin at one place. So rows are compared by where they begin, and
-    no two edits are about one key: a row that stays has its first message in both states, in one group, which is none
-    of those, and no new row of theirs begins there.
+    Why it holds: a row, old or new, is about runs of one group, or about one run. Take the groups of all runs that are
+    only in one of the two states: these groups are compared whole, with the rows of their old runs. All other rows
+    stay, and so do their runs, which are in both states. No two disjoint sets begin at one place. So rows are compared
+    by where they begin, and no two edits have one key. A row that stays has its first message in both states, in a
+    group that is not compared; so no new row of a compared group begins there.
     """
     only_old, only_new = _differing(old.runs, new)
     if not len(only_old) and not len(only_new):
-        nothing = rows_of(Runs.empty())
-        return Difference(nothing, np.empty(0, dtype=bool), nothing)
+        no_rows = rows_of(Runs.empty())
+        return Difference(no_rows, np.empty(0, dtype=bool), no_rows)
     groups = _Groups(old.runs.where(only_old), new.where(only_new))
     touched = np.zeros(len(old.rows), dtype=bool)
     touched[old.row[groups.members(old.runs, only_old)]] = True
@@ -178,16 +186,16 @@ def difference(old: StoredRuns, new: Runs) -> Difference:
     gone = gone.where(np.argsort(gone.first, kind="stable"))
     written = rows_of(new.where(groups.members(new, only_new)))
     at = np.searchsorted(gone.first, written.first)
-    known = at < len(gone)
-    known[known] = gone.first[at[known]] == written.first[known]
-    before, after = gone.where(at[known]), written.where(known)
+    replaces = at < len(gone)
+    replaces[replaces] = gone.first[at[replaces]] == written.first[replaces]
+    before, after = gone.where(at[replaces]), written.where(replaces)
     same = (before.last == after.last) & (before.code == after.code)
     same[same] = before.where(same).same_bits(after.where(same))
     stays = np.zeros(len(written), dtype=bool)
-    stays[known] = same
-    left = np.ones(len(gone), dtype=bool)
-    left[at[known]] = False
-    return Difference(written.where(~stays), ~known[~stays], gone.where(left))
+    stays[replaces] = same
+    is_removed = np.ones(len(gone), dtype=bool)
+    is_removed[at[replaces]] = False
+    return Difference(written.where(~stays), ~replaces[~stays], gone.where(is_removed))
 
 
 class _Groups:
@@ -202,7 +210,8 @@ class _Groups:
         self._blocks = np.unique(block[begins])
         self._codes = int(runs.code.max()) + 1 if len(runs) else 0
         keys = np.searchsorted(self._blocks, block) * self._codes + runs.code
-        #: The keys of the groups, sorted; or for each key whether there is such a group, where these are not too many.
+        #: The sorted keys of the groups; or, if there are few possible keys, for each key whether there is such a
+        #: group.
         self._keys, self._there = None, np.zeros(0, dtype=bool)
         if len(self._blocks) * self._codes <= 8 * len(keys):
             self._there = np.zeros(len(self._blocks) * self._codes, dtype=bool)
@@ -211,13 +220,13 @@ class _Groups:
             self._keys = np.unique(keys)
 
     def members(self, runs: Runs, also: np.ndarray) -> np.ndarray:
-        """The numbers of the runs (sorted by place) in these groups, and `also`, which are such numbers too; sorted."""
+        """Return the numbers of the runs (sorted by place) in these groups, and the numbers `also`; sorted."""
         start = np.searchsorted(runs.first, self._blocks << BLOCK_SHIFT)
         stop = np.searchsorted(runs.first, (self._blocks + 1) << BLOCK_SHIFT)
         near, block = _ranges(start, stop), np.repeat(np.arange(len(start)), stop - start)
-        mine = runs.where(near)
-        inside = _is_inside(mine) & (mine.code < self._codes)
-        near, keys = near[inside], (block * self._codes + mine.code)[inside]
+        near_runs = runs.where(near)
+        inside = _is_inside(near_runs) & (near_runs.code < self._codes)
+        near, keys = near[inside], (block * self._codes + near_runs.code)[inside]
         chosen = np.zeros(len(runs), dtype=bool)
         chosen[also] = True
         chosen[near[self._are_there(keys)]] = True
@@ -225,49 +234,56 @@ class _Groups:
 
     def _are_there(self, keys: np.ndarray) -> np.ndarray:
         if self._keys is None:
-            there: np.ndarray = self._there[keys]
-            return there
-        found: np.ndarray = self._keys[np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)] == keys
-        return found
+            is_member: np.ndarray = self._there[keys]
+            return is_member
+        is_key: np.ndarray = self._keys[np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)] == keys
+        return is_key
 
 
 def _is_inside(runs: Runs) -> np.ndarray:
-    """Which runs lie in one block."""
+    """Return which runs lie in one block."""
     inside: np.ndarray = runs.first >> BLOCK_SHIFT == runs.last >> BLOCK_SHIFT
     return inside
 
 
 def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of the runs that are only in the one, or only in the other. Both are sorted by place."""
+    """Return the numbers of the runs that are only in `old`, and of those only in `new`. Both are sorted by place."""
     begin, end = _alike(old, new)
-    mine, theirs = old.where(slice(begin, len(old) - end)), new.where(slice(begin, len(new) - end))
-    alike = len(mine) == len(theirs) and bool((mine.first == theirs.first).all())
-    at = np.arange(len(mine)) if alike else np.searchsorted(mine.first, theirs.first)
-    same = at < len(mine)
-    found, there = mine.where(at[same]), theirs.where(same)
-    same[same] = (found.first == there.first) & (found.last == there.last) & (found.code == there.code)
-    left = np.ones(len(mine), dtype=bool)
-    left[at[same]] = False
-    return begin + np.flatnonzero(left), begin + np.flatnonzero(~same)
+    old_middle, new_middle = old.where(slice(begin, len(old) - end)), new.where(slice(begin, len(new) - end))
+    alike = len(old_middle) == len(new_middle) and bool((old_middle.first == new_middle.first).all())
+    at = np.arange(len(old_middle)) if alike else np.searchsorted(old_middle.first, new_middle.first)
+    same = at < len(old_middle)
+    old_same, new_same = old_middle.where(at[same]), new_middle.where(same)
+    same[same] = (
+        (old_same.first == new_same.first) & (old_same.last == new_same.last) & (old_same.code == new_same.code)
+    )
+    only_old = np.ones(len(old_middle), dtype=bool)
+    only_old[at[same]] = False
+    return begin + np.flatnonzero(only_old), begin + np.flatnonzero(~same)
 
 
 def _alike(old: Runs, new: Runs) -> tuple[int, int]:
-    """How many runs are the same at the beginning of both, and how many of the others at the end: most changes are of a
-    small part."""
+    """Return how many runs are the same at the beginning of both, and how many of the others at the end.
+
+    Most changes are of a small part.
+    """
     most = min(len(old), len(new))
     same = np.ones(most, dtype=bool)
     for ours, theirs in zip(old.columns(), new.columns()):
         same &= ours[:most] == theirs[:most]
     begin = most if same.all() else int(np.argmin(same))
-    rest = most - begin
-    same = np.ones(rest, dtype=bool)
+    remaining = most - begin
+    same = np.ones(remaining, dtype=bool)
     for ours, theirs in zip(old.columns(), new.columns()):
-        same &= ours[len(ours) - rest :][::-1] == theirs[len(theirs) - rest :][::-1]
-    return begin, rest if same.all() else int(np.argmin(same))
+        same &= ours[len(ours) - remaining :][::-1] == theirs[len(theirs) - remaining :][::-1]
+    return begin, remaining if same.all() else int(np.argmin(same))
 
 
 def _numbered(block: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, int]:
-    """The group of each run, by its block and its code, as numbers from 0 on, and how many there are. `block` grows."""
+    """Return the group of each run, by its block and its code, as numbers from 0 on, and the number of groups.
+
+    `block` grows.
+    """
     if not len(block):
         return block, 0
     codes = int(code.max()) + 1
@@ -275,36 +291,36 @@ def _numbered(block: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, int]:
     groups = (int(rank[-1]) + 1) * codes
     group = rank * codes + code
     if groups > 8 * len(block):
-        known, group = np.unique(group, return_inverse=True)
-        groups = len(known)
+        distinct, group = np.unique(group, return_inverse=True)
+        groups = len(distinct)
     return group, groups
 
 
 def _words(first: np.ndarray, last: np.ndarray, count: int) -> np.ndarray:
-    """So many words with the bits from `first` to `last` set, for disjoint stretches of bits."""
+    """Return `count` words with the bits from `first` to `last` set, for disjoint stretches of bits."""
     words = np.zeros(count, dtype=np.uint64)
     begins, ends = first >> WORD_SHIFT, last >> WORD_SHIFT
     from_first = _ALL << (first & _IN_WORD).astype(np.uint64)
     to_last = _ALL >> (_IN_WORD - (last & _IN_WORD)).astype(np.uint64)
-    one = begins == ends
-    # Bits that are disjoint add up.
-    np.add.at(words, begins[one], from_first[one] & to_last[one])
-    np.add.at(words, begins[~one], from_first[~one])
-    np.add.at(words, ends[~one], to_last[~one])
-    words[_ranges(begins[~one] + 1, ends[~one])] = _ALL
+    in_one_word = begins == ends
+    # Disjoint bits can be added.
+    np.add.at(words, begins[in_one_word], from_first[in_one_word] & to_last[in_one_word])
+    np.add.at(words, begins[~in_one_word], from_first[~in_one_word])
+    np.add.at(words, ends[~in_one_word], to_last[~in_one_word])
+    words[_ranges(begins[~in_one_word] + 1, ends[~in_one_word])] = _ALL
     return words
 
 
 def _ones(words: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the ones are in words that lie in some places, and the number of the word of each."""
-    some = np.flatnonzero(words)
-    ones = np.flatnonzero(np.unpackbits(words[some].view(np.uint8), bitorder="little"))
-    at = some[ones >> WORD_SHIFT]
+    """Return the places of the ones in words that lie at some places, and the number of each one's word."""
+    nonzero = np.flatnonzero(words)
+    ones = np.flatnonzero(np.unpackbits(words[nonzero].view(np.uint8), bitorder="little"))
+    at = nonzero[ones >> WORD_SHIFT]
     return (place[at] << WORD_SHIFT) + (ones & _IN_WORD), at
 
 
 def _ranges(start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """The numbers from each start up to its stop, one behind the other."""
+    """Return the numbers from each start up to its stop, one range after the other."""
     lengths = np.maximum(stop - start, 0)
     within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     numbers: np.ndarray = np.repeat(start, lengths) + within

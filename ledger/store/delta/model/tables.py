@@ -1,4 +1,4 @@
-"""The five tables: columns, partitions, properties, and where they lie. Docs of each column stand beside it."""
+"""The five tables: columns with their docs, partitions, properties, and specs."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from ledger.rules.storage import S3
 
 #: The property that holds a table's format, see `model/formats.py`.
 FORMAT = "ledger.format"
-#: The property of `queues` that names the engine which commits to all the tables, where not each may.
+#: The property of `queues` that names the engine which commits to all tables, on storage where not every engine may.
 COMMITS = "ledger.commits"
 
 QUEUES = pa.schema(
     [
-        ("queue", pa.string()),  # the queue's id: its name, - and 8 hexadecimal digits; anew when made anew
+        ("queue", pa.string()),  # the id: the name, -, and 8 hexadecimal digits, new when the queue is made anew
         ("name", pa.string()),
         ("attributes", pa.map_(pa.string(), pa.string())),
         ("tags", pa.map_(pa.string(), pa.string())),
         ("created_at", INSTANT),
         ("modified_at", INSTANT),
-        ("revision", pa.int64()),  # grows with every change; what a change relies on
+        ("revision", pa.int64()),  # grows with every change; a change relies on it
     ]
 )
 
@@ -63,12 +63,12 @@ MESSAGES = pa.schema(
         ("lane", pa.int32()),
         ("segment", pa.string()),
         ("seq", pa.int64()),  # the ordinal in its segment; with the segment it is the message's id
-        # Columns go by name: tables that were made earlier have these in another order.
+        # Columns are found by name: older tables have them in another order.
         *((field.column, TYPES[field.kind]) for field in STORED),
     ]
 )
 
-#: The column of `visibility` that makes a row one about a set, and its type.
+#: The column of `visibility` that makes a row a set, and its type.
 BITS, WORDS = "bits", pa.list_(pa.field("element", pa.int64()))
 VISIBILITY = pa.schema(
     [
@@ -76,8 +76,8 @@ VISIBILITY = pa.schema(
         ("lane", pa.int32()),
         ("segment", pa.string()),  # '' on the lane's head row
         ("first_seq", pa.int64()),  # a row is about a run of neighbouring messages, both ends included,
-        ("last_seq", pa.int64()),  # or about those of them that have one of the `bits` at the end;
-        # no two rows are about one message, and what no row is about was never received
+        ("last_seq", pa.int64()),  # or about those of its messages that have a bit in `bits`;
+        # no two rows are about one message; a message without a row was never received
         ("receipt_id", pa.string()),
         ("attempt_id", pa.string()),
         ("receive_count", pa.int32()),
@@ -86,12 +86,12 @@ VISIBILITY = pa.schema(
         ("visible_at", INSTANT),
         ("released_at", INSTANT),
         ("deleted_at", INSTANT),  # on the head row of lane 0: when the queue was last purged
-        ("origin_queue", pa.string()),  # the queue that dead letters, or redriven ones, were moved from
-        ("moved_to", pa.string()),  # the queue that they were moved to, on the rows of the one they left
-        ("enqueued_at", INSTANT),  # when a move restarted their retention
-        ("writing_to", pa.string()),  # the Delta table that their receiver began to write its output to,
-        ("write_id", pa.string()),  # and the transaction it does that under: what decides whether they are done
-        ("revision", pa.int64()),  # on the head row: how many commits the lane has had; what a decision relies on
+        ("origin_queue", pa.string()),  # the queue that dead letters, or redriven messages, were moved from
+        ("moved_to", pa.string()),  # the queue that messages were moved to, on the rows of the queue that they left
+        ("enqueued_at", INSTANT),  # when a move restarted the retention
+        ("writing_to", pa.string()),  # the Delta table to which the receiver began to write its output,
+        ("write_id", pa.string()),  # and its transaction, which decides whether the messages are done
+        ("revision", pa.int64()),  # on the head row: how many commits the lane has had; a decision relies on it
         (BITS, WORDS),  # null: all of the run; else a bit for each ordinal, see `model/run_sets.py`
     ]
 )
@@ -100,7 +100,7 @@ RECEIPTS = pa.schema(
     [
         ("queue", pa.string()),
         ("day", pa.date32()),
-        ("version", pa.int64()),  # of the visibility table: the commit that did it, and a claim's fencing token
+        ("version", pa.int64()),  # of the visibility table: the commit of the event, and a claim's fencing token
         ("at", INSTANT),
         ("event", pa.string()),  # granted, granted again, extended, released, deleted, expired, locked, purged,
         # moved, arrived, restored, writing, clock repaired
@@ -109,7 +109,7 @@ RECEIPTS = pa.schema(
         ("messages", pa.int64()),
         ("visible_at", INSTANT),
         ("owner", pa.string()),
-        ("reason", pa.string()),  # what was said as reason of a release
+        ("reason", pa.string()),  # the reason that a release gave
     ]
 )
 
@@ -125,13 +125,13 @@ TASKS = pa.schema(
         ("moved", pa.int64()),
         ("status", pa.string()),  # RUNNING, COMPLETED, CANCELLED, FAILED
         ("failure", pa.string()),
-        ("revision", pa.int64()),  # grows with every change; what a change relies on
+        ("revision", pa.int64()),  # grows with every change; a change relies on it
     ]
 )
 
-#: Beside the attributes that users see, in milliseconds: `QueueRecord.expired_before` and `expiry_noted_at`.
+#: Stored beside the attributes that users see, in milliseconds: `QueueRecord.expired_before` and `expiry_noted_at`.
 EXPIRED_BEFORE, EXPIRY_NOTED_AT = "ExpiredBefore", "ExpiryNotedAt"
-#: How a table's description begins; the format that a release must know to use it comes behind.
+#: How a table's description begins; then comes the format that a release must know to use it.
 NEEDED = "ledger format"
 HEAD = ""
 RECORD_COLUMNS = Record._fields
@@ -139,7 +139,7 @@ INSTANT_COLUMNS = tuple(name for name in RECORD_COLUMNS if name.endswith("_at"))
 
 
 def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
-    """Numbers as a column of instants."""
+    """Return numbers as a column of instants."""
     return pa.array([None if m is None else m * 1_000 for m in milliseconds], INSTANT)
 
 
@@ -152,12 +152,12 @@ class Table(TableSpec):
 
     @property
     def description(self) -> str:
-        """What a table says of who may use it. Both engines can write and read it."""
+        """Return the table's description, which says what may use it. Both engines can write and read it."""
         return f"{NEEDED} {self.format}"
 
     @property
     def properties(self) -> dict[str, str]:
-        """Delta's table properties. Every reader and both engines support what they ask for."""
+        """Return Delta's table properties. Every reader and both engines support what they require."""
         return {
             "delta.checkpointInterval": "50",
             "delta.enableDeletionVectors": "false",
@@ -178,11 +178,11 @@ class Table(TableSpec):
 
 
 def _new_segment(partition: Mapping[str, Any]) -> dict[str, Any]:
-    """A segment beside the one that messages were in, for those that have the places of others."""
+    """Return the partition of a new segment, for messages that share their places with others in `partition`."""
     return {**partition, "segment": ids.segment(ids.new_send_key(), 0)}
 
 
-#: What the log says about each data file of `messages`. Instants in milliseconds.
+#: What the log shows of each data file of `messages`. Instants in milliseconds.
 FACTS = (
     Fact("queue", pa.string(), "partition", "queue"),
     Fact("lane", pa.int32(), "partition", "lane"),
@@ -216,7 +216,7 @@ TABLES = {
             facts=FACTS,
             ordinals=Ordinals("seq", "sent_at", _new_segment),
             staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
-            # A whole queue's records go; of its messages only some segments.
+            # Of `visibility` a whole queue's records are removed; of `messages` only some segments.
             independent_by=("queue", "lane", "segment"),
         ),
         Table(
@@ -226,7 +226,7 @@ TABLES = {
             ("segment", "first_seq"),
             statistics=("segment", "first_seq", "last_seq"),
             final_columns=("deleted_at", "moved_to"),
-            # A head row, of which a purge has the time.
+            # A head row: a purge writes its time there.
             still_changing={"segment": HEAD},
             independent_by=("queue",),
             duplicate_error=TWO_MESSAGES,

@@ -1,4 +1,4 @@
-"""The partitions of a ledger's tables that a read or a commit is about: queues, lanes, segments."""
+"""The partitions that a read or a commit names: queues, lanes, segments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger.delta_log.values import literal
 
-#: A predicate names at most so many segments and queues, in so many different combinations.
+#: A predicate names at most so many segments and queues, and at most so many different combinations.
 MOST_NAMED, MOST_ALTERNATIVES = 1_000, 20
 
 
@@ -19,38 +19,40 @@ class Where:
     queue: str | None = None
     lanes: tuple[int, ...] | None = None
     segments: tuple[str, ...] | None = None
-    #: Or these: for a commit that moves messages from one queue to another.
+    #: More partitions: for a commit that moves messages from one queue to another.
     also: Where | None = None
 
     def parts(self) -> list[Where]:
-        """This and what `also` names, one by one."""
+        """Return this and what `also` names, one by one."""
         parts: list[Where] = []
-        rest: Where | None = self
-        while rest is not None:
-            parts.append(replace(rest, also=None))
-            rest = rest.also
+        part: Where | None = self
+        while part is not None:
+            parts.append(replace(part, also=None))
+            part = part.also
         return parts
 
     def alternatives(self) -> list[dict[str, tuple[Any, ...]]]:
-        """See PartitionFilter: the parts, with the queues together of which the same is named."""
+        """See PartitionFilter: the parts, with queues of equal lanes and segments put together."""
         queues: dict[Any, list[str | None]] = {}
         for part in self.parts():
             queues.setdefault((part.lanes, part.segments), []).append(part.queue)
-        found = []
+        alternatives = []
         for (lanes, segments), named in queues.items():
-            known = {"queue": None if None in named else tuple_of(named), "lane": lanes, "segment": segments}
-            found.append({column: values for column, values in known.items() if values is not None})
-        return found
+            values_by_column = {"queue": None if None in named else tuple_of(named), "lane": lanes, "segment": segments}
+            alternatives.append({column: values for column, values in values_by_column.items() if values is not None})
+        return alternatives
 
     def bounded(self) -> Where:
-        """This, or where it names very much, what covers it and names less: planning a predicate takes a stack that
-        grows with it, and processes have died of that."""
+        """Return this filter, or, if it names very much, a wider one that names less.
+
+        Planning a predicate takes a stack that grows with it, and processes have died of that.
+        """
         parts, alternatives = self.parts(), self.alternatives()
         named = sum(len(one.get("segment", ())) for one in alternatives)
         if len(alternatives) <= MOST_ALTERNATIVES and len(parts) + named <= MOST_NAMED:
             return self
-        some = [part.lanes for part in parts if part.lanes is not None]
-        lanes = tuple_of(lane for one in some for lane in one) if len(some) == len(parts) else None
+        all_lanes = [part.lanes for part in parts if part.lanes is not None]
+        lanes = tuple_of(lane for one in all_lanes for lane in one) if len(all_lanes) == len(parts) else None
         if len(parts) > MOST_NAMED:
             return Where(None, lanes)
         wide = Where(parts[0].queue, lanes)
@@ -59,7 +61,7 @@ class Where:
         return wide
 
     def sql(self, alias: str = "") -> str:
-        """As a SQL predicate on columns of `alias`."""
+        """Return a SQL predicate on columns of `alias`."""
         prefix = f"{alias}." if alias else ""
         conditions = []
         for one in self.alternatives():
@@ -69,26 +71,26 @@ class Where:
 
     def partitions(self, columns: Sequence[str]) -> list[tuple[str | None, ...]] | None:
         """See PartitionFilter."""
-        found: dict[tuple[str | None, ...], None] = {}
+        partitions: dict[tuple[str | None, ...], None] = {}
         part: Where | None = self
         while part is not None:
             if part.queue is None or part.lanes is None:
                 return None
             if "segment" not in columns:
-                found.update(dict.fromkeys((part.queue, str(lane)) for lane in part.lanes))
+                partitions.update(dict.fromkeys((part.queue, str(lane)) for lane in part.lanes))
             elif part.segments is None:
                 return None
             else:
-                found.update(
+                partitions.update(
                     dict.fromkeys((part.queue, str(lane), one) for lane in part.lanes for one in part.segments)
                 )
             part = part.also
-        return list(found)
+        return list(partitions)
 
     def covers(self, queue: str | None = None, lane: int | str | None = None, segment: str | None = None) -> bool:
-        """See PartitionFilter. Asked of every partition of a ledger: it makes nothing."""
+        """See PartitionFilter. Called for every partition of a ledger, so it allocates nothing."""
         if isinstance(lane, str):
-            # The table `receipts` has days in place of lanes, which nobody names.
+            # The table `receipts` has days in place of lanes, and no filter names days.
             lane = int(lane) if lane.isdecimal() else None
         part: Where | None = self
         while part is not None:
@@ -100,10 +102,10 @@ class Where:
 
 
 def _one_of(column: str, values: Sequence[Any]) -> str:
-    known = [literal(one) if isinstance(one, str) else str(one) for one in values]
-    return f"= {known[0]}" if len(known) == 1 and column == "queue" else f"IN ({', '.join(known)})"
+    literals = [literal(one) if isinstance(one, str) else str(one) for one in values]
+    return f"= {literals[0]}" if len(literals) == 1 and column == "queue" else f"IN ({', '.join(literals)})"
 
 
 def tuple_of(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Sorted and without doubles."""
+    """Return values sorted and without duplicates."""
     return tuple(sorted(set(values)))

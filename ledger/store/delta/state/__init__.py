@@ -1,1 +1,4 @@
-"""What a decision looks at: records as arrays, the listing of messages, their states, groups, and what a verb did."""
+"""The state that a decision reads, and the journal of what a verb did.
+
+State: records as arrays, the listing of messages, their statuses, and the groups of FIFO queues.
+"""

@@ -1,4 +1,4 @@
-"""Which messages of a queue a receive may take, and which lanes and runs of them it takes. Pure."""
+"""Which messages, lanes and runs of a queue a receive takes. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from ledger.store.delta.state.statuses import INDEX
 
 
 def receivable(loaded: Loaded, classified: Classified, groups: Groups, most: int | None = None) -> Ordered:
-    """Runs with the codes of what is recorded, in the order of receiving. On FIFO queues what `rules.fifo` lets be
-    received and in its order, a message a run, whatever lanes they are in; else all that is visible, the oldest sent
-    first. With `most`, where there are many groups it may be that of only so many messages, and what is dead."""
+    """Return the runs that a receive may take, with the codes of their records, in the order of receiving.
+
+    A FIFO queue yields what `rules.fifo` allows, in its order, a message a run, whatever the lanes. Other queues yield
+    all visible messages, the oldest sent first. With `most`, in a queue of many groups, the result may cover just
+    enough groups for `most` messages, and the dead ones.
+    """
     if is_fifo(loaded.queue.attributes):
         return groups.receivable(loaded, classified, most)
     visible = classified.pieces.where(classified.state == INDEX[Status.VISIBLE])
@@ -28,14 +31,14 @@ def receivable(loaded: Loaded, classified: Classified, groups: Groups, most: int
     return Ordered(visible.first, visible.last, visible.code, order)
 
 
-#: Every so many losses, half as many lanes are tried.
+#: After so many losses, half as many lanes are tried.
 LOSSES_TO_HALVE = 2
 
 
 def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int) -> list[int]:
-    """As few lanes as the claim needs: one that can fill it, at random, else the fullest ones.
+    """Choose as few lanes as the claim needs: a random lane that can fill it, else the fullest lanes.
 
-    A transaction over many lanes conflicts with everybody, so every second loss halves how many are tried.
+    A transaction over many lanes conflicts with all others, so every second loss halves the number of lanes to try.
     """
     lanes = [lane for lane, messages in available.items() if messages]
     random.shuffle(lanes)
@@ -53,8 +56,11 @@ def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int)
 
 
 def choose_lanes_in_order(lanes: Sequence[int], losses: int) -> list[int]:
-    """All lanes, as the order of a FIFO queue knows none. But all receivers want what is first in it, and where nothing
-    makes them wait for each other one could lose for ever: every second loss halves how many are tried, whichever."""
+    """Choose all lanes of a FIFO queue, because its order does not follow lanes; after losses, choose fewer at random.
+
+    All receivers want the first messages. Without turns between them a receiver could lose for ever, so every second
+    loss halves the number of lanes to try.
+    """
     chosen, most = list(lanes), _most(len(lanes), losses)
     if most < len(chosen):
         random.shuffle(chosen)
@@ -66,26 +72,28 @@ def _most(lanes: int, losses: int) -> int:
 
 
 def first_in_order(runs: Ordered, maximum: int | None) -> Ordered:
-    """The first messages in the order, at most `maximum`: the last run is cut, at its end. Sorted by place."""
+    """Return the first messages in the order, at most `maximum`, sorted by place. The last run is cut at its end."""
     return Deal(runs).take(maximum)
 
 
 class Deal:
     """Deals messages out in the order of their runs, to one claim after the other.
 
-    `shift`: on FIFO queues, where a run is a message and the numbers of a group share what is above so many bits. What
-    a claim leaves of a group that it has begun is nobody's: no more of it is returned while any of it is in flight.
+    `shift`: for FIFO queues, where a run is a message and the order numbers of one group share the bits above `shift`.
+    If a claim takes part of a group, no later claim gets the rest: no more of a group is returned while any of it is in
+    flight.
     """
 
     def __init__(self, runs: Ordered, shift: int | None = None) -> None:
         self._shift = shift
-        #: What comes later, and what comes next, sorted: all up to the number `_reached` that is not dealt out.
+        #: Runs for later, unsorted, and the next runs, sorted. The next runs are all runs up to the number `_reached`
+        #: that are not dealt out.
         self._later = runs
         self._reached = -1
         self._next = runs.where(np.empty(0, dtype=np.int64))
 
     def take(self, maximum: int | None) -> Ordered:
-        """The next messages, at most `maximum`: the last run is cut, at its end. Sorted by place."""
+        """Return the next messages, at most `maximum`, sorted by place. The last run is cut at its end."""
         self._reach(maximum)
         taken, self._next = _cut(self._next, maximum)
         if self._shift is not None and len(taken):
@@ -95,36 +103,36 @@ class Deal:
         return taken.where(np.argsort(taken.first, kind="stable"))
 
     def _reach(self, maximum: int | None) -> None:
-        """Brings so many messages from what comes later to what comes next, or all."""
+        """Move as many messages as are missing, or all, from the later runs to the next runs."""
         missing = None if maximum is None else maximum - self._next.count
         if missing is not None and missing <= 0:
             return
         if self._reached >= 0:
-            # Not the first claim: some more, so that the following ones need not look through all of it again.
+            # Not the first claim: take some more, so that the next claims need not search all later runs again.
             self._later = self._later.where(self._later.order > self._reached)
             missing = None if missing is None else 4 * missing + len(self._next)
-        some = self._later
-        if missing is not None and missing < len(some):
-            # No run is empty: so many are enough. To find them costs a tenth of putting all in order.
-            some = some.where(some.order <= np.partition(some.order, missing - 1)[missing - 1])
-        if len(some):
-            self._reached = max(self._reached, int(some.order.max()))
+        nearest = self._later
+        if missing is not None and missing < len(nearest):
+            # No run is empty, so as many runs as messages are enough. To find them costs a tenth of sorting all.
+            nearest = nearest.where(nearest.order <= np.partition(nearest.order, missing - 1)[missing - 1])
+        if len(nearest):
+            self._reached = max(self._reached, int(nearest.order.max()))
             if maximum is not None:
-                some = some.where(np.argsort(some.order, kind="stable"))
-            self._next = Ordered.concatenated([self._next, some])
+                nearest = nearest.where(np.argsort(nearest.order, kind="stable"))
+            self._next = Ordered.concatenated([self._next, nearest])
 
 
 def _cut(runs: Ordered, maximum: int | None) -> tuple[Ordered, Ordered]:
-    """The first messages, at most `maximum`, and the rest."""
+    """Split runs into the first messages, at most `maximum`, and the others."""
     through = np.cumsum(runs.lengths)
     if maximum is None or not len(runs) or through[-1] <= maximum:
         return runs, runs.where(np.empty(0, dtype=np.int64))
     whole = int(np.searchsorted(through, maximum, "right"))
     begun = maximum - (int(through[whole - 1]) if whole else 0)
-    taken, left = runs.where(slice(whole + bool(begun))), runs.where(slice(whole, None))
+    taken, remaining = runs.where(slice(whole + bool(begun))), runs.where(slice(whole, None))
     if begun:
-        # Slices are the same memory: what is cut is copied.
-        taken, left = replace(taken, last=taken.last.copy()), replace(left, first=left.first.copy())
-        taken.last[-1] = left.first[0] + begun - 1
-        left.first[0] += begun
-    return taken, left
+        # Slices share memory with the original: copy the column before changing it.
+        taken, remaining = replace(taken, last=taken.last.copy()), replace(remaining, first=remaining.first.copy())
+        taken.last[-1] = remaining.first[0] + begun - 1
+        remaining.first[0] += begun
+    return taken, remaining

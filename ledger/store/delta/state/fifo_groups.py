@@ -1,4 +1,4 @@
-"""The message groups of FIFO queues: every message's group and place in the order, read once per version."""
+"""The message groups of FIFO queues: each message's group and place, read once."""
 
 from __future__ import annotations
 
@@ -24,35 +24,41 @@ from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 from ledger.store.protocol import QueueRecord
 
 _COLUMNS = ["segment", "seq", "sent_at", "available_at", "message_group_id", "sequence_number"]
-#: What is known of a queue's messages is kept in so many pieces; when more came since than such a part, in one.
+#: A queue's known messages are kept in at most so many pieces. They are joined into one when the later ones exceed this
+#: part of all.
 MOST_PIECES, PART_LATER = 64, 16
-#: So many bits of a number in the order of receiving are the message's; those above are its group's.
+#: The lowest bits of an order number are the message's; the bits above are its group's. This is the number of the
+#: lowest bits.
 TURN_SHIFT = 32
 _NAMES = dict.fromkeys(("segment", "message_group_id"), pa.dictionary(pa.int32(), pa.string()))
 
 
 class Groups:
-    """Reads the groups of the messages that a FIFO queue has, and says which may be received in which order, as arrays.
+    """Reads the groups of a FIFO queue's messages, and returns what may be received in which order, as arrays.
 
-    What was read is kept: sends to a FIFO queue are ordered by their numbers, so only later ones are read.
-    Threads share it, and each may be at another version of the table. So what is kept never loses a message: a decision
-    may look at any that has all messages of its own listing, and passes over those that its listing does not have.
+    Rows that were read are kept: sends to a FIFO queue are ordered by their numbers, so only later messages are read.
+    Threads share this object, and each may be at another version of the table. So the kept state never loses a message:
+    a decision may use any state that has all messages of its own listing, and it skips messages that its listing does
+    not have.
     """
 
     def __init__(self, engine: MessageFiles, queues: Callable[[], Sequence[QueueRecord]]) -> None:
         self._engine, self._queues = engine, queues
-        #: By queue and generation, with the version that it has all messages of. Threads may put theirs in the place of
-        #: another's.
+        #: By queue and generation: a version, and rows that contain all its messages. A thread may replace another
+        #: thread's entry.
         self._own: dict[tuple[str, int], tuple[int, pa.Table]] = {}
         self._kept: dict[tuple[str, int], tuple[int, tuple[Where, ...], Members]] = {}
 
     def receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
-        """See `receivable.receivable`: the set-based twin of `rules.fifo.receivable`; a run is a message here."""
+        """Return the receivable messages of a FIFO queue, a message a run: see `choosing.receivable`.
+
+        The set-based twin of `rules.fifo.receivable` (F1, F2, F4).
+        """
         _, _, pieces, state = classified
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
         if most is not None:
             members = members.of_first(lanes, pieces, state, most)
-        # A dead letter's lane is that of its segment here.
+        # A dead letter's segment is registered under its lane in this queue.
         number = lanes.look_up(members.segments)[members.segment]
         position = positions(number, members.seq)
         sort = np.argsort(pieces.first, kind="stable")
@@ -63,7 +69,7 @@ class Groups:
         moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
         arrived_at = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
         kept_from = np.maximum(arrived_at, sent_at)
-        # What one move brought came at one instant, from several queues perhaps, whose numbers do not compare.
+        # The messages of one move arrived at one instant, perhaps from several queues, whose numbers do not compare.
         if (
             (arrived_at[1:] < arrived_at[:-1]) | ((arrived_at[1:] == arrived_at[:-1]) & (sent_at[1:] < sent_at[:-1]))
         ).any():
@@ -78,10 +84,13 @@ class Groups:
         return Ordered(position[free], position[free], pieces.code[piece[free]], turns)
 
     def _members(self, queue: str, classified: Classified) -> Members:
-        """Of the queue's own messages all (the usual case), of another queue's those in the segments of the files."""
+        """Return the queue's own messages, all of them, and those of other queues in the segments of the files.
+
+        Most queues have only messages of their own.
+        """
         version = classified.listing.version
         homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
-        foreign = tuple(Where(home, None, tuple_of(there)) for home, there in homes.items() if home != queue)
+        foreign = tuple(Where(home, None, tuple_of(segments)) for home, segments in homes.items() if home != queue)
         key = queue, classified.listing.generation
         kept = self._kept.get(key)
         if kept is None or kept[0] < version or kept[1] != foreign:
@@ -97,29 +106,31 @@ class Groups:
         return kept[2]
 
     def _let_go(self) -> None:
-        """Forgets the queues that were deleted: asked for when one more is read for the first time."""
-        there = {queue.id for queue in self._queues()}
-        known: dict[tuple[str, int], Any]
-        for known in (self._own, self._kept):
-            for key in [one for one in list(known) if one[0] not in there or one[1] != self._engine.generation()]:
-                known.pop(key, None)
+        """Forget deleted queues. Called when a queue is read for the first time."""
+        existing = {queue.id for queue in self._queues()}
+        cache: dict[tuple[str, int], Any]
+        for cache in (self._own, self._kept):
+            for key in [one for one in list(cache) if one[0] not in existing or one[1] != self._engine.generation()]:
+                cache.pop(key, None)
 
     def _read(self, queue: str, listing: Listing) -> pa.Table:
-        """The messages sent to a queue, in order: at least all of the listing. What is known is not read again, unless
-        upkeep dropped most of it."""
+        """Return the messages sent to a queue, in order, at least all of the listing.
+
+        Known messages are not read again, unless upkeep has dropped most of them.
+        """
         key = queue, listing.generation
-        version, known = self._own.get(key, (-1, None))
+        version, rows = self._own.get(key, (-1, None))
         if version < listing.version:
-            keep = known is not None and 0 < known.num_rows <= 2 * listing.count(queue)
-            known = self._later(queue, known) if keep else self._all(queue)
-            self._own[key] = listing.version, known
-        return known
+            keep = rows is not None and 0 < rows.num_rows <= 2 * listing.count(queue)
+            rows = self._later(queue, rows) if keep else self._all(queue)
+            self._own[key] = listing.version, rows
+        return rows
 
     def _all(self, queue: str) -> pa.Table:
         return _in_order([_encoded(self._engine.messages(Where(queue), _COLUMNS))])
 
     def _later(self, queue: str, known: pa.Table) -> pa.Table:
-        """What is known and what was sent since."""
+        """Return the known messages and those that were sent since."""
         last = known["sequence_number"][-1].as_py()
         later = self._engine.messages(Where(queue), _COLUMNS, numbered_after=last)
         return _in_few_pieces(pa.concat_tables([known, _in_order([_encoded(later)])])) if later.num_rows else known
@@ -140,7 +151,7 @@ def _in_one_piece(rows: pa.Table) -> pa.Table:
 
 
 def _in_few_pieces(rows: pa.Table) -> pa.Table:
-    """The same: what came later is put together, and now and then all of it."""
+    """Return the same rows in few pieces: join the later pieces, and from time to time all pieces."""
     if rows["seq"].num_chunks <= MOST_PIECES:
         return rows
     first = len(rows["seq"].chunk(0))
@@ -150,8 +161,12 @@ def _in_few_pieces(rows: pa.Table) -> pa.Table:
 
 
 def _followed(known: Members | None, rows: pa.Table) -> Members:
-    """A queue's messages, given in their order. Where those that are known are the first of them, only what follows is
-    looked at. Nothing is ever sent between them: so they are if there are as many up to the last one's number."""
+    """Return a queue's messages, given in their order, reading only those after the known ones.
+
+    No message is ever sent between known ones. So the known messages are the first rows if the row at their count has
+    the number of the last known message. Otherwise, or if the index would lack too many messages, all rows are read
+    anew.
+    """
     if (
         known is None
         or not 0 < len(known) <= rows.num_rows
@@ -168,8 +183,8 @@ def _followed(known: Members | None, rows: pa.Table) -> Members:
 
 def _members_of(rows: pa.Table) -> Members:
     if not rows.num_rows:
-        nothing, names = np.empty(0, dtype=np.int64), pa.array([], pa.string())
-        return Members(names, nothing, nothing, nothing, nothing, nothing, 0, GroupNames(Hashed(names)))
+        empty, names = np.empty(0, dtype=np.int64), pa.array([], pa.string())
+        return Members(names, empty, empty, empty, empty, empty, 0, GroupNames(Hashed(names)))
     rows = _in_one_piece(rows)
     segment, group = (rows[name].combine_chunks() for name in ("segment", "message_group_id"))
     segment_of, group_of = (one.indices.to_numpy(zero_copy_only=False).astype(np.int64) for one in (segment, group))
@@ -179,8 +194,11 @@ def _members_of(rows: pa.Table) -> Members:
 
 
 def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarray:
-    """Which of the messages, given in their order, may be received: visible, and before any of their group that is
-    hidden (delayed, locked or in flight)."""
+    """Return which messages, given in their order, may be received.
+
+    A message may be received if it is visible and comes before any hidden message (delayed, locked or in flight) of its
+    group.
+    """
     visible = status == INDEX[Status.VISIBLE]
     hidden = np.flatnonzero(~visible & ~np.isin(status, GONE_STATES))
     if not len(hidden):
@@ -193,8 +211,10 @@ def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarr
 def _last_holds(
     loaded: Loaded, classified: Classified, piece: np.ndarray, kept_from: np.ndarray, group: np.ndarray, groups: int
 ) -> np.ndarray:
-    """When the last hold of each group ended, -1: none did. The set-based twin of `rules.fifo.hold_ended`, which is
-    asked once per distinct record; when a message expired is its own."""
+    """Return when the last hold of each group ended; -1 if no hold did.
+
+    The set-based twin of `rules.fifo.hold_ended`, which is asked once per distinct record; the expiry is per message.
+    """
     last = np.full(groups, -1)
     ended = loaded.lanes.per_code(classified.pieces.code, _recorded_end, np.int64)
     if (ended < 0).all():
@@ -202,7 +222,7 @@ def _last_holds(
     period, before = loaded.queue.retention
     expires = kept_from + period
     expires[kept_from <= before] = np.minimum(expires[kept_from <= before], before)
-    # -1, no hold, is before everything.
+    # -1, no hold, is less than every instant.
     ended = np.minimum(ended[piece], expires)
     past = np.flatnonzero((ended >= 0) & (ended <= loaded.now))
     np.maximum.at(last, group[past], ended[past])
@@ -215,14 +235,16 @@ def _recorded_end(record: Record) -> int:
 
 
 def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """A number for each receivable message, smaller first: all of its group together, the groups by `rules.fifo.turn`.
+    """Return a number for each receivable message, smaller first: a group's messages together, the groups by
+    `rules.fifo.turn`.
 
-    The messages are given in their order, with since when each could be received; `last`: when the last hold of each
-    group ended, -1 for none. The numbers of one group share what is above TURN_SHIFT, and no other group has it.
+    The messages are given in their order, with `since`, when each could be received. `last`: when the last hold of each
+    group ended, -1 for none. The numbers of one group share the bits above TURN_SHIFT, and no other group has these
+    bits.
     """
     place = np.arange(len(group))
     head = np.empty(len(last), dtype=np.int64)
-    # Of several values for one place the last one stays: that of the group's first message.
+    # Of several values assigned to one place the last one stays: that of the group's first message.
     head[group[::-1]] = place[::-1]
     heads = np.flatnonzero(head[group] == place)
     since, last = since[heads], last[group[heads]]

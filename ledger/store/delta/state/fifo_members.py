@@ -1,4 +1,4 @@
-"""The messages of a FIFO queue as arrays, and those of them that a receive of a few has to look at."""
+"""A FIFO queue's messages as arrays, and those that a small receive reads."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from ledger.store.delta.model.run_algebra import ABSENT, Pieces, numbers_in, pos
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 
-#: The index is made anew when it lacks more messages than these, and more than such a part of all.
+#: The index is made anew when it lacks more messages than this number, and more than this part of all.
 MOST_BEHIND, PART_BEHIND = 1_000, 64
 _COLUMNS = ("segment", "seq", "sent_at", "available_at", "group")
 
 
 class Hashed:
-    """The numbers of the texts of an Arrow array, found by their hashes: a dictionary of a million texts would take ten
-    times the memory. They are hashed when one is looked for first."""
+    """The numbers of the texts of an Arrow array, found by hash.
+
+    A dictionary of a million texts would take ten times the memory. The texts are hashed at the first search.
+    """
 
     def __init__(self, texts: pa.Array) -> None:
         self._texts = texts
@@ -30,21 +32,21 @@ class Hashed:
         return len(self._texts)
 
     def find(self, text: str) -> int:
-        """The number of a text; UNKNOWN of one that is not there."""
+        """Return the number of a text; UNKNOWN if it is not there."""
         hashes, order = self._sorted
         begin, end = (np.searchsorted(hashes, hash(text), side) for side in ("left", "right"))
         return next((n for n in order[begin:end].tolist() if self._texts[n].as_py() == text), UNKNOWN)
 
     @cached_property
     def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
-        """The hashes, sorted, and whose each is."""
+        """Return the sorted hashes, and the number of each hash's text."""
         hashes = np.fromiter(map(hash, self._texts.to_pylist()), np.int64, len(self._texts))
         order = np.argsort(hashes, kind="stable")
         return hashes[order], order
 
 
 class GroupNames:
-    """The numbers of groups by their names: the first ones, and further ones. It never changes."""
+    """The numbers of groups by name: first names, and further ones. Immutable."""
 
     def __init__(self, names: Hashed, further: dict[str, int] | None = None) -> None:
         self._names, self._further = names, further or {}
@@ -53,20 +55,21 @@ class GroupNames:
         return len(self._names) + len(self._further)
 
     def numbers(self, names: list[str]) -> tuple[np.ndarray, GroupNames]:
-        """The number of each of some names; those that are new get the next ones."""
-        further, found = dict(self._further), []
+        """Return the number of each name, and the group names with new names added; new names get the next numbers."""
+        further, numbers = dict(self._further), []
         for name in names:
             number = further.get(name, UNKNOWN)
             number = self._names.find(name) if number == UNKNOWN else number
-            found.append(further.setdefault(name, len(self._names) + len(further)) if number == UNKNOWN else number)
-        return np.array(found, dtype=np.int64), GroupNames(self._names, further)
+            numbers.append(further.setdefault(name, len(self._names) + len(further)) if number == UNKNOWN else number)
+        return np.array(numbers, dtype=np.int64), GroupNames(self._names, further)
 
 
 @dataclass(frozen=True)
 class Members:
-    """Messages as arrays, in the order of their sequence numbers. `segment` and `group` count the names.
+    """Messages as arrays, in the order of their sequence numbers. `segment` and `group` are numbers of names.
 
-    `sent_at` and `available_at` are of each message; FileRuns only know those of a file's first and last ones.
+    `sent_at` and `available_at` are those of each message; FileRuns only know those of a file's first and last
+    messages.
     """
 
     segments: pa.Array
@@ -76,9 +79,9 @@ class Members:
     available_at: np.ndarray
     group: np.ndarray
     groups: int
-    #: None where these are only some of the messages, of which none are looked for.
+    #: None if these are only some of the messages: no names are looked up then.
     names: GroupNames | None = None
-    #: The sequence number of the last one.
+    #: The sequence number of the last message.
     last: int | None = None
     index: Index | None = field(default=None, repr=False)
 
@@ -86,34 +89,39 @@ class Members:
         return len(self.seq)
 
     def with_later(self, later: Members, names: list[str]) -> Members:
-        """These and behind them later ones, whose groups have those names by number."""
+        """Return these messages followed by later ones; `names` are the names of the later messages' groups, by
+        number."""
         assert self.names is not None
-        known = {name: number for number, name in enumerate(self.segments.to_pylist())}
-        segment = np.array([known.setdefault(name, len(known)) for name in later.segments.to_pylist()], dtype=np.int64)
+        segment_numbers = {name: number for number, name in enumerate(self.segments.to_pylist())}
+        segment = np.array(
+            [segment_numbers.setdefault(name, len(segment_numbers)) for name in later.segments.to_pylist()],
+            dtype=np.int64,
+        )
         group, grown = self.names.numbers(names)
         added = (segment[later.segment], later.seq, later.sent_at, later.available_at, group[later.group])
         columns: dict[str, Any] = {
-            name: np.concatenate([getattr(self, name), some]) for name, some in zip(_COLUMNS, added)
+            name: np.concatenate([getattr(self, name), more]) for name, more in zip(_COLUMNS, added)
         }
-        segments = pa.array(list(known), pa.string())
+        segments = pa.array(list(segment_numbers), pa.string())
         return replace(self, segments=segments, groups=len(grown), names=grown, last=later.last, **columns)
 
     def indexed(self) -> Members:
-        """These with an index."""
+        """Return these messages with an index."""
         return self if self.index is not None else replace(self, index=Index(self))
 
     def takes(self, later: int) -> bool:
-        """Whether with so many later ones the index is still worth having."""
+        """Tell whether the index is still useful with so many later messages."""
         lacking = len(self) + later - (0 if self.index is None else self.index.count)
         return lacking <= max(MOST_BEHIND, len(self) // PART_BEHIND)
 
     def of_first(self, lanes: Lanes, pieces: Pieces, state: np.ndarray, most: int) -> Members:
-        """All messages of as many groups as hold the first `most` messages that may be received; perhaps of more.
+        """Return all messages of enough groups to hold the first `most` messages that may be received; perhaps of more
+        groups.
 
-        Why it holds: a group of which nothing is recorded, delayed, expired or new is free, and its turn is that of its
-        first message, for ever. So those groups come in one order, which the index has, and of them the first `most`
-        are enough: whoever comes behind them has so many messages before him. All other groups are looked at, but for
-        those of which no message is left.
+        Why it holds: call a group free if nothing about it is recorded, delayed, expired or new. A free group's turn is
+        that of its first message, for ever. So the index has one order of the free groups, and the first `most` of them
+        are enough: any group behind them has `most` messages before it. All other groups are included, except those
+        with no message left.
         """
         index = self.index
         if index is None or not index.in_time or most >= index.groups:
@@ -121,18 +129,20 @@ class Members:
         plain = (pieces.code == ABSENT) & (state == INDEX[Status.VISIBLE])
         covered = index.found(self, lanes, pieces.where(plain))
         touched = index.by_place[_between(*_beside(*covered, index.count))]
-        left = pieces.where(~plain & ~np.isin(state, GONE_STATES))
-        left = index.by_place[_between(*index.found(self, lanes, left))]
-        remaining = index.size - _counts(self.group[touched], index.groups) + _counts(self.group[left], index.groups)
+        not_gone = pieces.where(~plain & ~np.isin(state, GONE_STATES))
+        not_gone = index.by_place[_between(*index.found(self, lanes, not_gone))]
+        remaining = (
+            index.size - _counts(self.group[touched], index.groups) + _counts(self.group[not_gone], index.groups)
+        )
         looked_at = np.zeros(index.groups, dtype=bool)
         looked_at[self.group[touched]] = True
         later = self.group[index.count :]
-        known = later[later < index.groups]
-        looked_at[known], remaining[known] = True, 1
+        indexed_groups = later[later < index.groups]
+        looked_at[indexed_groups], remaining[indexed_groups] = True, 1
         first = index.waiting[: most + np.count_nonzero(looked_at)]
         groups = np.concatenate([np.flatnonzero(looked_at & (remaining > 0)), first[~looked_at[first]][:most]])
-        mine = index.by_group[numbers_in(index.begins[groups], index.size[groups])]
-        return self._some(np.concatenate([np.sort(mine), np.arange(index.count, len(self))]))
+        chosen = index.by_group[numbers_in(index.begins[groups], index.size[groups])]
+        return self._some(np.concatenate([np.sort(chosen), np.arange(index.count, len(self))]))
 
     def _some(self, numbers: np.ndarray) -> Members:
         columns: dict[str, Any] = {name: getattr(self, name)[numbers] for name in _COLUMNS}
@@ -141,14 +151,14 @@ class Members:
 
 
 class Index:
-    """Where in Members each message and each group is, and in which order groups come that nothing has happened to."""
+    """Where in Members each message and each group is, and the order of the groups to which nothing has happened."""
 
     def __init__(self, members: Members) -> None:
         self.count, self.groups = len(members), members.groups
-        #: Whether they come in the order in which they were sent.
+        #: Whether the messages stand in the order in which they were sent.
         self.in_time = not (members.sent_at[1:] < members.sent_at[:-1]).any()
         place = positions(members.segment, members.seq)
-        #: The members by their places, and those, sorted; by their groups, and where each group begins.
+        #: The members sorted by place, and their places; the members sorted by group, and where each group begins.
         self.by_place = np.argsort(place, kind="stable")
         self._places = place[self.by_place]
         self.by_group = np.argsort(members.group, kind="stable")
@@ -160,11 +170,12 @@ class Index:
         self.waiting = members.group[head[np.argsort(since, kind="stable")]]
 
     def found(self, members: Members, lanes: Lanes, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
-        """Which members, by their places, are in each of the pieces: from which one on, and before which one."""
+        """Return, for each piece, which members are in it, by their places: from the first number to before the
+        second."""
         number = lanes.look_up(members.segments)
-        known = np.flatnonzero(number != UNKNOWN)
+        registered = np.flatnonzero(number != UNKNOWN)
         here = np.full(len(lanes.segments), UNKNOWN)
-        here[number[known]] = known
+        here[number[registered]] = registered
         segment = here[pieces.segment]
         pieces, segment = pieces.where(segment != UNKNOWN), segment[segment != UNKNOWN]
         first = positions(segment, pieces.first_seq)
@@ -174,15 +185,15 @@ class Index:
 
 
 def _counts(group: np.ndarray, groups: int) -> np.ndarray:
-    """How many of the members are of each group."""
+    """Return how many members each group has."""
     return np.bincount(group, minlength=groups)
 
 
 def _between(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """All numbers from each beginning on that are before its end."""
+    """Return all numbers from each beginning to before its end."""
     return numbers_in(begins, ends - begins)
 
 
 def _beside(begins: np.ndarray, ends: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """What of 0 to `count` lies between ranges, which are sorted and do not overlap."""
+    """Return the gaps in 0 to `count` between ranges, which are sorted and do not overlap."""
     return np.append(0, ends), np.append(begins, count)

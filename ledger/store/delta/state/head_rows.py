@@ -1,7 +1,7 @@
-"""The head rows of some lanes of a queue: each counts the commits to its lane.
+"""The head rows of a queue's lanes: each counts the commits to its lane.
 
-That is what a decision trips over that was made on an older state. Edits are rows of `visibility` that a MERGE is
-given: they are made column by column, as each commit makes a few of them.
+A decision that was made on an older state conflicts through the head row. Edits are the rows of `visibility` that a
+MERGE gets. They are made column by column, as each commit makes a few of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_EDITS = EDITS.empty_table()
 
 
 def edit_rows(count: int, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """So many edits with these columns, and nothing in the others."""
+    """Return `count` edits with these columns, and null in all other columns."""
     arrays = [columns[one.name] if one.name in columns else pa.nulls(count, one.type) for one in EDITS]
     return pa.Table.from_arrays(arrays, schema=EDITS)
 
@@ -28,7 +28,7 @@ def edit_rows(count: int, columns: Mapping[str, pa.Array]) -> pa.Table:
 class _Edit(NamedTuple):
     operation: str
     lane: int
-    #: The ordinal, below 0.
+    #: The head row's ordinal, below 0.
     at: int
     expected: int | None
     revision: int
@@ -41,30 +41,33 @@ class Heads:
         self._queue = queue
         lanes, first, revision = (rows[name].to_pylist() for name in ("lane", "first_seq", "revision"))
         received, deleted = (milliseconds(rows[name]).to_pylist() for name in ("received_at", "deleted_at"))
-        what_counts_last = sorted(zip(revision, (-at for at in first), lanes))
-        #: By lane. Of several head rows, which upkeep makes one of, that with the highest revision counts; equal ones
-        #: cannot be committed to.
-        self.revisions = {lane: revision for revision, _, lane in what_counts_last}
-        self._at = {lane: -below for _, below, lane in what_counts_last}
+        highest_last = sorted(zip(revision, (-at for at in first), lanes))
+        #: The revision by lane. If a lane has several head rows, the highest revision counts; upkeep joins them. Two
+        #: head rows of equal revision cannot be committed to.
+        self.revisions = {lane: revision for revision, _, lane in highest_last}
+        self._at = {lane: -below for _, below, lane in highest_last}
         self._all = list(zip(lanes, first))
-        #: When the queue was last purged: it stands on the head row of lane 0, if that is there.
+        #: When the queue was last purged, from the head row of lane 0, if there is one.
         self.purged_at = max((at for lane, at in zip(lanes, deleted) if not lane and at is not None), default=None)
         #: The time of the last commit to each lane, and to any of them.
         self.times = {lane: at for at, lane in sorted((at, lane) for lane, at in zip(lanes, received) if at)}
         self.latest = max(self.times.values(), default=0)
 
     def edits(self, lanes: Iterable[int], now: int) -> pa.Table:
-        """Those that count up the head rows of some lanes, and note the time of their last commit."""
+        """Return the edits that count up the head rows of some lanes and note the time of their last commit."""
         return self._rows([self._counted_up(lane) for lane in lanes], now)
 
     def one_more(self, lane: int, now: int) -> pa.Table:
-        """The edit that makes a head row beside those that the lane has, with a higher revision, and below them all."""
+        """Return the edit that adds a head row to a lane, with a higher revision, and below all head rows of the
+        lane."""
         lowest = min(at for one, at in self._all if one == lane)
         return self._rows([_Edit("insert", lane, lowest - 1, None, self.revisions[lane] + 1)], now)
 
     def _counted_up(self, lane: int) -> _Edit:
-        known = self.revisions.get(lane)
-        return _Edit("insert" if known is None else "update", lane, self._at.get(lane, -1), known, (known or 0) + 1)
+        revision = self.revisions.get(lane)
+        return _Edit(
+            "insert" if revision is None else "update", lane, self._at.get(lane, -1), revision, (revision or 0) + 1
+        )
 
     def _rows(self, edits: Sequence[_Edit], now: int) -> pa.Table:
         if not edits:

@@ -1,4 +1,7 @@
-"""What a commit says it did: the entries of the receipts ledger, carried in the commit's own metadata."""
+"""The journal of a commit: its entries of the receipts ledger.
+
+The commit's own metadata carries the entries.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,23 @@ from ledger.store.delta.model.run_algebra import Runs, distinct_codes
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.protocol import Action
 
-#: So many receipts that ran out are named in a commit: it must not grow with the claims that a receive takes over.
+#: At most so many expired receipts are named in a commit: the commit must not grow with the claims that a receive takes
+#: over.
 MOST_EXPIRED = 100
 
 
 class Events:
-    """Collects the entries of one commit. Nothing is noted about no messages."""
+    """Collects the entries of one commit. Events about no messages are not noted."""
 
     def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []
 
     def add(self, event: str, record: Record, runs: Runs) -> None:
-        """Notes that `event` happened to the messages of `runs`; receipt, attempt and deadline are the record's."""
+        """Note that `event` happened to the messages of `runs`; receipt, attempt and deadline are the record's."""
         self._note(event, record, runs.count)
 
     def note(self, event: str, queue: str, messages: int) -> None:
-        """Notes what happened to messages of a queue, which need not be the one that the commit is about."""
+        """Note an event about messages of a queue, which may be another queue than the commit's."""
         if messages:
             self.entries.append({"event": event, "queue": queue, "messages": messages})
 
@@ -43,7 +47,7 @@ class Events:
             )
 
     def applied(self, action: Action, lanes: Lanes, changed: Runs) -> None:
-        """Notes what an action changed."""
+        """Note what an action changed."""
         if len(changed):
             self.add(action.event, lanes.record(changed.code[0]), changed)
             if action.reason is not None:
@@ -52,13 +56,15 @@ class Events:
                 self.entries[-1]["counted"] = False
 
     def expired(self, lanes: Lanes, taken: Runs) -> None:
-        """Notes the receipts whose deadline had passed on messages that are now received again, or moved. Of more than
-        MOST_EXPIRED those with the most messages, and of the others how many messages they had: which these were, the
-        version before says."""
-        met = distinct_codes(taken.code)
-        lanes.records.read(met)
-        if not any(_ran_out(lanes.record(code)) for code in met):
-            # Mostly what is received was held by nobody.
+        """Note the receipts whose deadline passed on messages that are now received again, or moved.
+
+        Of more than MOST_EXPIRED receipts, note those with the most messages, and the number of messages of the others.
+        The version before the commit shows which these were.
+        """
+        codes_taken = distinct_codes(taken.code)
+        lanes.records.read(codes_taken)
+        if not any(_ran_out(lanes.record(code)) for code in codes_taken):
+            # Most received messages were held by nobody.
             return
         codes, which = np.unique(taken.code, return_inverse=True)
         messages = np.bincount(which, taken.lengths, len(codes)).astype(np.int64)
@@ -71,5 +77,5 @@ class Events:
 
 
 def _ran_out(record: Record) -> bool:
-    """Whether a receipt holds a message until its deadline passes, and nobody gave it back."""
+    """Tell whether a receipt holds a message until its deadline: nobody has released it."""
     return record.receipt_id is not None and record.released_at is None

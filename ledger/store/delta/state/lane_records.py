@@ -1,4 +1,4 @@
-"""The recorded state of some lanes of a queue, as the store decides on it, and the edits that a decision amounts to."""
+"""The recorded state of a queue's lanes, and the edits that change it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ledger.store.delta.state.head_rows import NO_EDITS, Heads, edit_rows
 from ledger.store.delta.state.records import Records
 from ledger.store.protocol import RUNS
 
-#: The number of a segment that was not met.
+#: The number of a segment that is not registered.
 UNKNOWN = -1
 _WRITTEN = pa.array(["update", "insert"])
 
 
 class Lanes:
-    """Visibility rows on one axis. What is recorded about a run is `record(code)`; equal records share a code."""
+    """Visibility rows on one axis. The record of a run is `record(code)`; equal records share a code."""
 
     def __init__(self, queue: str, rows: pa.Table) -> None:
         self.queue = queue
@@ -31,21 +31,23 @@ class Lanes:
         self._index: dict[str, int] = {}
         is_head = pc.equal(rows["segment"], HEAD)
         self.heads = Heads(queue, rows.filter(is_head))
-        #: The time of the last commit that is seen here.
+        #: The time of the last commit in these rows.
         self.latest = self.heads.latest
         rows = rows.filter(pc.invert(is_head))
         self.records = records = Records(rows)
         self.record, self.code, self.per_code = records.record, records.code, records.per_code
-        known = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), records.codes)
-        self._stored = stored(known, rows[BITS])
+        recorded = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), records.codes)
+        self._stored = stored(recorded, rows[BITS])
         #: Codes of messages that are left alone, whatever their deadline: nobody can tell whether they are written.
         self.undecided: set[int] = set()
-        #: The runs as they are taken to be: those recorded, until `supersede`.
+        #: The runs as decisions take them: the recorded ones, until `supersede`.
         self.runs = self._stored.runs
 
     def register(self, segments: Any, lanes: Any) -> np.ndarray:
-        """The numbers of segments; those not met before get the next ones, in their `lanes`. Arrow columns or arrays of
-        equal length."""
+        """Return the numbers of segments; a new segment gets the next number, in its lane of `lanes`.
+
+        Takes Arrow columns or arrays of equal length.
+        """
         names, which = _each_once(segments)
         some_lane = np.zeros(len(names), dtype=np.int64)
         some_lane[which] = np.asarray(lanes)
@@ -54,26 +56,26 @@ class Lanes:
         return number_of_each
 
     def look_up(self, segments: Any) -> np.ndarray:
-        """The numbers of segments, UNKNOWN of those not met before. An Arrow column."""
+        """Return the numbers of segments in an Arrow column; UNKNOWN for a segment that is not registered."""
         names, which = _each_once(segments)
         number_of_each: np.ndarray = np.array([self._index.get(name, UNKNOWN) for name in names], dtype=np.int64)[which]
         return number_of_each
 
     def cut(self, rows: pa.Table) -> Pieces:
-        """The messages of `rows` (RUNS), cut to what is taken to be recorded about them. Registers their segments."""
-        asked = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), np.full(rows.num_rows, ABSENT))
-        return self.runs.cut(asked.first, asked.last)
+        """Cut the messages of `rows` (RUNS) at the borders of the current runs. Registers their segments."""
+        runs = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), np.full(rows.num_rows, ABSENT))
+        return self.runs.cut(runs.first, runs.last)
 
     def lanes(self, runs: Runs) -> np.ndarray:
-        """The lane of each run."""
+        """Return the lane of each run."""
         lane_of_each: np.ndarray = np.array(self.lane_of, dtype=np.int64)[runs.segment]
         return lane_of_each
 
     def to_arrow(self, runs: Runs) -> list[pa.Array]:
-        """Runs as the four columns lane, segment, first_seq, last_seq."""
+        """Return runs as the four columns lane, segment, first_seq, last_seq."""
         segment = runs.segment
         if len(runs) < len(self.segments):
-            # For a few of them not all are made an array.
+            # For a few runs, do not make an array of all names.
             names = pa.array([self.segments[number] for number in segment.tolist()], pa.string())
         else:
             names = pa.array(self.segments, pa.string()).take(pa.array(segment))
@@ -81,29 +83,32 @@ class Lanes:
         return [pa.array(self.lanes(runs), pa.int32()), names, pa.array(seq), pa.array(seq + runs.lengths - 1)]
 
     def knows(self, segment: str) -> bool:
-        """Whether the segment was met before."""
+        """Tell whether a segment is registered."""
         return segment in self._index
 
     def lane_of_segment(self, segment: str) -> int:
-        """The lane of a segment that was met before."""
+        """Return the lane of a registered segment."""
         return self.lane_of[self._index[segment]]
 
     def supersede(self, replacement: Runs) -> None:
-        """Takes `replacement` for what is recorded from now on; it will be with the next edits."""
+        """Lay `replacement` on the current runs; the next edits contain it."""
         self.runs = self.runs.paint(replacement)
 
     def edits(self, replacement: Runs, now: int) -> pa.Table:
-        """What a MERGE must insert, update and delete to make the recorded runs `runs` with `replacement` on top.
+        """Return the rows to insert, update and delete that turn the recorded runs into `runs` with `replacement` on
+        top.
 
-        Every lane that changes gets its head row counted up, which is what concurrent decisions about it trip over.
-        Without a change: no rows.
+        Every lane that changes gets its head row counted up, through which concurrent decisions about it conflict.
+        Without a change there are no rows.
         """
         return self.replacing(self.runs.paint(replacement), now)
 
     def replacing(self, new: Runs, now: int) -> pa.Table:
-        """The edits that turn the recorded runs into `new`; see `run_sets.difference` for why they are no more than
-        those, and one for each key. A lane without edits is not counted up: a decision that changes nothing in a lane
-        disturbs nobody there."""
+        """Return the edits that turn the recorded runs into `new`; see `run_sets.difference` for why they are minimal,
+        one a key.
+
+        A lane without edits is not counted up: a decision that changes nothing in a lane disturbs nobody there.
+        """
         change = difference(self._stored, new)
         if not len(change.written) and not len(change.gone):
             return NO_EDITS
@@ -132,7 +137,7 @@ class Lanes:
         return edit_rows(len(runs), columns)
 
     def _gone(self, runs: SetRows) -> pa.Table:
-        """A row that goes is known by where it begins."""
+        """Return the edits that delete rows; a row is identified by where it begins."""
         return edit_rows(len(runs), self._places(runs, pa.repeat("delete", len(runs)))) if len(runs) else NO_EDITS
 
     def _places(self, runs: Runs, operations: pa.Array) -> dict[str, pa.Array]:
@@ -141,7 +146,7 @@ class Lanes:
 
 
 def _each_once(segments: Any) -> tuple[list[str], np.ndarray]:
-    """The names in an Arrow column, and which of them each row has."""
+    """Return the distinct names in an Arrow column, and the number of each row's name."""
     encoded = pc.dictionary_encode(segments)
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)

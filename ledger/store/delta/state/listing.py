@@ -1,7 +1,7 @@
-"""Which messages exist: the runs of ordinals in the files of `messages`, from the log without reading them.
+"""Which messages exist: runs of ordinals, from the log of `messages` alone.
 
-A decision takes one `Listing` and asks it everything. What two threads of a process share is only ever replaced by
-another listing, never changed: one that decides on an older version goes on with what it has.
+A decision takes one `Listing` for all its questions. A listing never changes, though threads share it: a newer listing
+replaces it, and a decision on an older version goes on with its own.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ORDINALS = ["segment", "first_seq", "last_seq"]
 class FileRuns:
     """The messages of one queue as runs of ordinals, each of one file. Instants in milliseconds.
 
-    `sent_at` is that of the run's first message. Where the difference between a file's messages matters (some of them
-    delayed or expired, others not) its runs are those of equal instants.
+    `sent_at` is that of the run's first message. If a file's messages must be told apart (some of them delayed or
+    expired, others not), its runs have equal instants.
     """
 
     lane: np.ndarray
@@ -39,7 +39,7 @@ class FileRuns:
     available_at: np.ndarray
 
     def take(self, chosen: np.ndarray) -> FileRuns:
-        """The runs where the mask is true."""
+        """Return the runs where the mask is true."""
         return FileRuns(
             self.lane[chosen],
             self.segment.filter(pa.array(chosen)),
@@ -47,24 +47,24 @@ class FileRuns:
         )
 
     def joined(self, other: FileRuns, lane: np.ndarray) -> FileRuns:
-        """These runs and behind them those of `other`, in the lanes given."""
+        """Return these runs followed by those of `other`, in the lanes given."""
         numbers = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in COLUMNS[2:])
         return FileRuns(np.concatenate([self.lane, lane]), pa.concat_arrays([self.segment, other.segment]), *numbers)
 
 
 class Listings:
-    """Gives out listings; the newest is kept until the version of `messages` moves on, or the table is replaced."""
+    """Gives out listings; keeps the newest until the version of `messages` moves on, or the table is replaced."""
 
     def __init__(self, engine: MessageFiles) -> None:
         self._engine = engine
         self._kept: Listing | None = None
 
     def newest(self) -> Listing:
-        """The messages as of the newest version."""
+        """Return the listing of the newest version."""
         kept = self._kept
         newest = self._engine.version("messages"), self._engine.generation()
         if kept is None or (kept.version, kept.generation) != newest:
-            # Taken before the files: a table that is replaced between makes a listing that is read anew.
+            # Read before the files: if the table is replaced in between, this listing is read anew next time.
             generation = self._engine.generation()
             kept = self._kept = Listing(self._engine, *self._engine.files(), generation)
         return kept
@@ -77,12 +77,14 @@ class Listing:
         self._engine, self.version, self._files, self.generation = engine, version, files, generation
         self._files_of: dict[str, _QueueFiles] = {}
         self._runs: dict[tuple[str, tuple[str, ...]], FileRuns] = {}
-        #: By segment, the ordinals that the log tells, as far as somebody has asked.
+        #: By segment, the ordinals that the log shows; filled when they are first needed.
         self._told: dict[str, list[tuple[int, int]]] = {}
 
     def of(self, queue: str, now: int, *borders: int) -> FileRuns:
-        """Return the messages that were ever sent to a queue, by its id, and are not dropped. No run has both messages
-        that were sent by one of the instants `borders` and later ones."""
+        """Return the messages that were sent to a queue, by its id, and are not dropped.
+
+        No run has both messages that were sent by one of the instants `borders` and later messages.
+        """
         files = self._known(queue)
         inside = files.worth_reading(now, *borders)
         if (queue, inside) not in self._runs:
@@ -95,88 +97,98 @@ class Listing:
         return ids
 
     def doubled(self, queue: str) -> set[str]:
-        """The segments of a queue in which several messages have one ordinal: none, but for what a fork of an earlier
-        release left."""
+        """Return the segments of a queue in which several messages have one ordinal.
+
+        There are none, except for what a fork of an earlier release left.
+        """
         return self._known(queue).doubled
 
     def _known(self, queue: str) -> _QueueFiles:
-        known = self._files_of.get(queue)
-        if known is None:
-            known = self._files_of[queue] = _QueueFiles(self._files.filter(pc.equal(self._files["queue"], queue)))
-        return known
+        queue_files = self._files_of.get(queue)
+        if queue_files is None:
+            queue_files = self._files_of[queue] = _QueueFiles(self._files.filter(pc.equal(self._files["queue"], queue)))
+        return queue_files
 
     def places(self, segments: Sequence[str]) -> dict[str, list[tuple[str, int]]]:
-        """Where the messages of segments lie: segments and their lanes by the queue that they were sent to. Dropped
-        ones nowhere."""
+        """Return where the messages of segments lie: by queue that they were sent to, segments and their lanes.
+
+        Segments that were dropped are left out.
+        """
         places: dict[str, list[tuple[str, int]]] = {}
         named = self._files.select(["queue", "lane", "segment"])
-        mine = named.filter(pc.is_in(named["segment"], pa.array(segments, pa.string())))
-        for row in distinct(mine, mine.column_names):
+        files = named.filter(pc.is_in(named["segment"], pa.array(segments, pa.string())))
+        for row in distinct(files, files.column_names):
             places.setdefault(row["queue"], []).append((row["segment"], row["lane"]))
         return places
 
     def homes(self, segments: Sequence[str]) -> dict[str, list[str]]:
         """As `places`, without the lanes."""
-        return {queue: [segment for segment, _ in there] for queue, there in self.places(segments).items()}
+        return {queue: [segment for segment, _ in places] for queue, places in self.places(segments).items()}
 
     def lanes_sent_to(self, segments: Sequence[str]) -> dict[str, int]:
-        """The lane that each segment was sent to, in the queue that it was sent to: that never changes."""
-        return dict(place for there in self.places(segments).values() for place in there)
+        """Return the lane that each segment was sent to, in the queue that it was sent to: that never changes."""
+        return dict(place for places in self.places(segments).values() for place in places)
 
     def home(self, segment: str) -> tuple[str, int, int] | None:
-        """The queue and lane that a segment lies in, and its highest ordinal; None when it was dropped."""
+        """Return the queue and lane of a segment, and its highest ordinal; None if it was dropped."""
         rows = self._files.filter(pc.equal(self._files["segment"], segment))
         if not rows.num_rows:
             return None
         return rows["queue"][0].as_py(), rows["lane"][0].as_py(), pc.max(rows["last_seq"]).as_py()
 
     def sent(self, first: str, last: str) -> tuple[int, tuple[str, ...]]:
-        """How many messages there are in the segments named from `first` to `last`, and which those are."""
+        """Return how many messages the segments named from `first` to `last` have, and the names of these segments."""
         files = self._files
-        mine = files.filter(pc.and_(pc.greater_equal(files["segment"], first), pc.less_equal(files["segment"], last)))
-        return pc.sum(mine["messages"]).as_py() or 0, tuple_of(mine["segment"].to_pylist())
+        named = files.filter(pc.and_(pc.greater_equal(files["segment"], first), pc.less_equal(files["segment"], last)))
+        return pc.sum(named["messages"]).as_py() or 0, tuple_of(named["segment"].to_pylist())
 
     def last_sent(self, queue: str) -> int:
-        """When the last message was sent to a queue; 0: none."""
+        """Return when the last message was sent to a queue; 0 if there is none."""
         files = self._files
         return pc.max(files.filter(pc.equal(files["queue"], queue))["last_sent_at"]).as_py() or 0
 
     def sent_since(self, queue: str, instant: int) -> int | None:
-        """How many messages there are in the files of a queue that hold one which was sent after an instant: no fewer
-        than were. None: of some file the log does not tell."""
-        mine = self._files.filter(pc.equal(self._files["queue"], queue))
-        if mine["last_sent_at"].null_count or mine["messages"].null_count:
+        """Return how many messages the files have in which one was sent after an instant: an upper bound of those sent
+        since.
+
+        None: of some file the log does not show it.
+        """
+        files = self._files.filter(pc.equal(self._files["queue"], queue))
+        if files["last_sent_at"].null_count or files["messages"].null_count:
             return None
-        return pc.sum(mine.filter(pc.greater(mine["last_sent_at"], instant))["messages"]).as_py() or 0
+        return pc.sum(files.filter(pc.greater(files["last_sent_at"], instant))["messages"]).as_py() or 0
 
     def count(self, queue: str) -> int:
-        """How many messages that were sent to a queue are not dropped."""
+        """Return how many messages that were sent to a queue are not dropped."""
         return pc.sum(self._files.filter(pc.equal(self._files["queue"], queue))["messages"]).as_py() or 0
 
     def ordinals(self, segments: pa.Array) -> pa.Table:
         """Return the ordinals of the messages in some segments as runs (segment, first_seq, last_seq), which may
-        overlap. Where the log does not tell them, as of a file with gaps, they are read."""
-        mine = self._files.filter(pc.is_in(self._files["segment"], segments))
-        span = pc.add(pc.subtract(mine["last_seq"], mine["first_seq"]), 1)
-        told = pc.fill_null(pc.equal(span, mine["messages"]), False)
-        runs = [mine.filter(told).select(ORDINALS)]
-        for queue, some in self.homes(mine.filter(pc.invert(told))["segment"].unique().to_pylist()).items():
-            rows = self._engine.messages(Where(queue, None, tuple_of(some)), ["segment", "seq"])
+        overlap.
+
+        If the log does not show the ordinals, as for a file with gaps, they are read.
+        """
+        files = self._files.filter(pc.is_in(self._files["segment"], segments))
+        span = pc.add(pc.subtract(files["last_seq"], files["first_seq"]), 1)
+        is_gapless = pc.fill_null(pc.equal(span, files["messages"]), False)
+        runs = [files.filter(is_gapless).select(ORDINALS)]
+        for queue, names in self.homes(files.filter(pc.invert(is_gapless))["segment"].unique().to_pylist()).items():
+            rows = self._engine.messages(Where(queue, None, tuple_of(names)), ["segment", "seq"])
             runs.append(pa.table([rows["segment"], rows["seq"], rows["seq"]], names=ORDINALS))
         return pa.concat_tables([one.cast(runs[0].schema) for one in runs])
 
     def has_all(self, segment: str, first_seq: int, last_seq: int) -> bool:
-        """Whether the log says that there is every message of a run; False also where it does not tell."""
-        told = self._told.get(segment)
-        if told is None:
-            told = self._told[segment] = self._told_of(segment)
-        return any(first <= first_seq and last_seq <= last for first, last in told)
+        """Tell whether the log shows that every message of a run exists; False also if the log does not show it."""
+        gapless = self._told.get(segment)
+        if gapless is None:
+            gapless = self._told[segment] = self._told_of(segment)
+        return any(first <= first_seq and last_seq <= last for first, last in gapless)
 
     def _told_of(self, segment: str) -> list[tuple[int, int]]:
-        """The ordinals of a segment in files without gaps, as runs that do not touch each other."""
+        """Return the ordinals of a segment in files without gaps, as runs that do not touch each other."""
         columns = self._files.select(["first_seq", "last_seq", "messages"])
-        mine = columns.filter(pc.equal(self._files["segment"], segment))
-        files = zip(*(mine[name].to_pylist() for name in mine.column_names))
+        of_segment = columns.filter(pc.equal(self._files["segment"], segment))
+        files = zip(*(of_segment[name].to_pylist() for name in of_segment.column_names))
         runs: list[tuple[int, int]] = []
         for first, last in sorted((f, t) for f, t, count in files if count and t is not None and count == t - f + 1):
             if runs and first == runs[-1][1] + 1:
@@ -186,7 +198,7 @@ class Listing:
         return runs
 
     def segments(self) -> set[str]:
-        """All segments of all queues."""
+        """Return all segments of all queues."""
         return set(self._files["segment"].unique().to_pylist())
 
     def _read(self, queue: str, files: pa.Table, inside: tuple[str, ...]) -> FileRuns:
@@ -202,13 +214,13 @@ class Listing:
         )
 
     def _inside(self, queue: str, segments: tuple[str, ...], files: pa.Table) -> pa.Table:
-        """The runs of segments whose files do not tell enough: ordinals and instants have to be read.
+        """Return the runs of segments whose files do not show enough: ordinals and instants have to be read.
 
-        They are read at the newest version, which may be a later one than the listing's. Messages never change, so
-        there may only be more or fewer then. What came to an open segment behind or between the listed files is cut
-        off. A send that stood still may fill a gap inside a file that upkeep made of several: such a message is seen
-        early, which is as good as a listing made a moment later. Fewer are left where upkeep dropped some, down to
-        none at all: those are final in every queue, and no decision is about them any more.
+        They are read at the newest version, which may be later than the listing's. Messages never change, so there may
+        only be more or fewer of them then. Messages that came to an open segment behind or between the listed files are
+        cut off. A send that stood still may fill a gap inside a file that upkeep made of several files. A decision sees
+        this message early, as in a listing made a moment later. There may be fewer messages, down to none, if upkeep
+        dropped some: those are final in every queue, and no decision is about them any more.
         """
         rows = self._engine.messages(
             Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
@@ -228,45 +240,52 @@ class Listing:
 
 
 class _QueueFiles:
-    """The files of one queue, and what the log tells of them as arrays: that is asked by every decision."""
+    """The files of one queue, and what the log shows of them, as arrays: every decision uses these."""
 
     def __init__(self, files: pa.Table) -> None:
         self.files = files
         span = pc.add(pc.subtract(files["last_seq"], files["first_seq"]), 1)
-        told = pc.fill_null(pc.equal(span, files["messages"]), False)
+        is_known = pc.fill_null(pc.equal(span, files["messages"]), False)
         instants = []
         for kind in ("available_at", "sent_at"):
             first, last = files[f"first_{kind}"], files[f"last_{kind}"]
-            told = pc.and_(told, pc.and_(pc.is_valid(first), pc.is_valid(last)))
+            is_known = pc.and_(is_known, pc.and_(pc.is_valid(first), pc.is_valid(last)))
             instants.append((pc.fill_null(first, 0).to_numpy(), pc.fill_null(last, 0).to_numpy()))
-        self._untold: np.ndarray = ~told.to_numpy()
+        self._untold: np.ndarray = ~is_known.to_numpy()
         self.doubled = _doubled(files, pc.fill_null(pc.greater(files["messages"], span), False).to_numpy())
         self._available, self._sent = instants
 
     def worth_reading(self, now: int, *borders: int) -> tuple[str, ...]:
-        """The segments with a file of which the log does not tell enough: gaps between its ordinals, or messages that
-        differ in being delayed at `now`, or in having come by one of the instants `borders`."""
-        worth = self._untold.copy()
+        """Return the segments with a file of which the log does not show enough.
+
+        The file has gaps between its ordinals, or messages on both sides of an instant: delayed or not at `now`, sent
+        by one of the instants `borders` or later.
+        """
+        is_unclear = self._untold.copy()
         for (first, last), instant in ((self._available, now), *((self._sent, border) for border in borders)):
-            worth |= (first <= instant) & (instant < last)
-        return tuple_of(self.files["segment"].filter(pa.array(worth)).to_pylist()) if worth.any() else ()
+            is_unclear |= (first <= instant) & (instant < last)
+        return tuple_of(self.files["segment"].filter(pa.array(is_unclear)).to_pylist()) if is_unclear.any() else ()
 
 
 def _doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:
-    """The segments with files that lie across each other, or have `too_many` messages for their ordinals; a file of
-    which the log tells no ordinals lies across no other."""
+    """Return the segments with files that overlap, or that have `too_many` messages for their ordinals.
+
+    A file whose ordinals the log does not show overlaps no other.
+    """
     segments = files["segment"].combine_chunks().dictionary_encode()
     numbers = segments.indices.to_numpy().astype(np.int64)
     first, last = (positions(numbers, pc.fill_null(files[name], -1).to_numpy()) for name in ("first_seq", "last_seq"))
-    told = np.flatnonzero(files["last_seq"].is_valid().to_numpy())
-    order = told[np.argsort(first[told], kind="stable")]
-    wrong = numbers[order][1:][first[order][1:] <= last[order][:-1]].tolist()
-    return {segments.dictionary[number].as_py() for number in {*wrong, *numbers[too_many].tolist()}}
+    has_ordinals = np.flatnonzero(files["last_seq"].is_valid().to_numpy())
+    order = has_ordinals[np.argsort(first[has_ordinals], kind="stable")]
+    overlapping = numbers[order][1:][first[order][1:] <= last[order][:-1]].tolist()
+    return {segments.dictionary[number].as_py() for number in {*overlapping, *numbers[too_many].tolist()}}
 
 
 def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
-    """Which of the messages lie between the first and the last ordinal of a file. A file of which the log does not
-    tell the ordinals may have any of its segment."""
+    """Return which messages lie between the first and the last ordinal of a file.
+
+    A file whose ordinals the log does not show may have any message of its segment.
+    """
     names, highest = files["segment"].unique(), (1 << SEGMENT_SHIFT) - 1
     first, last, at = (
         positions(
@@ -276,7 +295,7 @@ def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
         for table, name, otherwise in ((files, "first_seq", 0), (files, "last_seq", highest), (rows, "seq", 0))
     )
     sort = np.argsort(first, kind="stable")
-    # Files of one segment may lie across each other: what counts is the furthest end of those that begin before.
+    # Files of one segment may overlap: the furthest end of the files that begin before counts.
     before = np.searchsorted(first[sort], at, "right") - 1
     listed: np.ndarray = (before >= 0) & (at <= np.maximum.accumulate(last[sort])[before])
     return listed

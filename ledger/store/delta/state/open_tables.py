@@ -1,4 +1,4 @@
-"""A ledger's tables as the verbs have them: where they read, what they decide by, and how a decision is committed."""
+"""A ledger's tables as verbs get them: tables, files, transactions, shared state."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from ledger.store.protocol import QueueRecord
 
 @dataclass(frozen=True)
 class OpenTables:
-    """Given to every verb. `tables` and `files` are one engine, by what it is asked; `listings` is what all verbs share
-    of what is known about `files`, and `times` what sends know of lanes."""
+    """Given to every verb. `tables` and `files` are one engine under two protocols.
+
+    Verbs share `listings`, what is known about `files`, and `times`, what sends know of lanes.
+    """
 
     tables: Tables
     files: MessageFiles

@@ -1,9 +1,9 @@
-"""Messages that this process sent a moment ago, kept in memory: a small claim of them reads no file.
+"""Messages that this process just sent, for small claims without a read.
 
 Most receives of a broker take what the same broker has just appended. Rows of a segment never change once they are
-committed, so what was appended is what a read of the file finds. Rows can only go: upkeep drops them, or somebody takes
-them out of the table, or another ledger takes this one's place. So `find` answers for messages alone which the newest
-listing has, in the generation of the ledger that they were appended in. All others are for a read of the table.
+committed, so what was appended is what a read of the file finds. Rows can only disappear: upkeep drops them, somebody
+removes them from the table, or another ledger takes this one's place. So `find` returns only messages that the newest
+listing has, in the generation of the ledger in which they were appended. All other messages are read from the table.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.state.listing import Listing
 from ledger.store.protocol import StoredMessage
 
-#: The rows of so many bytes are kept, those of the newest appends.
+#: At most so many bytes of rows are kept, those of the newest appends.
 MOST_BYTES = 32 << 20
-#: An append of more is not kept: a claim of its messages is large, or each of them is.
+#: A larger append is not kept: a claim of its messages is large, or each message is.
 MOST_BYTES_OF_AN_APPEND = 4 << 20
 _GIVEN = tuple(field.name for field in STORED if field.is_given)
 _given = attrgetter(*_GIVEN)
@@ -43,7 +43,7 @@ class GrantedRun(NamedTuple):
 
 
 class Append(NamedTuple):
-    """A committed append to a segment, in a `generation` of the ledger; `size` is that of its rows, in bytes."""
+    """A committed append to a segment, in a `generation` of the ledger; `size`: the bytes of its rows."""
 
     generation: int
     segment: str
@@ -56,8 +56,8 @@ class Append(NamedTuple):
     def message(self, seq: int, lane: int, record: Record, sender: str | None) -> StoredMessage:
         """Return one of its messages, as a read of the table would."""
         entry = self.entries[seq - self.first_seq]
-        given = dict(zip(_GIVEN, _given(entry)))
-        given["message_attributes"] = dict(entry.message_attributes)
+        fields = dict(zip(_GIVEN, _given(entry)))
+        fields["message_attributes"] = dict(entry.message_attributes)
         numbers = self.sequence_numbers
         return StoredMessage(
             message_id=ids.message_id(self.segment, seq),
@@ -69,7 +69,7 @@ class Append(NamedTuple):
             record=record,
             sequence_number=None if numbers is None else numbers[seq - self.first_seq],
             sender_id=sender,
-            **given,
+            **fields,
         )
 
 
@@ -77,24 +77,24 @@ class RecentMessages:
     """The newest appends of one sender. Threads may share it."""
 
     def __init__(self, sender: str | None, most_bytes: int = MOST_BYTES) -> None:
-        """`sender`: who the messages say sent them, see `Ledger.open`."""
+        """`sender`: the sender that the messages name, see `Ledger.open`."""
         self._sender, self.most_bytes = sender, most_bytes
         self.forget()
         renew_in_child(self, RecentMessages.forget)
 
     def forget(self) -> None:
-        """Begin anew, with nothing."""
+        """Forget all appends."""
         self._lock = threading.Lock()
         self._clear()
 
     def _clear(self) -> None:
         self._oldest_first = deque[Append]()
-        #: By segment its appends, in the order of their ordinals.
+        #: By segment, its appends in the order of their ordinals.
         self._by_segment: dict[str, list[Append]] = {}
         self._bytes = 0
 
     def add(self, append: Append) -> None:
-        """Keep what an append has committed; the oldest appends make room."""
+        """Keep a committed append; the oldest appends make room."""
         if append.size > MOST_BYTES_OF_AN_APPEND:
             return
         with self._lock:
@@ -105,14 +105,16 @@ class RecentMessages:
                 while self._bytes > self.most_bytes:
                     self._forget_oldest()
             except BaseException:
-                # Interrupted in between: what is kept would not fit together any more.
+                # After an interrupt in between, the kept state would not fit together.
                 self._clear()
                 raise
 
     def find(self, listing: Listing, runs: Iterable[GrantedRun]) -> list[StoredMessage] | None:
-        """Return the messages of some runs, in the order of the runs; None where not all of them are known here, or
-        the listing does not say that it has them."""
-        found: list[StoredMessage] = []
+        """Return the messages of some runs, in the order of the runs; None if not all are known here.
+
+        Also None if the listing does not show that it has them.
+        """
+        messages: list[StoredMessage] = []
         for run in runs:
             if not listing.has_all(run.segment, run.first_seq, run.last_seq):
                 return None
@@ -122,9 +124,9 @@ class RecentMessages:
                 if append is None or append.generation != listing.generation:
                     return None
                 end = min(run.last_seq + 1, append.first_seq + len(append.entries))
-                found += [append.message(at, run.lane, run.record, self._sender) for at in range(seq, end)]
+                messages += [append.message(at, run.lane, run.record, self._sender) for at in range(seq, end)]
                 seq = end
-        return found
+        return messages
 
     def _append_with(self, segment: str, seq: int) -> Append | None:
         with self._lock:

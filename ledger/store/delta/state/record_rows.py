@@ -26,7 +26,7 @@ def message_rows(
     sequence_numbers: Sequence[int] | None = None,
     sender: str | None = None,
 ) -> pa.Table:
-    """Rows of `messages` for entries that take the ordinals from `first` on, sent by `sender`."""
+    """Return rows of `messages` for entries that take the ordinals from `first` on, sent by `sender`."""
     count = len(entries)
     columns: dict[str, Any] = {
         "queue": [queue.id] * count,
@@ -52,7 +52,7 @@ def copied_rows(
     now: int,
     sequence_numbers: Sequence[int] | None = None,
 ) -> pa.Table:
-    """Rows of `messages` for messages that come from elsewhere, at `now`; they take the ordinals from 0 on."""
+    """Return rows of `messages` for messages from elsewhere, copied at `now`; they take the ordinals from 0 on."""
     in_order = sequence_numbers is not None
     instants = [
         instants_in_target(one.kept_since, one.available_at, now, queue.retention, fifo=in_order) for one in copies
@@ -69,7 +69,7 @@ def copied_rows(
 
 def _attributes(entry: Entry, sender: str | None) -> list[tuple[str, dict[str, object]]] | None:
     names = ("data_type", "string_value", "binary_value")
-    known = dict(entry.message_attributes)
+    attributes = dict(entry.message_attributes)
     if sender is not None:
-        known[SENDER] = Attribute("String", sender, None)
-    return [(name, dict(zip(names, one))) for name, one in known.items()] or None
+        attributes[SENDER] = Attribute("String", sender, None)
+    return [(name, dict(zip(names, one))) for name, one in attributes.items()] or None

@@ -1,13 +1,13 @@
-"""What a send has to know of earlier sends and receives: its attempt, the queue's newest send, the times of its lanes.
+"""Earlier sends as a send needs them: attempts, newest send, lane times.
 
-*The newest send to a FIFO queue*, whose sends follow each other (`last_send`). A clock that was ahead may have sent
-some. After a repair (`verbs.clock_repair`) the instants of all sends before it do not count any more: the log has how
-many these were, and when they arrived as the repair sees it, which is before any send that follows. So the log is read
-again only where an instant is ahead of the caller's clock.
+*The newest send to a FIFO queue* (`last_send`): its sends follow each other. A clock that was ahead may have made some
+of them. After a repair (`verbs.clock_repair`) the instants of all sends before it do not count any more. The log has
+the number of these sends, and when they arrived as the repair sees it: before any send that follows. So the log is read
+again only if an instant is ahead of the caller's clock.
 
-*The times of lanes* (`LaneTimes`). Where a lane's time is further ahead than clocks may be apart, every receive is
+*The times of lanes* (`LaneTimes`). If a lane's time is further ahead than clocks may be apart, every receive is
 refused. A message that was sent there meanwhile could expire before anybody may receive it. So a send is refused, too.
-A look at the lanes takes longer than all else that a send does, and is made once in LOOKED seconds for each queue, if
+To look at the lanes takes longer than all else in a send. So it is done once in LOOKED seconds for each queue, if
 anything was committed.
 """
 
@@ -31,10 +31,10 @@ from ledger.store.protocol import QueueRecord
 
 
 def sent_before(tables: Tables, attempt: Attempt) -> str | None:
-    """The key of the segments that a send under this attempt wrote, which survive a power cut; None when none was
-    committed.
+    """Return the key of the segments that a send under this attempt wrote, which survive a power cut; None if there was
+    none.
 
-    Raises InvalidParameterValue when what was committed under it is another send.
+    Raises InvalidParameterValue if another send was committed under the attempt.
     """
     content = tables.transaction_version("messages", attempt.transaction[0])
     if content is None:
@@ -48,15 +48,14 @@ _COLUMNS = ["sequence_number", "sent_at"]
 
 
 def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: float) -> int:
-    """Return the instant that no send may be before, in milliseconds, by the sends that no repair of the clock has set
-    aside.
+    """Return the earliest instant for a next send, in milliseconds, ignoring sends that a clock repair set aside.
 
     Args:
-        engine: Of the ledger.
+        engine: The ledger's engine.
         queue: The id of a FIFO queue.
-        last: The newest instant of a send of all in the queue.
-        now: By the caller's clock.
-        maximum_skew: So many seconds `last` may be ahead of `now`.
+        last: The newest instant of all sends to the queue.
+        now: The time of the caller's clock.
+        maximum_skew: How many seconds `last` may be ahead of `now`.
 
     Raises what the storage does.
     """
@@ -66,8 +65,11 @@ def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: flo
 
 
 def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
-    """Of some messages, with their sequence numbers, the newest instant of those that were sent behind the last repair
-    of the queue's clock, or the one behind that repair; 0: there is neither. Raises what the storage does."""
+    """Return the newest instant of the messages in `rows` that were sent after the last clock repair of the queue.
+
+    The result is later than the repair's instant, if there was a repair; 0 if there is neither. Raises what the storage
+    does.
+    """
     repaired, at = max(repairs(tables, queue), default=(0, None))
     counted = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired)))
     newest = (pc.max(counted["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
@@ -75,10 +77,11 @@ def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
 
 
 def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
-    """Of some messages, with their sequence numbers and instants, those that a send can be a duplicate of: not those of
-    a clock that was ahead of the last repair. Nobody knows how long ago they were sent.
+    """Return the rows, of messages with sequence numbers and instants, of which a send can be a duplicate.
 
-    Raises what the storage does."""
+    Messages that a clock sent ahead of the last repair are left out: nobody knows how long ago they were sent. Raises
+    what the storage does.
+    """
     for repaired, at in repairs(tables, queue):
         is_counted = pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired))
         rows = rows.filter(pc.or_(is_counted, pc.less_equal(rows["sent_at"].cast(pa.int64()), at * 1_000)))
@@ -86,7 +89,7 @@ def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
 
 
 def not_set_aside(tables: Tables, queue: str) -> str:
-    """Twin of `without_set_aside`: the condition in Spark's SQL. Raises what the storage does."""
+    """Return the twin of `without_set_aside`: the condition in Spark's SQL. Raises what the storage does."""
     conditions = (
         f"(sequence_number >= {fifo.first_remembered(repaired)} OR sent_at <= timestamp_millis({at}))"
         for repaired, at in repairs(tables, queue)
@@ -95,26 +98,26 @@ def not_set_aside(tables: Tables, queue: str) -> str:
 
 
 def repairs(tables: Tables, queue: str) -> list[tuple[int, int]]:
-    """Return of the last repairs of a queue's clock, by their slots, how many sends were before each, and when these
-    arrived as it saw it."""
-    found = []
+    """Return the last repairs of a queue's clock, by slot: the number of sends before each, and the instant it gives
+    them."""
+    last_repairs = []
     for slot in range(fifo.REPAIRS):
         repaired = tables.transaction_version("messages", fifo.clock_repairs(queue, slot))
         at = tables.transaction_version("messages", fifo.repaired_at(queue, slot))
         if repaired is None or at is None:
             break
-        found.append((repaired, at))
-    return found
+        last_repairs.append((repaired, at))
+    return last_repairs
 
 
 def slot_of_next(known: list[tuple[int, int]]) -> int:
-    """Return the slot of the next repair: a free one, or that of the first of those that are known."""
+    """Return the slot of the next repair: a free one, or that of the earliest known repair."""
     return len(known) if len(known) < fifo.REPAIRS else known.index(min(known))
 
 
 #: For so many seconds a look counts.
 LOOKED = 60.0
-#: Of more queues than this nothing is remembered, until it is looked again.
+#: At most so many queues are remembered; after that all are forgotten and looked at again.
 MOST_QUEUES = 10_000
 
 
@@ -125,25 +128,25 @@ class _Look(NamedTuple):
 
 
 class LaneTimes:
-    """Threads share it."""
+    """The time of the last commit to a queue's lanes, as sends check it. Threads share it."""
 
     def __init__(self, tables: Tables, settings: Settings) -> None:
         self._tables, self._skew = tables, settings.maximum_clock_skew
         self._looks: dict[str, _Look] = {}
 
     def require(self, queue: QueueRecord, clock: Clock) -> None:
-        """Raise ClocksDisagree where a lane of the queue, or what has expired there, is further ahead of the clock than
-        clocks may be apart."""
+        """Raise ClocksDisagree if a lane of the queue, or its expiry, is further ahead of the clock than clocks may be
+        apart."""
         look, passed, now = self._looks.get(queue.id), passing_of(clock)(), clock()
         if look is None or passed - look.at > LOOKED or look.latest - now > self._skew * MILLISECONDS:
             look = self._look(queue.id, look, passed)
-            # Read again after the look: a thread that stood still before it finds later commits of others there.
+            # Read the clock again after the look: it finds later commits, if the thread stood still before it.
             now = clock()
         instants.not_before(now, look.latest, self._skew)
         instants.require_expiry(now, queue.noted_at, self._skew)
 
     def forget(self, queue: str) -> None:
-        """Look again at the next send: a verb was refused there."""
+        """Look again at the next send, because a verb was refused there."""
         self._looks.pop(queue, None)
 
     def _look(self, queue: str, known: _Look | None, passed: float) -> _Look:

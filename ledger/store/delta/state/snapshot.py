@@ -1,4 +1,7 @@
-"""What every verb that decides on lanes shares: loading them as of one version, the time, and the plan that results."""
+"""The lanes that a verb decides on: rows, time, and the plan.
+
+All lanes are loaded as of one version.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ from ledger.store.protocol import QueueRecord
 
 
 class Classified(NamedTuple):
-    """Every message of a queue: the listing and the runs of its files, their pieces (see `existing_messages`), and the
-    state of each piece."""
+    """Every message of a queue: the listing, its files' runs, their pieces (see `existing_messages`), each piece's
+    state."""
 
     listing: Listing
     files: FileRuns
@@ -38,18 +41,19 @@ class Classified(NamedTuple):
     state: np.ndarray
 
     def oldest_sent_at(self) -> int | None:
-        """Return when the oldest message that is still there was sent; None: there is none."""
+        """Return when the oldest message that is not gone was sent; None if there is none."""
         sent_at = self.files.sent_at[self.pieces.query[~np.isin(self.state, GONE_STATES)]]
         return int(sent_at.min()) if len(sent_at) else None
 
 
 @dataclass(frozen=True)
 class Decision(Generic[Answer]):
-    """What one verb lays on the queue's lanes, and on those of others (`arriving`, by queue); what it says that it did,
-    and its answer once that is a version.
+    """The changes of one verb to the queue's lanes, and to lanes of other queues (`arriving`, by queue).
+
+    A decision also has the events to note, and the answer once its commit has a version.
 
     `meeting`: lanes to count up even though nothing changes there, when anything changes at all, or `always`.
-    `granted`: of the replacement, what somebody gets a claim of, who knows it by the version.
+    `granted`: the part of the replacement that a claim gets; its holder knows it by the version.
     """
 
     replacement: Runs
@@ -63,8 +67,10 @@ class Decision(Generic[Answer]):
 
 @dataclass(frozen=True)
 class Loaded:
-    """Lanes of a queue, and of those that messages may move to, all as of one version. `now` is never before the last
-    commit there."""
+    """Lanes of a queue, and of the queues that messages may move to, all as of one version.
+
+    `now` is never before the last commit there.
+    """
 
     snapshot: Snapshot
     queue: QueueRecord
@@ -75,14 +81,16 @@ class Loaded:
     read: dict[str, int] = field(default_factory=dict)
     #: The queues that messages may move to.
     targets: Sequence[QueueRecord] = ()
-    #: The output tables that were asked, and did not say what they have of a write.
+    #: The output tables that could not say what they have of a write.
     silent: dict[str, OutputUnreadable] = field(default_factory=dict)
-    #: Where the queue's messages lie, by the version of the listing, how many segments were met by then, and borders.
+    #: Where the queue's messages lie, by the listing's version, the number of registered segments, and the borders.
     _placed: dict[tuple[int, ...], PlacedRuns] = field(default_factory=dict)
 
     def classify(self, listings: Listings, *borders: int) -> Classified:
-        """Return every message of the queue. No piece has both messages that were sent by one of the instants `borders`
-        and later ones."""
+        """Return every message of the queue.
+
+        No piece has both messages that were sent by one of the instants `borders` and later messages.
+        """
         expired, listing = self.queue.retention.expired(self.now), listings.newest()
         self.read["messages"] = listing.version
         looked_at = (listing.version, len(self.lanes.segments), *borders)
@@ -91,7 +99,7 @@ class Loaded:
             placed = self._placed[looked_at] = placed_files(self.lanes, listing, self.now, expired, *borders)
         files, pieces = placed.files, placed.messages(self.lanes)
         state = states(self.lanes, files, pieces, self.now, expired)
-        # As if locked: not to be received, and on FIFO queues nothing behind it.
+        # Undecided messages count as locked: they are not received, and on FIFO queues nothing behind them is.
         undecided = np.isin(pieces.code, list(self.lanes.undecided)) & (state == INDEX[Status.VISIBLE])
         return Classified(listing, files, pieces, np.where(undecided, INDEX[Status.LOCKED], state))
 
@@ -104,30 +112,30 @@ class Loaded:
         arriving: dict[str, Runs] | None = None,
         always: bool = False,
     ) -> Plan[Answer]:
-        """The commit that does one verb: what a Decision of these says."""
+        """Return the commit that does one verb: that of a Decision of these arguments."""
         decision = Decision(replacement, events, answer, meeting, arriving or {}, always)
         self.take(decision)
         return self.commit_of([decision], answer)
 
     def take(self, decision: Decision[Any]) -> None:
-        """From now on all is taken to be recorded as a decision says."""
+        """Treat a decision's changes as recorded from now on."""
         self.lanes.supersede(decision.replacement)
         for queue, runs in decision.arriving.items():
-            # A message that moves to its own queue is in `replacement`.
+            # If a message moves to its own queue, the change is in `replacement`.
             if queue != self.queue.id:
                 self.others[queue].supersede(runs)
 
     def taken(self) -> dict[str, Runs]:
-        """What is taken to be recorded, by queue: to `take_back` to."""
+        """Return what counts as recorded, by queue, for `take_back`."""
         return {lanes.queue: lanes.runs for lanes in (self.lanes, *self.others.values())}
 
     def take_back(self, before: Mapping[str, Runs]) -> None:
-        """Takes that to be recorded again which was `taken` before."""
+        """Restore what counted as recorded when `taken` returned `before`."""
         for lanes in (self.lanes, *self.others.values()):
             lanes.runs = before[lanes.queue]
 
     def commit_of(self, decisions: Sequence[Decision[Any]], answer: Callable[[int], Answer]) -> Plan[Answer]:
-        """The one commit of decisions that were all taken."""
+        """Return the one commit of decisions that were all taken."""
         edits = self.lanes.edits(Runs.empty(), self.now)
         changed = set(edits["lane"].unique().to_pylist())
         meeting = {lane for decision in decisions for lane in decision.meeting}
@@ -135,10 +143,10 @@ class Loaded:
             edits = pa.concat_tables([self.lanes.heads.edits(sorted(meeting - changed), self.now), edits])
         where = Where(self.queue.id, tuple_of(changed | meeting))
         for queue, lanes in self.others.items():
-            there = lanes.edits(Runs.empty(), self.now)
-            if there.num_rows:
-                edits = pa.concat_tables([edits, there])
-                where = Where(queue, tuple_of(there["lane"].unique().to_pylist()), also=where)
+            other_edits = lanes.edits(Runs.empty(), self.now)
+            if other_edits.num_rows:
+                edits = pa.concat_tables([edits, other_edits])
+                where = Where(queue, tuple_of(other_edits["lane"].unique().to_pylist()), also=where)
         events = [entry for decision in decisions for entry in decision.events.entries]
         return Plan(self.snapshot, where, edits, events, answer, self.now, self.read)
 
@@ -152,47 +160,49 @@ def load(
     others: Sequence[QueueRecord] = (),
     receipt_id: str | None = None,
 ) -> Loaded:
-    """Lanes of a queue (None: all) and all lanes of `others`; with a `receipt_id`, which is not to decide on, of what
-    is recorded that alone which is under this receipt. Raises ClocksDisagree.
+    """Load lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree.
 
-    The clock is read once they are: however long the wait and the reading took, a lease that is granted now counts from
-    now. `clock` is None where the time is not asked for.
+    With a `receipt_id`, load only the records under this receipt; such a state is not to decide on. The clock is read
+    after the lanes: a lease that is granted now counts from now, however long the wait and the reading took. `clock` is
+    None if the time is not needed.
     """
     where = Where(queue.id, lanes)
-    there = [other for other in others if other.id != queue.id]
-    for other in there:
+    other_queues = [other for other in others if other.id != queue.id]
+    for other in other_queues:
         where = Where(other.id, also=where)
     snapshot = tables.load("visibility", where)
     if receipt_id is not None:
         snapshot = replace(snapshot, rows=_under(snapshot.rows, receipt_id))
-    rows = {one.id: _rows_of(snapshot.rows, one.id) if there else snapshot.rows for one in (queue, *there)}
-    by_queue = {name: Lanes(name, mine) for name, mine in rows.items()}
+    rows = {
+        one.id: _rows_of(snapshot.rows, one.id) if other_queues else snapshot.rows for one in (queue, *other_queues)
+    }
+    by_queue = {name: Lanes(name, own_rows) for name, own_rows in rows.items()}
     latest = max(one.latest for one in by_queue.values())
     at = latest
     if clock is not None:
         now, skew = clock(), settings.maximum_clock_skew
         at = instants.not_before(now, latest, skew)
-        instants.require_expiry(now, max(one.noted_at for one in (queue, *there)), skew)
-    mine = by_queue.pop(queue.id)
-    return Loaded(snapshot, queue, mine, by_queue, at, targets=others)
+        instants.require_expiry(now, max(one.noted_at for one in (queue, *other_queues)), skew)
+    own_rows = by_queue.pop(queue.id)
+    return Loaded(snapshot, queue, own_rows, by_queue, at, targets=others)
 
 
 def load_all(
     tables: Tables, settings: Settings, queues: Sequence[QueueRecord], clock: Clock
 ) -> tuple[Snapshot, int, dict[str, Loaded]]:
-    """All lanes of queues, by their names, as of one version and one instant, which are said, too."""
-    snapshot, found = tables.load("visibility", Where()), {}
+    """Load all lanes of queues, by name, as of one version and one instant; return both, too."""
+    snapshot, loaded = tables.load("visibility", Where()), {}
     now = clock()
     for queue in queues:
         lanes = Lanes(queue.id, _rows_of(snapshot.rows, queue.id))
         at = instants.not_before(now, lanes.latest, settings.maximum_clock_skew)
         instants.require_expiry(now, queue.noted_at, settings.maximum_clock_skew)
-        found[queue.name] = Loaded(snapshot, queue, lanes, {}, at)
-    return snapshot, now, found
+        loaded[queue.name] = Loaded(snapshot, queue, lanes, {}, at)
+    return snapshot, now, loaded
 
 
 def _under(rows: pa.Table, receipt_id: str) -> pa.Table:
-    """The rows under a receipt, and the head rows."""
+    """Return the rows under a receipt, and the head rows."""
     return rows.filter(pc.or_kleene(pc.equal(rows["segment"], HEAD), pc.equal(rows["receipt_id"], receipt_id)))
 
 

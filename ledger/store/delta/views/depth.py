@@ -1,4 +1,4 @@
-"""The view queue_depth of now, counted: without a message being read."""
+"""The view queue_depth of now, counted without reading a message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEPTH = pa.schema(
 
 
 def queue_depth(known: AllCounts) -> pa.Table:
-    """The rows of the view, a queue each."""
+    """Return the rows of the view, one for each queue."""
     rows = []
     for name, counted in known.counts.items():
         depth = {status.value.replace(" ", "_"): counted.by_status.get(status, 0) for status in Status}

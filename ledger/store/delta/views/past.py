@@ -1,4 +1,4 @@
-"""Which versions of the tables a view of the past is made of."""
+"""The versions of the tables that make up a view of the past."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ledger.delta_log.protocol import Commit
 from ledger.errors import InvalidParameterValue, shown
 from ledger.store.delta.engine import Tables
 
-#: Those whose versions are noted, or found. `receipts` is filled later than the commits that it tells of, and says of
-#: which version each entry is: its own versions say nothing.
+#: The tables whose versions are noted, or found. `receipts` is filled later than the commits that it reports, and each
+#: entry has its own version of `visibility`: versions of `receipts` say nothing.
 VERSIONED = ("visibility", "messages", "queues")
 KEPT = (
     "Those of the last days can be read, for as long as the settings deleted_file_retention and log_retention of "
@@ -24,21 +24,22 @@ KEPT = (
 
 
 class PastMoment(NamedTuple):
-    """What a view is of: an instant, and the version of each table; None: the newest."""
+    """The moment that a view shows: an instant, and the version of each table (None: the newest)."""
 
     now: int
     versions: Mapping[str, int] | None = None
 
     @property
     def until(self) -> int | None:
-        """The last commit of `visibility` that counts; None: all do."""
+        """Return the last commit of `visibility` that counts; None if all count."""
         return None if self.versions is None else self.versions["visibility"]
 
 
 def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | str | None) -> PastMoment:
-    """Now; or a version of `visibility`, by the clock of that commit; or an instant, as it was by then.
+    """Return the moment of now; of a version of `visibility`, by the clock of that commit; or of an instant.
 
-    Raises InvalidParameterValue for a version that is not there, and an instant that is in the future or before all.
+    Raises InvalidParameterValue for a version that does not exist, and for an instant in the future or before all
+    commits.
     """
     if timestamp is not None:
         return _at(tables, now, version, timestamp)
@@ -80,14 +81,14 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
 def _milliseconds(given: datetime | str) -> int:
     moment = given
     if isinstance(given, str):
-        # Python 3.10 knows no Z.
+        # Python 3.10 does not parse Z.
         with contextlib.suppress(ValueError):
             moment = datetime.fromisoformat(given[:-1] + "+00:00" if given.endswith(("Z", "z")) else given)
     if not isinstance(moment, datetime) or moment.tzinfo is None:
         bound = "Must be a datetime with a time zone, or such a text"
         fix = "Write 2026-01-31T12:00:00+00:00, or pass datetime(..., tzinfo=timezone.utc)."
         raise InvalidParameterValue("timestamp", shown(given), bound, fix)
-    # Clocks here have milliseconds: what is between two of them is told as of the first.
+    # The ledger's clocks have milliseconds: an instant between two of them counts as the first.
     return milliseconds_of(moment.replace(microsecond=moment.microsecond // 1_000 * 1_000))
 
 
@@ -97,18 +98,21 @@ def _at_of(commit: Commit) -> int:
 
 
 def _beginning(tables: Tables) -> int:
-    """The instant of the first commit to any of the tables."""
+    """Return the instant of the first commit to any of the tables."""
     return min(_at_of(commit) for name in VERSIONED for commit in tables.history(name, -1))
 
 
 def _by(commits: Sequence[Commit], at: int) -> list[Commit]:
-    """The commits before the first that is of a later instant: who decided later landed later, and so did all behind
-    it, even what was decided before. The first one made the table, and there was nothing before."""
+    """Return the commits before the first one with a later instant than `at`.
+
+    That commit was decided, and so landed, after `at`. All commits behind it landed after `at`, too, even those that
+    were decided before. The first commit made the table, and always counts: nothing was before it.
+    """
     return list(takewhile(lambda commit: not commit.version or _at_of(commit) <= at, commits))
 
 
 def _versions(tables: Tables, then: Commit, commits: Sequence[Commit], at: int | None) -> dict[str, int]:
-    """The versions of the tables that go with a commit. Raises InvalidParameterValue for one that cannot be read."""
+    """Return the versions of the tables that go with a commit. Raises InvalidParameterValue if one cannot be read."""
     versions = {"visibility": then.version}
     versions |= {name: _beside(tables, name, then, commits, at) for name in VERSIONED[1:]}
     for name, version in versions.items():
@@ -119,34 +123,39 @@ def _versions(tables: Tables, then: Commit, commits: Sequence[Commit], at: int |
 
 
 def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], at: int | None) -> int:
-    """Which version of a table a commit to `visibility` goes with: the newest that it or one before it notes.
+    """Return the version of a table that goes with a commit to `visibility`: the newest noted by it or by an earlier
+    commit.
 
-    As of an instant `at` it is the newest one by then, and none older than that; nor any that landed behind the next
-    commit to `visibility`, which was decided later and notes what was there. A commit of others', which changes no row
-    and notes none, goes by what is noted before it. One that could not ask for them goes by the timestamps of the
-    commits, which clocks of several machines write, within the same bounds.
+    As of an instant `at` the result is the newest version by then, but not older than the noted one. Nor is the result
+    newer than what the next commit to `visibility` notes: that commit was decided later, and notes what existed. A
+    commit of another writer changes no row and notes no version, so the versions noted before it count. A commit that
+    could not read the versions goes by the timestamps of the commits, which clocks of several machines write, within
+    the same bounds.
     """
     noted = [(commit.version, _noted(commit, name)) for commit in commits]
-    seen = max((read for version, read in noted if version <= then.version and read is not None), default=None)
-    next_seen = next((read for version, read in noted if version > then.version and read is not None), None)
+    noted_by_then = max((read for version, read in noted if version <= then.version and read is not None), default=None)
+    noted_next = next((read for version, read in noted if version > then.version and read is not None), None)
     if at is None and (_noted(then, name) is not None or not then.metadata):
-        next_seen = seen
-    history = tables.history(name, -1 if seen is None else seen - 1)
+        noted_next = noted_by_then
+    history = tables.history(name, -1 if noted_by_then is None else noted_by_then - 1)
     if at is None:
         by_then = [commit.version for commit in history if commit.timestamp <= then.timestamp]
     else:
         by_then = [commit.version for commit in _by(history, at)]
-    if next_seen is not None:
-        by_then = [version for version in by_then if version <= next_seen]
-    found = max(by_then, default=history[0].version if seen is None else seen)
-    if found < history[0].version:
-        raise _cut_below(name, history[0].version, found, then, at)
-    return found
+    if noted_next is not None:
+        by_then = [version for version in by_then if version <= noted_next]
+    version = max(by_then, default=history[0].version if noted_by_then is None else noted_by_then)
+    if version < history[0].version:
+        raise _cut_below(name, history[0].version, version, then, at)
+    return version
 
 
 def _require_all_noted(then: Commit, commits: Sequence[Commit], at: int | None) -> None:
-    """Raises InvalidParameterValue where the log has lost a commit that may note newer versions than `then` does and
-    all that are left before it: one that landed between the version that `then` was decided on and itself."""
+    """Raise InvalidParameterValue if the log has lost a commit whose noted versions matter for `then`.
+
+    The lost commit landed between the version that `then` was decided on and `then` itself. So it may note newer
+    versions than `then` and all commits that are left before it.
+    """
     decided_on = (_noted(commit, "visibility") for commit in reversed(commits) if commit.version <= then.version)
     since = next((version for version in decided_on if version is not None), None)
     if since is None and not then.metadata and then.version == commits[0].version > 0:

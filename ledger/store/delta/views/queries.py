@@ -1,4 +1,4 @@
-"""SQL on the views without Spark: by DataFusion, which delta-rs brings along."""
+"""SQL on the views without Spark, by DataFusion, which is part of delta-rs."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from ledger.store.delta.views.past import VERSIONED, PastMoment, moment
 from ledger.store.delta.views.statements import VIEWS, comments, tables_of, view_statement
 from ledger.store.delta.views.translated import translated
 
-#: This rule takes a field of a map for a column of both sides of a join, and fails.
+#: This rule confuses a field of a map with a column on both sides of a join, and fails.
 _SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
-#: Beside the views: what each of them, and of their columns, is.
+#: A table beside the views: what each view and each column is.
 _COMMENTS = "comments"
-#: What a query may begin with. DataFusion could also write files: COPY does, also behind EXPLAIN ANALYZE.
+#: What a query may begin with. DataFusion could also write files: COPY does, even behind EXPLAIN ANALYZE.
 _READS = ("select", "with", "values", "describe", "explain")
-#: What these two may be followed by: options, and then a name, or a query of its own.
+#: What may follow explain and describe: options, then a name or a query.
 _EXPLAINED = re.compile(r"\s*(?:explain|describe)(?:\s+(?:analyze|verbose|format\s+\w+))*\s(.*)", re.DOTALL | re.I)
 _NAME = re.compile(r"\s*\w+\s*;?\s*")
 #: What a query may have and a view may not: two columns of one name.
 _ONLY_A_VIEWS = "Schema error: Schema contains duplicate"
-#: How the words begin of what goes wrong with files. Further on they may be a query's own.
+#: How the errors of failing files begin. Later words may be a query's own.
 _OF_STORAGE = re.compile(r"(?:External error: |Arrow error: |Shared error: )*(?:Parquet|Object Store|IO) error", re.I)
 
 
@@ -53,9 +53,9 @@ class Queries:
         self._store, self._engine, self._clock = store, store.engine, clock
 
     def answer(self, query: str, version: int | None = None, timestamp: datetime | str | None = None) -> pa.Table:
-        """What a query on the views returns, now, or as of a version or an instant; see `past.moment`.
+        """Return the result of a query on the views, now, or as of a version or an instant; see `past.moment`.
 
-        Raises InvalidParameterValue for what is no query, in DataFusion's words; StorageFailed; LedgerDamaged.
+        Raises InvalidParameterValue for a text that is no query, in DataFusion's words; StorageFailed; LedgerDamaged.
         """
         _require_reading(query)
         try:
@@ -71,31 +71,31 @@ class Queries:
             past = self._past_damage(query, version, timestamp) if refused.field in ("version", "timestamp") else None
             if past is not None:
                 raise past from refused
-            # Bytes that are damaged inside a file look to DataFusion like values that do not fit.
+            # To DataFusion, damaged bytes inside a file look like values that do not fit.
             if "Arrow" not in str(refused) and "Parquet" not in str(refused):
                 raise
             needed = {table for view in _views_in(query) for table in tables_of(view)}
             damages = (self._engine.damage(table) for table in sorted(needed))
-            damage = next((found for found in damages if found is not None), None)
+            damage = next((table_damage for table_damage in damages if table_damage is not None), None)
             if damage is None:
                 raise
             raise damage from refused
 
     def _past_damage(self, query: str, version: int | None, timestamp: datetime | str | None) -> LedgerDamaged | None:
-        """The damage that may explain why a query of the past fails."""
+        """Return the damage that may explain why a query of the past fails."""
         if version is None and timestamp is None:
             return None
         tables = {*VERSIONED, *(table for view in _views_in(query) for table in tables_of(view))}
-        found = (
+        damages = (
             past_damage_of(table, self._engine.place(table), self._store.storage_options) for table in sorted(tables)
         )
-        return next((one for one in found if one is not None), None)
+        return next((one for one in damages if one is not None), None)
 
     def _answer(self, query: str, version: int | None, timestamp: datetime | str | None) -> pa.Table:
-        named = _words(query)
+        words_of_query = _words(query)
         depth = None
         if version is None and timestamp is None:
-            depth = self._store.all_counts(self._clock) if "queue_depth" in named else None
+            depth = self._store.all_counts(self._clock) if "queue_depth" in words_of_query else None
             at = self._present(depth)
         else:
             at = moment(self._engine, self._clock(), version, timestamp)
@@ -108,7 +108,7 @@ class Queries:
                     session.show(view, queue_depth(depth))
                 else:
                     self._make(session, view, at)
-            if _COMMENTS in named:
+            if _COMMENTS in words_of_query:
                 session.show(_COMMENTS, comments())
             try:
                 session.require_query(query)
@@ -123,17 +123,21 @@ class Queries:
                 raise InvalidParameterValue("query", query, " ".join(reason(error).split()), fix) from error
 
     def _present(self, depth: AllCounts | None) -> PastMoment:
-        """The versions that all tables of a query are read at, beside others who go on: that of `visibility` first, so
-        that what its commits have read is there, and receipts tell of no later one; the time behind them all."""
+        """Return the versions at which all tables of a query are read while others commit, and the time after all of
+        them.
+
+        The version of `visibility` is read first. So all that its commits have read exists, and receipts report no
+        later version.
+        """
         visibility = self._engine.version("visibility") if depth is None else depth.version
         messages = self._engine.version("messages") if depth is None else depth.messages
         versions = {"visibility": visibility, "messages": messages, "queues": self._engine.version("queues")}
         return PastMoment(self._clock() if depth is None else depth.now, versions)
 
     def _place_in(self, text: str) -> str:
-        """Where the table lies that an error names a file of."""
-        named = re.findall(rf"/({'|'.join(TABLES)})/", text)
-        return self._engine.place(named[-1] if named else "messages")
+        """Return where the table lies that an error names a file of."""
+        tables_named = re.findall(rf"/({'|'.join(TABLES)})/", text)
+        return self._engine.place(tables_named[-1] if tables_named else "messages")
 
     def _make(self, session: _Session, view: str, at: PastMoment) -> None:
         needed = sorted(tables_of(view))
@@ -144,7 +148,7 @@ class Queries:
         session.builder.execute(f"CREATE VIEW {view} AS {statement}")
 
     def _add(self, session: _Session, table: str, at: PastMoment) -> None:
-        """One of the ledger's tables, as of a moment, under a name that is none of a view's."""
+        """Register one of the ledger's tables, as of a moment, under a name that no view has."""
         if table in session.tables:
             return
         session.tables.add(table)
@@ -161,7 +165,7 @@ class Queries:
             session.builder.register(f"stored_{table}", loaded)
         text = f"SELECT * FROM stored_{table}"
         if table == "receipts":
-            # What is filled meanwhile counts once.
+            # Entries that are filled meanwhile count once.
             session.show("pending", rows)
             names = ", ".join(rows.column_names)
             text = f"SELECT {names} FROM ({text}) WHERE version <= {filled} UNION ALL SELECT {names} FROM pending"
@@ -171,22 +175,25 @@ class Queries:
 
 
 class _Session:
-    """One query's tables. Rows in memory lie in `folder`: delta-rs takes no others."""
+    """The tables of one query. Rows in memory are written to `folder`: delta-rs takes no others."""
 
     def __init__(self, folder: Path) -> None:
         forks.require_own("delta-rs")
         self.builder, self.tables, self._folder = QueryBuilder(_SESSION), set[str](), folder
 
     def show(self, name: str, rows: pa.Table) -> None:
-        """Rows under a name."""
+        """Register rows under a name."""
         file = self._folder / f"{name}.parquet"
         with failures.naming(str(self._folder), DeltaError):
             pq.write_table(rows, file)
             self.builder.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{file}'")
 
     def require_query(self, text: str) -> None:
-        """Raises DeltaError for what is a statement of another kind, however it is dressed: the words that it begins
-        with may be in a comment. A view can be made of a query only; making one runs nothing."""
+        """Raise DeltaError for a statement that is no query, however it is dressed: its first words may be in a
+        comment.
+
+        A view can only be made of a query, and making it runs nothing.
+        """
         explained = _EXPLAINED.fullmatch(text)
         query = explained[1] if explained else text
         if explained and _NAME.fullmatch(query):
@@ -203,7 +210,7 @@ def _words(query: str) -> set[str]:
 
 
 def _views_in(query: str) -> list[str]:
-    """The views that a query names."""
+    """Return the views that a query names."""
     return sorted(_words(query).intersection(VIEWS))
 
 
@@ -217,7 +224,7 @@ def _require_reading(query: object) -> None:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """The same without encodings that not every reader knows."""
+    """Return the same table without encodings that some readers do not know."""
     return pa.table(
         {name: column.cast(_plain_type(column.type)) for name, column in zip(table.column_names, table.columns)}
     )

@@ -1,4 +1,4 @@
-"""The views as SQL statements, and what they say of themselves."""
+"""The views as SQL statements, and the comments on them and their columns."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Words(NamedTuple):
 
 
 def words(name: str) -> Words:
-    """What a view says of itself. Raises InvalidParameterValue for a name that no view has."""
-    said, columns = [], {}
+    """Return the comments of a view. Raises InvalidParameterValue for a name that no view has."""
+    lines_of_view, columns = [], {}
     for line in _text(name).splitlines():
         if not line.startswith(_LINE):
             break
@@ -44,34 +44,34 @@ def words(name: str) -> Words:
         if column:
             columns[column[1]] = column[2]
         else:
-            said.append(line[len(_LINE) :])
-    return Words(" ".join(said), columns)
+            lines_of_view.append(line[len(_LINE) :])
+    return Words(" ".join(lines_of_view), columns)
 
 
 def comments() -> pa.Table:
-    """What the views and their columns are, a row each: view, column (null for a view), comment."""
+    """Return the comments on views and columns, a row each: view, column (null for a view), comment."""
     rows = []
     for name in VIEWS:
-        said = words(name)
-        rows += [(name, None, said.view), *((name, column, text) for column, text in said.columns.items())]
+        of_view = words(name)
+        rows += [(name, None, of_view.view), *((name, column, text) for column, text in of_view.columns.items())]
     return pa.table([pa.array(values, pa.string()) for values in zip(*rows)], ["view", "column", "comment"])
 
 
 def tables_of(name: str) -> set[str]:
-    """The tables that a view is made of."""
+    """Return the tables that a view reads."""
     text = _text(name) + (_text("messages") if "{messages_view}" in _text(name) else "")
     return set(re.findall(r"\{(\w+)\}", text)) & set(TABLES)
 
 
 def view_statement(name: str, tables: Mapping[str, str], now: str) -> str:
-    """The SELECT of a view over tables given by their names in SQL, at the instant `now` (SQL)."""
-    known = {"now": now, "status": STATUS.format(now=now), "expires_at": EXPIRES_AT, "block_shift": BLOCK_SHIFT}
-    known |= {"blocks": BLOCKS, "word": WORD, "bits": BITS_OF_BLOCK, "fields": ",\n    ".join(SHOWN_COLUMNS)}
-    known |= {"is_member": is_member("stored.seq", "recorded."), "is_member_dead": is_member("dead.seq", "recorded.")}
-    known |= tables
+    """Return the SELECT of a view over tables given by their names in SQL, at the instant `now` (SQL)."""
+    values = {"now": now, "status": STATUS.format(now=now), "expires_at": EXPIRES_AT, "block_shift": BLOCK_SHIFT}
+    values |= {"blocks": BLOCKS, "word": WORD, "bits": BITS_OF_BLOCK, "fields": ",\n    ".join(SHOWN_COLUMNS)}
+    values |= {"is_member": is_member("stored.seq", "recorded."), "is_member_dead": is_member("dead.seq", "recorded.")}
+    values |= tables
     if "{messages_view}" in _text(name):
-        known["messages_view"] = _text("messages").format(**known)
-    return _text(name).format(**known)
+        values["messages_view"] = _text("messages").format(**values)
+    return _text(name).format(**values)
 
 
 @lru_cache(maxsize=len(VIEWS))

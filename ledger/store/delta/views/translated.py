@@ -1,4 +1,4 @@
-"""The views' SQL in DataFusion's words, which are not Spark's everywhere."""
+"""The views' SQL for DataFusion, whose dialect differs from Spark's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ledger.store.delta.dataframes.columns import SENDER_ID, USER_ATTRIBUTES
 
 _CALL = re.compile(r"\b([a-z_]+)\(")
 _INSTANT = """'Timestamp(Microsecond, Some("UTC"))'"""
-#: Where the sender stands among the attributes; null: nowhere.
+#: Where the sender stands among the attributes; null if nowhere.
 _PLACE = f"arrow_cast(array_position(map_keys(message_attributes), '{SENDER}'), 'Int64')"
-#: What has no twin, piece by piece.
+#: Expressions without a twin, replaced whole.
 _PIECES = {
     USER_ATTRIBUTES: f"""CASE
         WHEN map_keys(message_attributes) = make_array('{SENDER}') THEN NULL
@@ -26,7 +26,7 @@ _PIECES = {
 
 
 def _ones(word: str) -> str:
-    """How many bits of a word are set, in arithmetic that does not overflow: half a word at a time."""
+    """Return how many bits of a word are set, by arithmetic that does not overflow: half a word at a time."""
 
     def half(of: str) -> str:
         pairs = f"({of} - (({of} >> 1) & 1431655765))"
@@ -55,7 +55,7 @@ _TWINS: dict[str, Callable[..., str]] = {
 
 
 def translated(sql: str) -> str:
-    """A statement of `statements.view_statement` for DataFusion."""
+    """Translate a statement of `statements.view_statement` for DataFusion."""
     for piece, twin in _PIECES.items():
         sql = sql.replace(piece, twin)
     return _translated(sql)
@@ -72,7 +72,7 @@ def _translated(sql: str) -> str:
 
 
 def _arguments(sql: str, begin: int) -> tuple[list[str], int]:
-    """The arguments of a call whose parenthesis opens before `begin`, and where the statement goes on."""
+    """Return the arguments of a call whose parenthesis opens before `begin`, and where the statement goes on."""
     arguments, depth, since = [], 0, begin
     for at in range(begin, len(sql)):
         character = sql[at]
