@@ -216,7 +216,7 @@ class Handlers:
             thread.start()
 
     def abandon(self) -> None:
-        """Close the backlog and cancel the tasks of an event loop. A thread ends after its call; nobody waits for it."""
+        """Close the backlog and cancel the tasks of the loop. A thread ends after its call; nobody waits for it."""
         self._is_abandoned = True
         self._backlog.close()
         loop = self._loop
