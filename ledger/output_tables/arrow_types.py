@@ -1,7 +1,8 @@
 """Types of Arrow and of Delta's log: which is which, and which Delta lacks.
 
-Delta has no unsigned numbers, no nanoseconds and no decimals of more than 38 digits. Such values become those of the
-next longer type, microseconds, and decimals. Delta has no times of day, durations or intervals: these are refused.
+Delta has no unsigned numbers, no nanoseconds and no decimals of more than 38 digits. These values become numbers of the
+next longer type, microseconds, and decimals of 38 digits. Times of day, durations and intervals, which Delta does not
+have either, are refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrow's values in plain types, which hold the same values without encodings of their own.
+"""Arrow's values in plain types, without encodings of their own.
 
 The left column is what libraries hand over, the right one what it becomes here:
 
@@ -242,7 +242,7 @@ def first_changed(values: Iterable[Any], kind: pa.DataType) -> int | None:
     """Return the place of the first Python value that changes in the type that Arrow found for all; None if none does.
 
     If instants stand behind a date, Arrow makes dates of them, without their time; it makes bytes of texts beside
-    bytes. It drops the nanoseconds of pandas' instants and durations.
+    bytes. Arrow drops the nanoseconds of pandas' instants and durations.
     """
     if not _may_change(kind):
         return None
@@ -277,7 +277,7 @@ def _is_changed(value: Any, kind: pa.DataType) -> bool:
         return isinstance(value, str)
     if _drops_nanoseconds(kind):
         digits = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
-        # The nanoseconds of pandas' NaT, a null, are not equal to themselves. Its NA has none, and no truth value.
+        # The nanoseconds of pandas' NaT, a null, are not equal to themselves. pandas' NA has none.
         return bool(digits) and digits == digits
     if types.is_struct(kind):
         return isinstance(value, Mapping) and any(_is_changed(value.get(field.name), field.type) for field in kind)

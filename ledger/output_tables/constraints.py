@@ -31,7 +31,7 @@ ROW = "ledger_row_number"
 def require_not_null(loaded: DeltaTable, rows: pa.Table) -> None:
     """Raise ColumnsDiffer for a NOT NULL column of a table that the rows lack, or in which a row has null.
 
-    The same goes for a field of a struct.
+    Fields of structs are checked, too.
     """
     if rows.num_rows:
         _require_not_null(schema_of(loaded), {name: rows[name] for name in rows.column_names}, "")

@@ -1,4 +1,4 @@
-"""Casts of Arrow's values that leave each value as it is; which casts there are: `rules.column_types`.
+"""Casts of Arrow's values that change no value; the casts are in `rules.column_types`.
 
 `fitted` gives rows the columns of a table. If a cast does not keep every value, each value is compared with its cast
 back. The error names the first that differs.

@@ -1,6 +1,6 @@
 """Files of rows that delta-rs writes below an output table, and corrects in their commit.
 
-The files lie in a folder of their own, and no log names them yet. Their committer gives the correct statistics and
+The files lie in a folder of their own, and no log names them yet. The commit gives the correct statistics and
 partitions. For DataFrames see `outputs.staging`. Some entries of delta-rs mislead readers:
 
 - *Bounds of decimals.* delta-rs writes them as floats, which have some sixteen digits: readers that filter then skip a
@@ -8,7 +8,7 @@ partitions. For DataFrames see `outputs.staging`. Some entries of delta-rs misle
   So the exact bounds of all the rows of a write replace those in the statistics of each of its files.
 - *Floats that are no numbers.* To Spark NaN is greater than all numbers, and the bounds do not tell of it. For infinity
   deltalake's dataset compares with null. So files with such a value have no bounds at all.
-- *Partitions by instants.* delta-rs leaves out the zone, and Spark takes that of its session. These values get a Z.
+- *Partitions by instants.* delta-rs leaves out the zone, and Spark takes that of its session. The commit adds a Z.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ledger.rules.publishable import FOLDER, Demands
 
 
 class RowsAside:
-    """A folder below the table at `location`. It takes the rows that a table with these demands takes."""
+    """A folder below the table at `location`, for rows that a table with these demands takes."""
 
     def __init__(self, location: str, options: dict[str, str] | None, demands: Demands, *, sync: bool = True) -> None:
         now = system_clock()

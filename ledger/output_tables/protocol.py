@@ -88,13 +88,13 @@ class OutputPublishing(Protocol):
     ) -> None:
         """Add files that lie below the table, in one commit.
 
-        Raises Conflict if any version of the transaction is already committed, whatever the snapshot; if another table
-        lies there; and if the table demands other things than those that were applied.
+        Raises Conflict if any version of the transaction is already committed, whatever the snapshot. Raises Conflict
+        also if another table lies there, or the table demands other things than those that were applied.
         """
 
 
 class ForeignTables(Protocol):
-    """What an engine does with output tables."""
+    """The calls by which an engine reaches output tables."""
 
     name: str
 

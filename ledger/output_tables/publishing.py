@@ -1,4 +1,4 @@
-"""The publishing of files to output tables by delta-rs, in one commit; see rules.publishable."""
+"""The publishing of files to output tables by delta-rs; see rules.publishable."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class DeltaRsOutputs:
             commit_files(loaded, stored, files, metadata, [transaction], still_valid, schema=schema, cleans_log=True)
             return
         # Commit right after the version that was looked at, or not at all. delta-rs ignores some commits of others that
-        # ask more of rows (a further feature). It takes others that ask nothing (DELETE) for a conflict.
+        # ask more of rows (a further feature). delta-rs takes others that ask nothing (DELETE) for a conflict.
         commit_properties = properties(metadata, transaction, rebases=0)
         for tried in range(REBASES):
             require_uncommitted(loaded, transaction[0])

@@ -1,7 +1,8 @@
-"""Errors of a user's function in one line: the type, the message, and the user's line.
+"""Errors of a user's function in one line: type, message, and place.
 
-An exception of a Python worker arrives on the driver as the text of its traceback. One of the JVM arrives as its class
-and message, sometimes far below the error that Spark shows first. This module reads both, and the driver's exceptions.
+An exception of a Python worker arrives on the driver as the text of its traceback. An exception of the JVM arrives as
+its class and message, sometimes far below the error that Spark shows first. This module reads both, and exceptions of
+the driver.
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ def is_lost_race(error: BaseException) -> bool:
 def is_of_function(error: BaseException) -> bool:
     """Tell whether an error may come from the function or its rows, so that other rows may succeed.
 
-    These errors do not: the ledger's own, a lost race, a process that is told to end, a JVM that has ended, and a Spark
-    job that somebody cancelled.
+    The answer is no for the ledger's own errors and a lost race. It is also no if the process is told to end, the JVM
+    has ended, or somebody cancelled the Spark job.
     """
     if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
         return False

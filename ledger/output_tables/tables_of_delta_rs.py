@@ -308,7 +308,7 @@ def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
 def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, Any]:
     """Return the settings with which delta-rs writes no bounds that make filtering readers skip a file.
 
-    Such bounds are those of decimals with many digits, which delta-rs writes as floats. A file with a NaN has no bounds
+    delta-rs writes the bounds of decimals with many digits as floats. A file with a NaN has no bounds
     either: they do not tell of the NaN, which Spark takes for greater than all numbers. Bounds of single columns inside
     a struct cannot be left out.
     """

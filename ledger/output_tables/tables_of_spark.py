@@ -1,4 +1,4 @@
-"""Output tables through Spark: whether a write is in, and the fence if it is not."""
+"""Output tables through Spark: the look for a write, and the fence."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def widen(
     Raises:
         ColumnsDiffer: if the table cannot be written anew here, or a value would change. The error says which command
             does it.
-        Conflict: if others committed meanwhile. They may have widened the same columns, perhaps further.
+        Conflict: if others committed meanwhile. Others may have widened the same columns, perhaps further.
     """
     _require_plain(loaded, columns)
     # Columns that the rows add are added by the rows' own commit.

@@ -1,4 +1,4 @@
-"""Which messages a write acknowledges: those that its rows name, or all but the failed ones."""
+"""The messages that a write acknowledges: those with rows, or all but the failed."""
 
 from __future__ import annotations
 

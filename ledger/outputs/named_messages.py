@@ -1,4 +1,4 @@
-"""The messages that an output's rows name, by a column of message ids or receipt handles."""
+"""The messages that rows name, in a column of message ids or receipt handles."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
 
 
 def _joined(rows: list[dict[str, Any]]) -> pa.Table:
-    """Return bitmaps as runs. One block may be named by ids and by handles: its bitmaps are joined."""
+    """Return bitmaps as runs. Ids and handles may name messages of the same block: join its bitmaps."""
     blocks: dict[tuple[str, int], np.ndarray] = {}
     for row in rows:
         key, bits = (row["segment"], row["bucket"]), np.frombuffer(row["bitmap"], dtype=np.uint8)
@@ -178,8 +178,8 @@ def of_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
     """Compare the messages of a claim with messages that are named.
 
     Returns:
-        The messages of the claim that are named, as RUNS with its lanes; how many named messages are not the claim's;
-        and how many messages of the claim are not named.
+        The messages of the claim that are named, as RUNS with its lanes. How many named messages are not the claim's.
+        How many messages of the claim are not named.
     """
     names = sorted({*claimed["segment"].unique().to_pylist(), *named["segment"].unique().to_pylist()})
     lane = claimed["lane"].to_numpy().astype(np.int64)

@@ -1,4 +1,4 @@
-"""Messages of a claim given back, each with its own reason: one action for each reason."""
+"""The actions that give messages back, each message with its own reason."""
 
 from __future__ import annotations
 

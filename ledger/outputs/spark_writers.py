@@ -1,4 +1,4 @@
-"""The writers of a DataFrame to an output table: staged and published, or by Spark alone."""
+"""The writers of DataFrames: staged and published, or by Spark alone."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class StagedWriter(_OfSpark):
     ) -> None:
         super().__init__(outputs, rows, table, failed, columns)
         self._place, self._publishing, self._target, self._clock = place, publishing, target, clock
-        #: What the table demands of rows, once it has their columns.
+        #: The table's demands on rows, once it has their columns.
         self._demands = (
             replace(target.demands, schema=json.dumps(columns.schema)) if columns.changes else target.demands
         )

@@ -1,4 +1,4 @@
-"""Staged rows of an output: Spark writes them below the table, and they are published there.
+"""The staged rows of an output: Spark writes them below the table.
 
 See `rules.publishable`; `rules.staging` has the same for bulk sends.
 

@@ -1,4 +1,4 @@
-"""The output table that a user names: where it lies, and making it if there is none."""
+"""The output table that a user names: its place, and how it is made."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def partitions_of(spark: SparkSession, location: str) -> tuple[str, ...]:
 def require_transactions_kept(table: object, place: Location, spark: SparkSession) -> None:
     """Raise OutputNotWritten for a table that forgets transactions which Spark committed to it.
 
-    Such a table would later say that a write is not in, and the rows would be written once more.
+    The table would later say that a write is not in, and the rows would be written once more.
     """
     with not_written(table):
         (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{for_spark(place.text)}`").select("properties").collect()

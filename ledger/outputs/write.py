@@ -1,4 +1,4 @@
-"""The write of a claim's output and its acknowledgement, as one; why it holds: `rules.output_doubts`."""
+"""The write of a claim's output and its acknowledgement, as one; see `rules.output_doubts`."""
 
 from __future__ import annotations
 

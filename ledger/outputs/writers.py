@@ -1,4 +1,4 @@
-"""How a claim's rows get into an output table: the choice among three writers.
+"""The choice among three writers of a claim's rows to an output table.
 
 Spark stages the rows and delta-rs publishes them; or Spark alone writes them; or delta-rs alone writes an Arrow table.
 """

@@ -1,4 +1,4 @@
-"""The checks of `ledger doctor`. Each works, and gives advice, even if its subject is missing."""
+"""The checks of `ledger doctor`, which work even if their subject is missing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PREPARE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's report: `outcome` is OK, WARN or FAIL; `advice` says what to do unless OK."""
+    """A line of the doctor's report: `outcome` is OK, WARN or FAIL; `advice` says what to do unless OK."""
 
     outcome: str
     subject: str

@@ -2,8 +2,10 @@
 
 A child has its parent's memory, but none of its threads. A lock that another thread held stays locked there for ever,
 and half-done work stays half done. So objects that threads share register how they are renewed in a child, before any
-other code runs there. delta-rs, obstore and a Spark session have threads or connections of their own, which the child
-does not get. If a process has used one of them, its child cannot use it, and gets an error at once.
+other code runs there.
+
+A child does not get the threads and connections of delta-rs, obstore and a Spark session. If a process has used one of
+them, its child cannot use it, and gets an error at once.
 """
 
 from __future__ import annotations

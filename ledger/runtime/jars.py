@@ -1,4 +1,4 @@
-"""The jars of Delta Lake and of S3: Spark resolves them once, and the cache keeps them."""
+"""The jars of Delta Lake and of S3, which Spark resolves once."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ HADOOP, AWS_SDK = "3.5.0", "2.35.4"
 #: Delta's other 28 dependencies: they are among Spark's own jars, or serve catalogs that are not used here.
 EXCLUDED = "org.*:*,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.unitycatalog:*"
 
-#: The same for S3. In place of the SDK's bundle, which is 686 MB, there are the five parts of it that hadoop-aws uses,
-#: and the dependencies of these.
+#: The dependencies that are left out for S3. The SDK's bundle has 686 MB: the five parts of it that hadoop-aws uses, and
+#: their dependencies, take its place.
 EXCLUDED_WITH_S3 = (
     "software.amazon.awssdk:bundle,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.netty:*,io.unitycatalog:*,"
     "org.apache.hadoop:hadoop-client-*,org.apache.httpcomponents:*,org.apache.logging.log4j:*,org.apache.parquet:*,"
@@ -53,7 +53,7 @@ class Artifact(NamedTuple):
 
 
 class Packages(NamedTuple):
-    """Artifacts that belong together. Those `asked` for bring those `brought` along, except those `excluded`."""
+    """Artifacts that belong together. The `asked` ones bring the `brought` ones along, but not the `excluded` ones."""
 
     what: str
     megabytes: int
@@ -122,9 +122,8 @@ def jars_of(packages: Packages) -> list[Path]:
 def half_filled_maven_folders(packages: Packages, repository: Path | None = None) -> list[Path]:
     """Return the folders of the local Maven repository that hold only one of an artifact's jar and pom.
 
-    Ivy looks there first. A pom without its jar ends in `download failed`; without a network, a jar
-    without its pom is taken to have no dependencies, and then every write ends in
-    `NoClassDefFoundError: io/delta/storage/LogStore`.
+    Ivy looks there first. A pom without its jar ends in `download failed`. Without a network, Ivy takes a jar without
+    its pom to have no dependencies. Every write then ends in `NoClassDefFoundError: io/delta/storage/LogStore`.
     """
     repository = repository or _home_of_java() / ".m2" / "repository"
     folders = [repository / one.group.replace(".", os.sep) / one.name / one.version for one in packages.known]

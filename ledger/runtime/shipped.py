@@ -1,4 +1,4 @@
-"""The jobs and the files of conf/, shipped beside the package in a checkout or a wheel."""
+"""The jobs and the files of conf/, in a checkout or a wheel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from ledger.runtime.cache import RuntimeSetupError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-#: Where a wheel puts these files, below the environment's own folder.
+#: The folder where a wheel puts these files, below the environment's own folder.
 SHARED = "share/ledger"
 
 

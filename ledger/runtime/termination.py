@@ -78,7 +78,8 @@ def jvm_has_ended(error: BaseException) -> bool:
 def interrupts_held_back() -> Iterator[None]:
     """Hold Ctrl-C back for a moment, from this thread and from the processes that it starts.
 
-    Those processes hold it back until `ignore_interrupts`: they would end with a traceback while they import.
+    The new processes hold it back until `ignore_interrupts`: otherwise they would end with a traceback while they
+    import.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

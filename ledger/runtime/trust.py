@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-# What the usual tools read their certificates from; then where distributions keep them.
+# The variables from which usual tools read their certificates; then the places where distributions keep them.
 _VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 _USUAL_PLACES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 

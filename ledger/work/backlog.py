@@ -1,4 +1,4 @@
-"""Messages that wait for a handler, and are handed out to threads or an event loop.
+"""The messages that wait for a handler: of threads, or of an event loop.
 
 On a FIFO queue a message is handed out only if no other message of its group is with a handler. So each group is
 handled in order, one message (or one batch) at a time. If a message is given back, the messages of its group that come
@@ -173,8 +173,8 @@ class Backlog:
     ) -> list[tuple[Any, Message]]:
         """Note that a call has ended. Remove and return all waiting messages of the groups that were `given_back`.
 
-        Messages of the call that are put `aside` come again, each after its seconds. Those of a FIFO group come again
-        together, before all others of the group.
+        Messages of the call that are put `aside` come again, each after its seconds. On a FIFO queue, the messages
+        aside of a group come again together, before all others of the group.
         """
         with self._changed:
             self.calls -= 1

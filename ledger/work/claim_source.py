@@ -1,4 +1,4 @@
-"""Where a worker gets its claims: receives, numbered so that a retry finds a dead run's messages."""
+"""The receives of a worker, numbered so that a retry finds a dead run's claims."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ class ClaimSource:
         visible then stand behind hidden ones.
 
         Guarantees:
-            The answer describes one state of the queue at one instant. It misses no message that comes, or that others
-            receive or give back, between two reads.
+            The answer describes one state of the queue at one instant. A message that comes, or that others receive or
+            give back, between two reads is not missed.
         """
         store = self._access.store
         while True:

@@ -61,8 +61,8 @@ class ClaimWork:
     def run(self) -> Worked:
         """Work on the claim, acknowledge it, and return the counts.
 
-        If anything fails, the messages still held are given back at once. Their receive counts only if a message may
-        be the cause.
+        If anything fails, the messages still held are given back at once. The receive counts only if a message may be
+        the cause.
         """
         claim = self._claim
         try:
@@ -200,7 +200,7 @@ class ClaimWork:
             is_last = pc.greater_equal(parts[0]["receive_count"], policy.maximum_receives) if policy else None
             verdicts = [(parts[0], "release"), (parts[1], "park")]
             if is_last is not None:
-                # These are released like the others; the next receive moves them to the dead-letter queue.
+                # `dead_letter` messages are released, too; the next receive moves them to the dead-letter queue.
                 verdicts[:1] = [
                     (parts[0].filter(pc.invert(is_last)), "release"),
                     (parts[0].filter(is_last), "dead_letter"),
@@ -335,7 +335,7 @@ class _Judge:
         # Each row names a message of the claim.
         done = messages_of(record, grant, writer, NAMES_MESSAGES)
         if self._apart is None and reason is None:
-            # One frame without a column of reasons: the whole part is done.
+            # The function returned one frame without a column of reasons: the whole part is done.
             return Acknowledgement(grant.runs.select(RUNS.names))
         if self._apart is None:
             ambiguous = of_claim(done, writer.named_failed(NAMES_MESSAGES, record.id).messages)[0]

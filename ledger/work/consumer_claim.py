@@ -1,7 +1,7 @@
 """One claim of a consumer: its messages, their outcomes, and the commits that settle them.
 
-A settlement is one commit. It writes the rows of all messages that are done, acknowledges these, and gives back the
-others, each for its own reason. Messages that no retry helps go to the dead-letter queue in a commit before. If the
+A settlement is one commit. The commit writes the rows of all messages that are done, acknowledges these, and gives back
+the others, each for its own reason. Messages that no retry helps go to the dead-letter queue in a commit before. If the
 output table refuses rows, the consumer searches for them in halves. All other rows are written, and the messages of the
 refused rows have failed. `FirstRows` finds a table that refuses every row before anything is written.
 """
@@ -66,7 +66,7 @@ class ClaimInHand:
         #: The messages that are handled and not settled yet.
         self.pending: list[Handled] = []
         self.pending_since: float | None = None
-        #: What the pending rows have cost.
+        #: The cost of the pending rows.
         self.pending_cost = 0.0
         #: Whether the user was warned that the rows have no cost.
         self._is_cost_missing = False

@@ -35,7 +35,7 @@ from ledger.work.tasks import Consumption, ignore, log
 
 #: How long the parent waits for news of its children before it checks whether it was told to end, in seconds.
 LOOK_SECONDS = 0.1
-#: What the parent tells a child, and what a child tells its parent.
+#: The kinds of messages between the parent and a child.
 END, CLOSED, PROGRESS, STEP, WARNING, RAISED = "end", "closed", "progress", "step", "warning", "raised"
 
 

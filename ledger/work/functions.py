@@ -1,4 +1,4 @@
-"""UDFs for the DataFrames of claims: a row that raises becomes a row with its error."""
+"""Safe UDFs for claims: a row that raises becomes a row with its error."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def safely(function: Any) -> Any:
     """Wrap a UDF: a row for which it raises gets the error in place of a value.
 
     Args:
-        function: what `pyspark.sql.functions.udf` or `pandas_udf` returned. It is a UDF of values, or one with a
-            pandas.Series for each argument and for the result. If a pandas UDF raises for its batch, it is called again
-            in halves, until the rows that raise stand alone.
+        function: a UDF of values from `pyspark.sql.functions.udf`, or a UDF from `pandas_udf` with a pandas.Series for
+            each argument and for the result. If a pandas UDF raises for its batch, it is called again in halves, until
+            the rows that raise stand alone.
 
     Returns:
-        A UDF with the same arguments. It returns a struct: `value`, as the UDF returns it, and `error`, a text such as
-        "ValueError: no such date (dates.py:7)". One of the two is null; both are null where the UDF returned null.
+        A UDF with the same arguments. Its result is a struct: `value`, as the UDF returns it, and `error`, a text such
+        as "ValueError: no such date (dates.py:7)". One of the two is null; both are null where the UDF returned null.
         Executors do not need this package.
 
     Raises:
@@ -63,8 +63,8 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
         The function. Its rows have message_id, the columns of `schema`, and REASON: null, or why the message failed.
 
     Raises:
-        InvalidParameterValue: if `schema` is not Arrow's, has one of these columns itself, two columns of one name, or
-            a type that Spark lacks; or if `function` is a UDF.
+        InvalidParameterValue: if `function` is a UDF, or `schema` is not Arrow's, has message_id or REASON itself, two
+            columns of one name, or a type that Spark lacks.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F
@@ -181,8 +181,8 @@ def _refusing() -> Callable[[str], NoReturn]:
 def _keeping(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any, tuple[Any, ...]], Any]]:
     """Return a function that makes a check for an Arrow field.
 
-    The check takes a value and its path. It returns the value as Spark takes it for the field's type (maps are dicts,
-    structs are tuples), or calls `refuse`.
+    The check takes a value and its path. The check returns the value as Spark takes it for the field's type (maps are
+    dicts, structs are tuples), or calls `refuse`.
     """
     import array
     import contextlib

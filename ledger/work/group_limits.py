@@ -2,7 +2,7 @@
 
 A handler closes a group for a while by RetryLater: until then no handler is called for its messages (`ClosedGroups`).
 
-Limits hold across processes. Their state is in a folder that the processes of one machine share. No process has to look
+Limits hold across processes. The state is in a folder that the processes of one machine share. No process has to look
 after the folder:
 
 - A slot is a file. A call holds the lock (flock) of one of its group's slots. The kernel gives the lock back when the

@@ -1,4 +1,4 @@
-"""The calls of a handler: threads or an event loop make them, and note each message's outcome.
+"""The calls of a handler, by threads or an event loop, and each message's outcome.
 
 A Backlog hands out the messages. A message that its group's limit refuses for a moment is put aside; no thread waits
 with it. A batch that raises is tried again in halves, until the messages that raise stand alone. Only messages whose

@@ -2,14 +2,14 @@
 
 The rules are those of `isolation`, applied to outcomes that come one by one.
 
-1. A missing module or connection (an ImportError, no connection) is no message's fault. LEAST_WITNESSES + log2(claim)
-   such failures in a row, of whatever messages, are a broken handler.
+1. A thing that is missing or not reached (an ImportError, no connection) is no message's fault. The handler is broken
+   after LEAST_WITNESSES + log2(claim) such failures in a row, of whatever messages.
 2. Bad messages stand together, as they do in a sorted file. So after LEAST_WITNESSES failures of one claim that are
    alike, and no success, all waiting messages are shuffled. If as many more as in rule 1 fail alike, not counting the
    calls that had begun before, the handler is broken. One success, or another error, acquits it as long as this claim
    lasts.
-3. When nothing is left to call, the claims are judged together: LEAST_WITNESSES failures alike, and no success since
-   the consumer began. (A few bad messages may be all that is left of a queue.)
+3. When nothing is left to call, the claims are judged together. The handler is broken after LEAST_WITNESSES failures
+   alike, if nothing has succeeded since the consumer began. (A few bad messages may be all that is left of a queue.)
 
 A witness of rules 2 and 3 is a message that was received for the first time. A message that comes again may come
 because it is bad. Failures of a claim that is not judged yet are undecided, and are not settled until it is.

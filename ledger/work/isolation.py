@@ -3,8 +3,8 @@
 A row is computed at most log2(n) times more. The search ends early if everything fails alike. The rule for that:
 
 - The function is called on no rows first. If that raises the same at the same place, the rows are not the cause.
-- Otherwise the witnesses decide, if the first message that was tried alone has raised and nothing has succeeded yet.
-  3 + log2(n) messages in all are drawn at random and tried alone. If each of them raises alike, everything does.
+- Otherwise witnesses decide, if the first message that was tried alone has raised and nothing has succeeded yet. Of all
+  messages, 3 + log2(n) are drawn at random and tried alone. If each of them raises alike, everything does.
 - A witness is a message that was received for the first time. A message that comes again may come because it failed
   before: two poison messages that are all of a claim are two culprits. With fewer than LEAST_WITNESSES witnesses, the
   search does not end early, unless the type of the exception says so (a missing module, no connection). Small claims

@@ -1,8 +1,8 @@
 """The Arrow types of columns of Python values, found in the values of one commit.
 
 Handlers return Python values, and only the values tell the type of a column. Whole numbers with fractions become
-fractions; short numbers with long ones become long ones. Where values have nothing in common (numbers and texts), the
-type of most values counts. The rows of the others are refused, each with its column and both types.
+fractions; short numbers with long ones become long ones. If values have nothing in common (numbers and texts), the type
+of most values counts. The rows of the others are refused, each with its column and both types.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.consume")
 work_log = logging.getLogger("ledger.work")
 UNTIL = ("empty", "once", "forever")
-#: What a user gives: a function or an `async def` of one message, or with `batch` of a list of messages.
+#: A user's handler: a function or an `async def` of one message, or with `batch` of a list of messages.
 Handler: TypeAlias = Callable[[Message], object] | Callable[[list[Message]], object]
 MOST_CONCURRENCY, MOST_PROCESSES = 4_096, 256
 

@@ -1,4 +1,4 @@
-"""The loop of a worker: claim, call the function, write and acknowledge, until nothing is left."""
+"""The loop of a worker: claim, compute, write and acknowledge, until nothing is left."""
 
 from __future__ import annotations
 
