@@ -125,7 +125,7 @@ def _carried(columns: list[tuple[str, Named]]) -> list[tuple[str, Named]]:
 
 
 def _named(queue: QueueRecord, rows: OutputRows) -> list[tuple[str, Named]]:
-    """Return what the columns name that name messages by convention (CARRIED)."""
+    """Return the messages that the columns of CARRIED name, by column."""
     columns = [column for column in CARRIED if rows.columns.get(column) in TEXT]
     return [(column, rows.named(column, queue.id)) for column in columns]
 
@@ -184,7 +184,7 @@ def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: s
 
 
 def _at(named: Named) -> str:
-    """Return, in words, where the first value is that names no message, as far as that is known."""
+    """Return the place, in words, of the first value that names no message, if it is known."""
     if named.row is not None:
         return f" (row {named.row} for one)"
     return "" if named.example is None else f" ({named.example!r} for one)"

@@ -172,7 +172,7 @@ def _time_zone() -> Finding:
 
 
 def _clock(root: str | None) -> Finding:
-    """Compare this process's clock with the one that stamps files where the ledger lives."""
+    """Compare this process's clock with the clock that stamps files at the ledger's place."""
     place = local_path(root) if root is not None else None
     while place is not None and not place.is_dir():
         place = place.parent if place != place.parent else None

@@ -106,7 +106,7 @@ class Drain:
             raise self._ending(self.asked)
 
     def wait(self, seconds: float) -> bool:
-        """Wait so many seconds, or until the process is told to end; return whether it was."""
+        """Wait for some seconds, or until the process is told to end; return whether it was."""
         until = time.monotonic() + seconds
         # Python continues an interrupted sleep if the signal's handler raises nothing: sleep in short steps.
         while self.asked is None and (left := until - time.monotonic()) > 0:

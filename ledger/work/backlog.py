@@ -36,7 +36,7 @@ class AsideMessages:
         return len(self._waiting)
 
     def add(self, claim: Any, message: Message, seconds: float) -> None:
-        """Put a message of a claim aside for so many seconds."""
+        """Put a message of a claim aside for some seconds."""
         with self._lock:
             now = self._now()
             self._since.setdefault(message.message_id, now)
@@ -109,7 +109,7 @@ class Backlog:
         #: Messages that their group's limit refuses for a moment. On a FIFO queue their groups are not ready meanwhile.
         self.aside = AsideMessages()
         self._asleep: dict[str, deque[tuple[Any, Message]]] = {}
-        #: By claim, the groups of which a message was given back.
+        #: By claim, the groups that gave back a message.
         self._given_back: dict[Any, set[str]] = {}
         self._is_closed = False
         self.calls = 0

@@ -249,7 +249,7 @@ class ClaimWork:
         return parts[0], parts[1] if parts[1:] else None
 
     def _stamp(self) -> dict[str, Any]:
-        """Return the columns that tell by which claim and which worker a row was written."""
+        """Return the columns that name the claim and the worker that wrote a row."""
         now = datetime.now(timezone.utc)
         owner = self._access.store.outputs.owner
         return dict(zip(STAMP, (self._claim.receipt_id, self._claim.version, owner, now)))

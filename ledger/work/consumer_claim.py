@@ -231,7 +231,7 @@ class ClaimInHand:
         return [_refused(by_id[name], _error_of_rows(raised.get(name, first))) for name in alone]
 
     def _commit(self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int = 0) -> Consumed:
-        """Commit rows, acknowledgements, and what is given back, as one commit.
+        """Commit rows, acknowledgements and messages given back, as one commit.
 
         `mark` is the first mark (see `visibility.change`) that no earlier action of this settlement has.
         """

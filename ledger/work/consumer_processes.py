@@ -232,7 +232,7 @@ def require_importable(handler: Any) -> None:
 
 def _consume(connection: Connection, reopen: Callable[[], Access], told: Consumption) -> None:
     """Run one child."""
-    # Ctrl-C reaches every process of a terminal. The parent alone decides what it means.
+    # Ctrl-C reaches every process of a terminal. Only the parent decides about it.
     ignore_interrupts()
     lock = threading.Lock()
 

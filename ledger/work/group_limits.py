@@ -159,12 +159,12 @@ class GroupLimits:
         return CallPermits(self)
 
     def limit_of(self, message: Message) -> GroupLimit | None:
-        """Return the limit of a message's group; None where there is none."""
+        """Return the limit of a message's group; None if there is none."""
         group = message.message_group_id
         return None if group is None else self._limits.get(group, self._limits.get(None))
 
     def take_slot(self, group: str, most: int) -> int | None:
-        """Return the descriptor of a file whose lock is one of `most` slots; None where others hold them all."""
+        """Return the descriptor of a file whose lock is one of `most` slots; None if others hold them all."""
         for number in range(most):
             slot = os.open(self._file(group, f"slot{number}"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -214,7 +214,7 @@ class GroupLimits:
 
 @dataclass(frozen=True)
 class Aside:
-    """The order to put a message aside, and to ask for it again in so many seconds."""
+    """The order to put a message aside, and to ask for it again after some seconds."""
 
     seconds: float
 

@@ -120,7 +120,7 @@ class CallSteps:
 
     @property
     def given_back(self) -> set[str]:
-        """The groups of which a message was given back; empty on standard queues."""
+        """The groups that gave back a message; empty on standard queues."""
         return self._given_back
 
     def answered(self, answer: Any) -> None:
