@@ -27,8 +27,8 @@ HADOOP, AWS_SDK = "3.5.0", "2.35.4"
 #: Delta's other 28 dependencies: they are among Spark's own jars, or serve catalogs that are not used here.
 EXCLUDED = "org.*:*,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.unitycatalog:*"
 
-#: The dependencies that are left out for S3. The SDK's bundle has 686 MB: the five parts that hadoop-aws uses, and their
-#: dependencies, take its place.
+#: The dependencies that are left out for S3. The SDK's bundle has 686 MB: the five parts that hadoop-aws uses, and
+#: their dependencies, take its place.
 EXCLUDED_WITH_S3 = (
     "software.amazon.awssdk:bundle,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.netty:*,io.unitycatalog:*,"
     "org.apache.hadoop:hadoop-client-*,org.apache.httpcomponents:*,org.apache.logging.log4j:*,org.apache.parquet:*,"

@@ -109,7 +109,7 @@ class Backlog:
         #: Messages that their group's limit refuses for a moment. On a FIFO queue their groups are not ready meanwhile.
         self.aside = AsideMessages()
         self._asleep: dict[str, deque[tuple[Any, Message]]] = {}
-        #: By claim, the groups that gave back a message.
+        #: By claim, the groups with a message that was given back.
         self._given_back: dict[Any, set[str]] = {}
         self._is_closed = False
         self.calls = 0

@@ -120,7 +120,7 @@ class CallSteps:
 
     @property
     def given_back(self) -> set[str]:
-        """The groups that gave back a message; empty on standard queues."""
+        """The groups with a message that was given back; empty on standard queues."""
         return self._given_back
 
     def answered(self, answer: Any) -> None:
