@@ -1,1 +1,1 @@
-"""How notebooks show ledgers, queues and claims: as HTML tables, and as a timeline."""
+"""Ledgers, queues and claims in notebooks: as HTML tables, and as a timeline."""

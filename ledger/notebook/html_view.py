@@ -1,6 +1,6 @@
 """Ledgers, queues, claims and outcomes as notebooks show them: small tables, every text escaped.
 
-They come as what they are, and are not imported: this is for everybody.
+The functions get the objects themselves, and import none of their classes, so every module can use them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ BAR = (
     ("in_flight", "#f2a541"),
     ("deleted", "#3f8f6b"),
 )
-#: So many queues of a ledger are counted to be shown, and so many outcomes are.
+#: How many queues of a ledger, and how many outcomes, are shown.
 MOST_QUEUES, MOST_OUTCOMES = 50, 20
 _OF_OUTCOMES = ("message_id", "receipt_handle", "outcome", "sequence_number", "error_code", "error_message")
 _CELL = "text-align:left;padding:2px 12px 2px 0"
 
 
 def fields(title: str, rows: Iterable[tuple[str, object]], below: str = "") -> str:
-    """A table of names and values under a title; `below` is HTML."""
+    """Return a table of names and values under a title; `below` is HTML."""
     lines = "".join(
         f'<tr><th style="{_CELL};font-weight:normal;opacity:.7">{escape(name)}</th>'
         f'<td style="{_CELL}">{escape(_text(value))}</td></tr>'
@@ -35,17 +35,17 @@ def fields(title: str, rows: Iterable[tuple[str, object]], below: str = "") -> s
 
 
 def of_queue(queue: Any) -> str:
-    """A queue: how many messages it has, how old they are, and a bar of their states."""
+    """Return a queue as HTML: how many messages it has, how old they are, and a bar of their states."""
     counts = queue.counts()
-    known = queue.access.record().attributes
+    attributes = queue.access.record().attributes
     rows: list[tuple[str, object]] = [(_words(state), f"{getattr(counts, state):,}") for state, _ in BAR]
     rows += [(_words(state), f"{getattr(counts, state):,}") for state in ("expired", "moved") if getattr(counts, state)]
-    rows += [("oldest", _age(counts.age_of_oldest)), ("visibility timeout", f"{known['VisibilityTimeout']} s")]
+    rows += [("oldest", _age(counts.age_of_oldest)), ("visibility timeout", f"{attributes['VisibilityTimeout']} s")]
     return fields(f"Queue {queue.name}", rows, _bar(counts))
 
 
 def of_ledger(ledger: Any) -> str:
-    """A ledger: a line a queue."""
+    """Return a ledger as HTML: a line for each queue."""
     queues = ledger.list_queues(max_results=MOST_QUEUES + 1)
     names = ("queue", "visible", "delayed", "in flight", "deleted", "oldest", "")
     head = "".join(f'<th style="{_CELL}">{name}</th>' for name in names)
@@ -60,7 +60,7 @@ def of_ledger(ledger: Any) -> str:
 
 
 def of_claim(claim: Any) -> str:
-    """A claim: what, until when, and how long that still is."""
+    """Return a claim as HTML: its messages, until when it is held, and how long that still is."""
     if claim.grant is None:
         return fields(
             "Claim of nothing", [("queue", claim.access.name), ("error", claim.error)][: 1 + bool(claim.error)]
@@ -74,7 +74,7 @@ def of_claim(claim: Any) -> str:
 
 
 def of_outcomes(outcomes: Sequence[Any]) -> str:
-    """A list of outcomes: how many there are of which kind, and a line for each, those that failed first."""
+    """Return outcomes as HTML: how many succeeded and failed, and a line for each outcome, the failed ones first."""
     if not outcomes:
         return "<b>no outcomes</b>"
     failed = sum(not one for one in outcomes)
@@ -92,7 +92,7 @@ def of_outcomes(outcomes: Sequence[Any]) -> str:
 
 
 def _until(deadline: datetime | None, now: float) -> str:
-    """Until when a claim is held (None: it is over), and how long that still is."""
+    """Return until when a claim is held, and how long that still is. The deadline None means that it is over."""
     if deadline is None:
         return "over: deleted, released, or lost to others"
     left = deadline.timestamp() - now
@@ -100,7 +100,7 @@ def _until(deadline: datetime | None, now: float) -> str:
 
 
 def of_fields(value: Any, names: Sequence[str]) -> str:
-    """A value by some of its attributes, but those that are None."""
+    """Return a value as HTML, by those of the named attributes that are not None."""
     rows = [(_words(name), getattr(value, name)) for name in names if getattr(value, name) is not None]
     return fields(type(value).__name__, rows)
 

@@ -1,4 +1,4 @@
-"""What became of a queue's messages over time, from the events of its receipts: levels, and who held what."""
+"""The history of a queue's messages, from the events of its receipts: levels and claims."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ledger.rules.limits import MILLISECONDS
 
-#: What an event does to the messages that are stored, in flight, and acknowledged, for each of its own.
+#: By event, how each of its messages changes the numbers of messages stored, in flight, and acknowledged.
 _STEPS = {
     "granted": (-1, 1, 0),
     "released": (1, -1, 0),
@@ -36,8 +36,10 @@ class Level(NamedTuple):
 
 @dataclass
 class ClaimSpan:
-    """One claim: who held it from when to when, how it ended, and whose it had been. `end` is None while some of it is
-    held: it ends once all of its messages are settled, or at its deadline."""
+    """One claim: who held it from when to when, how it ended, and how much of it others had held before.
+
+    `end` is None while some of it is held. The claim ends once all of its messages are settled, or at its deadline.
+    """
 
     owner: str
     receipt_id: str
@@ -46,18 +48,20 @@ class ClaimSpan:
     end: float | None = None
     ran_out: bool = False
     taken_over: int = 0
-    #: Until when it is held, as far as is known.
+    #: Until when the claim is held, as far as is known.
     until: float = 0.0
-    #: How many of its messages nothing is known to have become of, by the deadline that they have.
+    #: By deadline, how many of the messages have no known outcome.
     left: dict[float, int] = field(default_factory=dict)
-    #: The deadlines of what is hidden, and not worked on, and since when.
+    #: By the deadline of messages that are hidden, and not worked on: since when they are hidden.
     hidden: dict[float, float] = field(default_factory=dict)
 
 
 class Timeline:
-    """The events of one queue, rows of the view `receipts` with instants in milliseconds, as seconds since `start`.
-    `timeout` is the visibility timeout. Earlier releases noted what they parked as extended, for a reason or for longer
-    than a heartbeat extends."""
+    """The events of one queue, with instants as seconds since `start`.
+
+    `events` are rows of the view `receipts`, with instants in milliseconds. `timeout` is the visibility timeout.
+    Earlier releases noted parked messages as extended, for a reason or for longer than a heartbeat extends.
+    """
 
     def __init__(self, events: Iterable[Mapping[str, Any]], start: float, timeout: float) -> None:
         self.events: list[dict[str, Any]] = []
@@ -68,9 +72,11 @@ class Timeline:
             self.events.append({**event, "at": at, "visible_at": until, "is_beat": beat})
 
     def moments(self, sent: Sequence[tuple[float, int]], now: float | None = None) -> list[Level]:
-        """Counts after each event; `sent` says how many messages came when. A lease that runs out does so at its
-        deadline, without any commit, and so does what is hidden; with `now`, also a lease whose messages nobody has
-        received again by then."""
+        """Return the counts after each event. `sent` says how many messages came when.
+
+        A lease runs out at its deadline, without any commit, and so do hidden messages. With `now`, leases run out even
+        if nobody has received their messages again by then.
+        """
         changes: list[tuple[float, int, int, int]] = [(at, count, 0, 0) for at, count in sent]
         for event in self.events:
             if event["event"] in _STEPS:
@@ -89,7 +95,7 @@ class Timeline:
         return moments
 
     def holds(self) -> list[ClaimSpan]:
-        """Every claim, in the order they were granted."""
+        """Return every claim, in the order in which they were granted."""
         holds: dict[str, ClaimSpan] = {}
         over: dict[int, int] = defaultdict(int)
         for event in self.events:
@@ -109,12 +115,12 @@ class Timeline:
 
 
 def _goes_on(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
-    """What an event after the grant makes of a hold."""
+    """Apply an event after the grant to a hold."""
     kind, until = event["event"], event["visible_at"]
     if kind == "expired":
         _take(hold, event["messages"], until)
         if until not in hold.hidden:
-            # It passed for all that had it, also for what nobody has received again yet.
+            # The deadline passed for all messages that had it, also for those that nobody has received again yet.
             hold.end, hold.ran_out = max(hold.end or 0.0, until), True
         return
     if kind not in ("deleted", "released", "extended", "granted again", *_HIDDEN):
@@ -128,13 +134,15 @@ def _goes_on(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
     if held:
         hold.until = max(held)
     elif hold.end is None or event["owner"] == hold.owner:
-        # What others do later to what it had parked is none of its own.
+        # Others' later events on messages that this claim had parked do not move its end.
         hold.end = max(hold.end or 0.0, event["at"])
 
 
 def _take(hold: ClaimSpan, messages: int, of: float | None = None) -> None:
-    """So many messages have another fate, or another deadline: those of the deadline `of` before others, those that are
-    worked on before hidden ones, and of these the earliest."""
+    """Take messages out of `hold.left`, because they have another outcome or another deadline.
+
+    Take those of the deadline `of` first, then those that are worked on, then hidden ones; of these the earliest first.
+    """
     for deadline in sorted(hold.left, key=lambda one: (one != of, one in hold.hidden, one)):
         taken = min(messages, hold.left[deadline])
         messages -= taken

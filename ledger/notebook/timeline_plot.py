@@ -1,4 +1,4 @@
-"""Pictures of a queue's timeline, by matplotlib: how many messages were in which state, and leases as bars."""
+"""Pictures of a queue's timeline by matplotlib: messages by state, and claims as bars."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STYLE: dict[Any, Any] = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
-#: So many owners have a row of their own: those with the latest claims.
+#: How many owners have a row of their own: those with the latest claims.
 MOST_OWNERS = 30
 _DAY = 86_400
 
 
 def of_queue(access: Access, last: float | None) -> Any:
-    """A figure of a queue: see Queue.plot."""
+    """Return a figure of a queue: see Queue.plot."""
     from ledger.store.delta.verbs.receipts import history
 
     if last is not None and (isinstance(last, bool) or not isinstance(last, (int, float)) or not 0 < last < math.inf):
@@ -52,7 +52,7 @@ def of_queue(access: Access, last: float | None) -> Any:
 
 
 def _as_counted(moments: list[Level], stored: int) -> list[Level]:
-    """The same, ending with what is stored now: what came with segments that upkeep dropped is known no more."""
+    """Return the same levels, ending with what is stored now: the events lack segments that upkeep dropped."""
     unknown = stored - moments[-1].stored if moments else 0
     return [moment._replace(stored=moment.stored + unknown) for moment in moments]
 
@@ -60,7 +60,7 @@ def _as_counted(moments: list[Level], stored: int) -> list[Level]:
 def _figure(
     name: str, moments: list[Level], holds: list[ClaimSpan], start: float, now: float, last: float | None
 ) -> Any:
-    """Of what happened in seconds since `start`; shown by the time of day, UTC."""
+    """Return a figure of the levels and claims in seconds since `start`, shown by the time of day, UTC."""
     try:
         import matplotlib.pyplot as plt
         from matplotlib import dates as without_types
@@ -93,20 +93,20 @@ def _figure(
         lower.xaxis.set_major_locator(locator)
         lower.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=timezone.utc))
         upper.set_xlim(begin, end)
-    # Whoever shows it does; a figure that pyplot keeps is shown twice in a notebook.
+    # The caller shows the figure. If pyplot kept it, a notebook would show it twice.
     plt.close(figure)
     return figure
 
 
 def _on_days(hold: ClaimSpan, zero: float) -> ClaimSpan:
-    """The same with matplotlib's instants, which are days; `zero` is that of second 0."""
+    """Return the same claim with matplotlib's instants, which are days; `zero` is the instant of second 0."""
     end = None if hold.end is None else zero + hold.end / _DAY
     hidden = {zero + until / _DAY: zero + since / _DAY for until, since in hold.hidden.items()}
     return replace(hold, start=zero + hold.start / _DAY, end=end, until=zero + hold.until / _DAY, hidden=hidden)
 
 
 def _explain(axes: Any) -> None:
-    """A legend of the bars of `leases`."""
+    """Draw a legend of the bars of `leases`."""
     from matplotlib.patches import Patch
 
     bars = [
@@ -127,7 +127,7 @@ def _explain(axes: Any) -> None:
 
 
 def levels(axes: Any, moments: Sequence[Level], end: float, unit: str) -> None:
-    """How many messages were in which state, as areas."""
+    """Draw how many messages were in which state, as areas."""
     times = [moment.at for moment in moments] + [end]
     stored, in_flight, deleted = ([*values, values[-1]] for values in zip(*(moment[1:] for moment in moments)))
     axes.stackplot(
@@ -159,8 +159,10 @@ def levels(axes: Any, moments: Sequence[Level], end: float, unit: str) -> None:
 
 
 def leases(axes: Any, holds: Sequence[ClaimSpan], owners: Sequence[str], now: float | None = None) -> None:
-    """Claims as bars, a row for each owner; what they postponed or parked as dotted ones. With `now`, those that go on
-    too."""
+    """Draw claims as bars, a row for each owner, and the messages that they postponed or parked as dotted bars.
+
+    With `now`, draw claims that go on, too.
+    """
     rows = {owner: row for row, owner in enumerate(owners)}
     for hold in holds:
         end = hold.end

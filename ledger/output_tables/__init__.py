@@ -1,1 +1,1 @@
-"""Tables that a claim's rows are written to, as delta-rs and Spark reach them: what is in them, fences, and commits."""
+"""Output tables as delta-rs and Spark reach them: their contents, fences, and commits."""

@@ -1,7 +1,8 @@
-"""Types of Arrow and of Delta's log: which one is which, and what of Arrow's no Delta table has.
+"""Types of Arrow and of Delta's log: which is which, and which Delta lacks.
 
-Delta has no unsigned numbers, no nanoseconds and no decimals of more than 38 digits: such values become those of the
-next longer type, microseconds, and decimals. It has no times of day, durations or intervals: these are refused.
+Delta has no unsigned numbers, no nanoseconds and no decimals of more than 38 digits. These values become numbers of the
+next longer type, microseconds, and decimals of 38 digits. Times of day, durations and intervals, which Delta does not
+have either, are refused.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _PLAIN = {
     "timestamp_ntz": pa.timestamp("us"),
     VOID: pa.null(),
 }
-#: What Arrow's other types become, by the types of Delta's log.
+#: By Arrow's other types, the types of Delta's log that they become.
 _NAMES = {
     **{str(kind): name for name, kind in _PLAIN.items()},
     "halffloat": "float",
@@ -59,7 +60,7 @@ _NAMES = {
 
 
 def delta_type(kind: pa.DataType) -> Any:
-    """Return an Arrow type as Delta's log writes it. Raises NotPlain for what Delta has no type for."""
+    """Return an Arrow type as Delta's log writes it. Raises NotPlain if Delta has no such type."""
     name = _NAMES.get(str(kind))
     if name is not None:
         return name
@@ -85,7 +86,7 @@ def _inner_type(step: str, kind: pa.DataType) -> Any:
 
 
 def _cast_of(kind: pa.DataType) -> str:
-    """What to make of values for which Delta has no type."""
+    """Return advice on values for which Delta has no type."""
     if types.is_time(kind):
         return 'Cast it in the rows to a text, or to a whole number (pyarrow: column.cast("string"))'
     if types.is_duration(kind):
@@ -97,7 +98,7 @@ def _cast_of(kind: pa.DataType) -> str:
 
 
 def arrow_type(kind: Any) -> pa.DataType | None:
-    """Return a type of Delta's log as Arrow's; None for one that only Spark knows."""
+    """Return a type of Delta's log as Arrow's; None if only Spark knows it."""
     kind = plain(kind)
     if isinstance(kind, str):
         digits = decimal_of(kind)
@@ -115,32 +116,33 @@ def arrow_type(kind: Any) -> pa.DataType | None:
 
 
 def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the columns of rows as Delta's log writes them. Raises ColumnsDiffer for what no Delta table has.
+    """Return the columns of rows as Delta's log writes them. Raises ColumnsDiffer for a type that no Delta table has.
 
-    A column of nulls alone has the type void where its own would not fit `table`: pandas makes numbers of such columns.
+    A column of nulls alone gets the type void if its own type would not fit `table`: pandas makes numbers of such
+    columns.
     """
-    fields, there = [], {one["name"].lower(): one["type"] for one in (table or {"fields": ()})["fields"]}
+    fields, table_types = [], {one["name"].lower(): one["type"] for one in (table or {"fields": ()})["fields"]}
     for field in rows.schema:
         is_void = table is not None and rows[field.name].null_count == rows.num_rows
         try:
-            known = delta_type(field.type)
+            kind = delta_type(field.type)
         except NotPlain as error:
             if not is_void:
                 values = rows[field.name].drop_null()
                 first = f". Its first value is {values[0]}" if len(values) else ""
                 raise ColumnsDiffer(f"column {field.name}{error.path}: {error.said}{first}. {error.fix}") from None
-            known = VOID
-        if is_void and fit(known, there.get(field.name.lower(), VOID)) is Fit.NEVER:
-            known = VOID
-        fields.append(field_of(field.name, known))
+            kind = VOID
+        if is_void and fit(kind, table_types.get(field.name.lower(), VOID)) is Fit.NEVER:
+            kind = VOID
+        fields.append(field_of(field.name, kind))
     return {"type": "struct", "fields": fields}
 
 
 def with_room(schema: Mapping[str, Any], rows: pa.Table, declared: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a schema for a new table in which no decimal is as narrow as its first values by chance.
+    """Return a schema for a new table in which no decimal is narrow only because its first values are.
 
-    Libraries that find a decimal's type in its values give it just the digits of these. A decimal column with a value
-    that has them all becomes what Spark makes of Python's decimals, decimal(38,18), where its values fit in.
+    Libraries that find a decimal's type in its values give it just their digits. A decimal column with a value that
+    uses all its digits gets decimal(38,18), as Spark gives Python's decimals, if its values fit in.
     """
     free = set(rows.column_names) - {one["name"] for one in (declared or {"fields": ()})["fields"]}
     fields = [
@@ -152,7 +154,7 @@ def with_room(schema: Mapping[str, Any], rows: pa.Table, declared: Mapping[str, 
 
 def _roomy(kind: Any, values: pa.ChunkedArray) -> Any:
     if not isinstance(kind, str):
-        # Inside others nobody counts the digits.
+        # Inside nested types nobody counts the digits.
         return _roomy_inside(kind)
     if not types.is_decimal(values.type) or not _uses_all_digits(values):
         return kind

@@ -1,4 +1,4 @@
-"""Arrow's values without encodings of their own: what libraries hand over, as plain types that hold the same values.
+"""Arrow's values in plain types, without encodings of their own.
 
 The left column is what libraries hand over, the right one what it becomes here:
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 types = pa.types
-#: What an extension type that is refused by name should be cast to, by its name.
+#: By the name of an extension type that is refused: what to do.
 FIXES = {
     "pandas.period": "Use .astype(str) or .dt.to_timestamp() on the column.",
     "pandas.interval": "Use .astype(str) on the column, or make two columns of its ends.",
@@ -31,7 +31,7 @@ FIXES = {
 
 
 class NotPlain(Exception):
-    """A type that is refused: in words, and what to do. `path`: where it lies inside its column, as `.name.element`."""
+    """A type is refused. `said` and `fix`: why, and what to do. `path`: its place in the column, as `.name.element`."""
 
     def __init__(self, said: str, fix: str) -> None:
         self.said, self.fix, self.path = said, fix, ""
@@ -40,7 +40,7 @@ class NotPlain(Exception):
 
 @contextmanager
 def inside(step: str) -> Iterator[None]:
-    """Let a refusal of a type say where that lies: in a struct's field, or in the `element`, `key` or `value`."""
+    """Add a step to the path of a refused type: the name of a struct's field, or `element`, `key` or `value`."""
     try:
         yield
     except NotPlain as error:
@@ -49,12 +49,12 @@ def inside(step: str) -> Iterator[None]:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether a type holds lists, plain ones."""
+    """Tell whether a type is a plain list type."""
     return bool(types.is_list(kind) or types.is_large_list(kind))
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Whether no value of this type, nor one inside it, has an encoding of its own."""
+    """Tell whether no value of this type, nor one inside it, has an encoding of its own."""
     if types.is_nested(kind):
         if types.is_map(kind):
             return is_plain(kind.key_type) and is_plain(kind.item_type)
@@ -74,7 +74,7 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 def _is_short_decimal(kind: pa.DataType) -> bool:
-    """Whether it is a decimal of 32 or 64 bits, with which Arrow itself does little."""
+    """Tell whether a type is a decimal of 32 or 64 bits, with which Arrow itself does little."""
     return bool(types.is_decimal(kind)) and kind.bit_width < 128
 
 
@@ -98,7 +98,7 @@ def require_single_names(kind: pa.DataType) -> None:
 
 
 def plain_column(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the column with plain types. Raises NotPlain for what has none, and what Arrow raises."""
+    """Return the column with plain types. Raises NotPlain for a type without a plain one, and what Arrow raises."""
     require_single_names(field.type)
     name = _extension_of(field)
     if not name and is_plain(field.type):
@@ -137,21 +137,21 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def rebuilt(array: pa.Array, child: Callable[[pa.Array, pa.Field, int], pa.Array]) -> pa.Array:
-    """Return nested values (list, struct, map) of which `child` made the inner ones anew, null where they were null.
+    """Return nested values (list, struct, map) with new inner values from `child`, and null where they were null.
 
-    `child` is given the inner values that count, their field, and the number of the field.
+    `child` gets the inner values that count, their field, and the number of the field.
     """
     kind = array.type
     if types.is_struct(kind):
         fields, inner = list(kind), array.flatten()
-        made = []
-        for number, (one, field) in enumerate(zip(inner, fields)):
+        children = []
+        for number, (inner_array, field) in enumerate(zip(inner, fields)):
             with inside(field.name):
-                made.append(child(one, field, number))
-        parts = [pa.field(field.name, one.type) for field, one in zip(fields, made)]
+                children.append(child(inner_array, field, number))
+        parts = [pa.field(field.name, one.type) for field, one in zip(fields, children)]
         if not parts:
             return array
-        return pa.StructArray.from_arrays(made, fields=parts, mask=array.is_null())
+        return pa.StructArray.from_arrays(children, fields=parts, mask=array.is_null())
     if types.is_map(kind):
         first, count = array.offsets[0].as_py(), array.offsets[-1].as_py() - array.offsets[0].as_py()
         with inside("key"):
@@ -182,7 +182,7 @@ def in_microseconds(kind: pa.DataType) -> pa.DataType:
 
 
 def first_failing(array: pa.Array, act: Callable[[pa.Array], Any]) -> int | None:
-    """Return the number of the first value that makes `act` raise an error; None where none does by itself."""
+    """Return the number of the first value for which `act` raises an error; None if it raises for no value alone."""
     low, high = 0, len(array)
     if not high or not _fails(act, array):
         return None
@@ -206,7 +206,7 @@ def _plain_child(array: pa.Array, field: pa.Field, number: int) -> pa.Array:
 
 
 def _extension_of(field: pa.Field) -> str:
-    """The name of an extension type that this Python does not know: then its storage is the field's type."""
+    """Return the name of an extension type that pyarrow does not know: the field's type is then the storage's."""
     name = (field.metadata or {}).get(b"ARROW:extension:name", b"")
     return "" if isinstance(field.type, pa.BaseExtensionType) else str(name, errors="replace")
 
@@ -226,7 +226,7 @@ def _plain_extension(name: str, storage: pa.Array, kind: pa.DataType | None = No
 
 
 def _numbers_of_runs(array: pa.RunEndEncodedArray) -> pa.Array:
-    """For each value of the array the number of its run."""
+    """Return, for each value of the array, the number of its run."""
     ends = array.run_ends.to_numpy(zero_copy_only=False)
     places = range(array.offset, array.offset + len(array))
     return pa.array(ends.searchsorted(list(places), side="right"), pa.int64())
@@ -239,12 +239,10 @@ def _offsets(lengths: pa.Array, *, large: bool = False) -> pa.Array:
 
 
 def first_changed(values: Iterable[Any], kind: pa.DataType) -> int | None:
-    """Return the place of the first of Python's values that is another one in the type that Arrow found for all.
+    """Return the place of the first Python value that changes in the type that Arrow found for all; None if none does.
 
-    Return None where all stay as they are.
-
-    Arrow makes dates of instants that stand behind a date, without their time, and bytes of texts beside bytes. Of
-    pandas' instants and durations it drops the nanoseconds.
+    If instants stand behind a date, Arrow makes dates of them, without their time; it makes bytes of texts beside
+    bytes. Arrow drops the nanoseconds of pandas' instants and durations.
     """
     if not _may_change(kind):
         return None
@@ -273,13 +271,13 @@ def _is_changed(value: Any, kind: pa.DataType) -> bool:
     if value is None:
         return False
     if types.is_date(kind):
-        # What is not equal to itself is pandas' NaT, a null.
+        # Only pandas' NaT, a null, is not equal to itself.
         return isinstance(value, datetime) and value == value and value.timetz() != time(0)
     if _is_binary(kind):
         return isinstance(value, str)
     if _drops_nanoseconds(kind):
         digits = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
-        # Those of pandas' NaT, a null, are not equal to themselves. Its NA has none, and says nothing of equality.
+        # The nanoseconds of pandas' NaT, a null, are not equal to themselves. pandas' NA has none.
         return bool(digits) and digits == digits
     if types.is_struct(kind):
         return isinstance(value, Mapping) and any(_is_changed(value.get(field.name), field.type) for field in kind)

@@ -1,4 +1,4 @@
-"""Which row of an Arrow table breaks what an output table asks of its values: NOT NULL, a CHECK constraint.
+"""The search for the row that breaks a table's constraint: NOT NULL, or CHECK.
 
 delta-rs refuses such rows as well, and names neither the constraint nor the row.
 """
@@ -18,27 +18,29 @@ from ledger.output_tables.exact_casts import first_true
 from ledger.output_tables.schemas import schema_of
 from ledger.rules.output_columns import ColumnsDiffer
 
-#: What delta-rs says of rows that break one of the table's constraints, whichever it is.
+#: Part of delta-rs's error for rows that break any of the table's constraints.
 REFUSED = "failed validation check"
-#: The properties of a table that hold its CHECK constraints, and what fields say of one of their own.
+#: The properties of a table that hold its CHECK constraints, and the metadata of fields that holds their invariants.
 CHECK, INVARIANT = "delta.constraints.", "delta.invariants"
-#: By this the fields tell that Delta computes them: nobody has to give them.
+#: The metadata of fields that Delta computes: nobody has to give them.
 COMPUTED = ("delta.generationExpression", "delta.identity.")
-#: The column of row numbers beside the rows, while they are looked through.
+#: The column of row numbers beside the rows, during the search.
 ROW = "ledger_row_number"
 
 
 def require_not_null(loaded: DeltaTable, rows: pa.Table) -> None:
-    """Raise ColumnsDiffer for a NOT NULL column of a table that the rows do not have, or in which one of them has null;
-    also for a field of a struct."""
+    """Raise ColumnsDiffer for a NOT NULL column of a table that the rows lack, or in which a row has null.
+
+    Fields of structs are checked, too.
+    """
     if rows.num_rows:
         _require_not_null(schema_of(loaded), {name: rows[name] for name in rows.column_names}, "")
 
 
 def _require_not_null(schema: Mapping[str, Any], columns: Mapping[str, pa.ChunkedArray], path: str) -> None:
-    there = {name.lower(): values for name, values in columns.items()}
+    values_by_name = {name.lower(): values for name, values in columns.items()}
     for one in schema["fields"]:
-        name, values = f"{path}{one['name']}", there.get(one["name"].lower())
+        name, values = f"{path}{one['name']}", values_by_name.get(one["name"].lower())
         if not one.get("nullable", True):
             if values is None and not any(key.startswith(COMPUTED) for key in one.get("metadata") or ()):
                 raise ColumnsDiffer(f"the rows have no column {name}, which is NOT NULL in the table: add it to them")
@@ -54,7 +56,7 @@ def _require_not_null(schema: Mapping[str, Any], columns: Mapping[str, pa.Chunke
 
 
 def broken_constraint(loaded: DeltaTable, rows: pa.Table) -> ColumnsDiffer:
-    """Return the error for rows, with the columns of a table, that delta-rs says break one of its constraints."""
+    """Return the error for rows, with a table's columns, that break one of its constraints, as delta-rs says."""
     checks = dict(_checks_of(loaded))
     broken = _first_broken(checks, rows)
     if broken is None:
@@ -65,32 +67,32 @@ def broken_constraint(loaded: DeltaTable, rows: pa.Table) -> ColumnsDiffer:
 
 
 def _checks_of(loaded: DeltaTable) -> Iterator[tuple[str, str]]:
-    """The constraints of a table in words, and the expression of SQL of each."""
+    """Yield the constraints of a table in words, each with its SQL expression."""
     for name, expression in loaded.metadata().configuration.items():
         if name.startswith(CHECK):
             yield f"constraint {name.removeprefix(CHECK)} CHECK ({expression})", expression
     for one in schema_of(loaded)["fields"]:
-        said = (one.get("metadata") or {}).get(INVARIANT)
-        if said is not None:
-            expression = json.loads(said)["expression"]["expression"]
+        invariant = (one.get("metadata") or {}).get(INVARIANT)
+        if invariant is not None:
+            expression = json.loads(invariant)["expression"]["expression"]
             yield f"invariant of the column {one['name']} ({expression})", expression
 
 
 def _first_broken(checks: Mapping[str, str], rows: pa.Table) -> tuple[str, int] | None:
-    """The first constraint that a row breaks, and the number of its first such row; None where that cannot be told."""
+    """Return the first constraint that a row breaks, and the number of its first such row; None if unknown."""
     try:
         with tempfile.TemporaryDirectory(prefix="ledger-rows-") as folder:
-            # Queries are asked of tables alone.
+            # Queries need a table.
             numbers = pa.array(range(rows.num_rows), pa.int64())
             write_deltalake(folder, rows.append_column(ROW, numbers))
             query = QueryBuilder().register("rows", DeltaTable(folder))
             for name, expression in checks.items():
-                # As Delta has it, one that is null is broken.
-                wrong = f'SELECT min("{ROW}") AS "{ROW}" FROM rows WHERE ({expression}) IS NOT TRUE'
-                found = pa.table(query.execute(wrong).read_all())[ROW][0].as_py()
-                if found is not None:
-                    return name, found
+                # In Delta an expression that is null breaks its constraint.
+                query_of_broken = f'SELECT min("{ROW}") AS "{ROW}" FROM rows WHERE ({expression}) IS NOT TRUE'
+                number = pa.table(query.execute(query_of_broken).read_all())[ROW][0].as_py()
+                if number is not None:
+                    return name, number
     except Exception:
-        # It is about the words of an error alone.
+        # This search is only for the words of an error.
         return None
     return None

@@ -1,7 +1,7 @@
-"""Casts of Arrow's values that leave each value as it is; see `rules.column_types` for which casts there are.
+"""Casts of Arrow's values that change no value; the casts are in `rules.column_types`.
 
-`fitted` gives rows the columns of a table. Of a cast that some values do not survive, each value is compared with its
-cast back; the first that differs is named in the error.
+`fitted` gives rows the columns of a table. If a cast does not keep every value, each value is compared with its cast
+back. The error names the first that differs.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from ledger.rules.output_columns import ColumnsDiffer, differing, key_twice, not
 
 types = pa.types
 MICROSECONDS_OF_DAY = 86_400_000_000
-#: From the first of January of year 1 to the end of year 9999, from 1970 on.
+#: From the first of January of year 1 to the end of year 9999, counted from 1970.
 YEARS_IN_DAYS = -719_162, 2_932_896
 YEARS_IN_MICROSECONDS = -719_162 * MICROSECONDS_OF_DAY, 2_932_897 * MICROSECONDS_OF_DAY - 1
-#: The first float behind the whole numbers of 64 bits. A cast may give the last of them for it.
+#: The first float above the whole numbers of 64 bits. A cast may turn it into the last of them.
 BEHIND_INT64 = 2.0**63
 
 
 class Changed(Exception):
-    """A value would not stay as it is."""
+    """A value would change."""
 
 
 def fitted(rows: pa.Table, schema: Mapping[str, Any]) -> pa.Table:
     """Return the rows with the columns of a table: its names and types, in its order, null where the rows have none.
 
-    Columns of the rows that the schema does not have are left out: nothing tells them (`rules.output_columns`).
-    Columns that may not be null, or that Delta computes, are not made up. Raises ColumnsDiffer.
+    Columns of the rows that the schema lacks are left out: nothing tells their type (`rules.output_columns`).
+    Columns that may not be null, or that Delta computes, are not filled in. Raises ColumnsDiffer.
     """
-    there = {name.lower(): name for name in rows.column_names}
+    names_in_rows = {name.lower(): name for name in rows.column_names}
     columns: dict[str, pa.ChunkedArray] = {}
     for one in schema["fields"]:
-        name, to = there.get(one["name"].lower()), arrow_type(one["type"])
+        name, to = names_in_rows.get(one["name"].lower()), arrow_type(one["type"])
         if name is None:
             if to is not None and one.get("nullable", True) and not one.get("metadata"):
                 columns[one["name"]] = pa.chunked_array([pa.nulls(rows.num_rows, to)])
@@ -70,8 +70,10 @@ def _require_none(find: Callable[[pa.Array], str | None], array: pa.Array) -> No
 
 
 def first_value(rows: pa.Table, path: str) -> str:
-    """Return the first value of a column, as it is shown; empty where there is none. `path`: of the column, or of what
-    is inside it."""
+    """Return the first value of a column, as it is shown; empty if there is none.
+
+    `path` is the column's, or that of a value inside it.
+    """
     for name in rows.column_names:
         if path == name or path.startswith(f"{name}."):
             values = rows[name].drop_null()
@@ -82,22 +84,22 @@ def first_value(rows: pa.Table, path: str) -> str:
 
 
 def first_true(answers: pa.ChunkedArray) -> int | None:
-    """Return the number of the first row for which the answer is true; None where there is none."""
-    found = int(pc.index(answers, True).as_py())
-    return None if found < 0 else found
+    """Return the number of the first row for which the answer is true; None if there is none."""
+    number = int(pc.index(answers, True).as_py())
+    return None if number < 0 else number
 
 
 def row_in_words(rows: pa.Table, number: int) -> str:
-    """Return how a row is named: by its message, where it says that, else by its number."""
-    for name, said in (("message_id", "the row of message"), ("receipt_handle", "the row with the receipt handle")):
+    """Return the name of a row in words: by its message if the row names one, else by its number."""
+    for name, words in (("message_id", "the row of message"), ("receipt_handle", "the row with the receipt handle")):
         value = rows[name][number].as_py() if name in rows.column_names else None
         if value is not None:
-            return f"{said} {value}"
+            return f"{words} {value}"
     return f"row {number}"
 
 
 def _inner(array: pa.Array) -> list[pa.Array]:
-    """What is inside nested values that are not null: the fields, the elements, or the keys and the items."""
+    """Return the values inside nested values that are not null: fields, elements, or keys and items."""
     if types.is_struct(array.type):
         return list(array.flatten())
     if not types.is_map(array.type):
@@ -107,26 +109,26 @@ def _inner(array: pa.Array) -> list[pa.Array]:
 
 
 def _key_twice(array: pa.Array) -> str | None:
-    """Return a key that stands twice in one map of an array, at any depth."""
+    """Return a key that stands twice in one map of an array, at any depth; None if there is none."""
     if not types.is_nested(array.type):
         return None
     parts = _inner(array)
     if types.is_map(array.type):
         listed = pa.ListArray.from_arrays(array.offsets, array.keys)
-        found = _repeated(pc.list_parent_indices(listed), parts[0])
-        if found is not None:
-            return found
-    return next((found for one in parts if (found := _key_twice(one)) is not None), None)
+        repeated = _repeated(pc.list_parent_indices(listed), parts[0])
+        if repeated is not None:
+            return repeated
+    return next((repeated for one in parts if (repeated := _key_twice(one)) is not None), None)
 
 
 def _repeated(parents: pa.Array, keys: pa.Array) -> str | None:
     if types.is_nested(keys.type):
         seen = set[str]()
         for parent, key in zip(parents.to_pylist(), keys.to_pylist()):
-            known = repr((parent, key))
-            if known in seen:
+            entry = repr((parent, key))
+            if entry in seen:
                 return _shown(pa.scalar(key, keys.type))
-            seen.add(known)
+            seen.add(entry)
         return None
     counted = pa.table({"parent": parents, "key": keys}).group_by(["parent", "key"]).aggregate([([], "count_all")])
     if counted.num_rows == len(keys):
@@ -170,8 +172,7 @@ def _cast(name: str, values: pa.ChunkedArray, column: Any, to: pa.DataType) -> p
 
 
 def exact(array: pa.Array, to: pa.DataType) -> pa.Array:
-    """Return the same values as those of another type. Raises Changed, or what Arrow raises, where there is one that is
-    none of its values."""
+    """Return the same values in another type. Raises Changed, or what Arrow raises, if the type cannot hold one."""
     kind = array.type
     if kind == to:
         return array
@@ -187,7 +188,7 @@ def exact(array: pa.Array, to: pa.DataType) -> pa.Array:
 def _nested(array: pa.Array, to: pa.DataType) -> pa.Array:
     if types.is_struct(to) and types.is_struct(array.type):
         parts = dict(zip([field.name.lower() for field in array.type], array.flatten()))
-        made = [
+        fields = [
             exact(parts[field.name.lower()], field.type)
             if field.name.lower() in parts
             else pa.nulls(len(array), field.type)
@@ -196,7 +197,7 @@ def _nested(array: pa.Array, to: pa.DataType) -> pa.Array:
         lost = set(parts) - {field.name.lower() for field in to}
         if any(parts[name].null_count < len(array) and _tells(parts[name].type) for name in lost):
             raise Changed("a field would be lost")
-        return pa.StructArray.from_arrays(made, fields=list(to), mask=array.is_null())
+        return pa.StructArray.from_arrays(fields, fields=list(to), mask=array.is_null())
     parts_of = [to.key_type, to.item_type] if types.is_map(to) else [to.field(n).type for n in range(to.num_fields)]
     return rebuilt(array, lambda inner, field, number: exact(inner, parts_of[number])).cast(to)
 
@@ -211,12 +212,12 @@ def _plain(array: pa.Array, to: pa.DataType) -> pa.Array:
     if types.is_floating(kind):
         return _of_floats(array.cast(pa.float64()), to)
     if types.is_decimal(kind) and types.is_floating(to):
-        made = array.cast(pa.string()).cast(to)
-        back = _decimals(made.cast(pa.float64()), pa.decimal256(76, array.type.scale))
-        return _unless(pc.not_equal(back, array.cast(back.type)), made)
+        converted = array.cast(pa.string()).cast(to)
+        back = _decimals(converted.cast(pa.float64()), pa.decimal256(76, array.type.scale))
+        return _unless(pc.not_equal(back, array.cast(back.type)), converted)
     if types.is_integer(kind) and types.is_floating(to):
-        made = array.cast(to, safe=False)
-        return _unless(_differ(array, made.cast(pa.float64())), made)
+        converted = array.cast(to, safe=False)
+        return _unless(_differ(array, converted.cast(pa.float64())), converted)
     if types.is_integer(kind) and types.is_decimal(to):
         return array.cast(pa.decimal128(20 + (types.is_uint64(kind)), 0)).cast(to)
     if types.is_date(kind) and types.is_timestamp(to):
@@ -224,15 +225,15 @@ def _plain(array: pa.Array, to: pa.DataType) -> pa.Array:
         return pc.multiply_checked(days, MICROSECONDS_OF_DAY).cast(pa.timestamp("us")).cast(to)
     if types.is_timestamp(kind) and types.is_date(to):
         micros = array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
-        made = array.cast(pa.timestamp("us", kind.tz)).cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
-        back = pc.multiply_checked(made.cast(pa.int32()).cast(pa.int64()), MICROSECONDS_OF_DAY)
-        return _unless(pc.not_equal(micros, back), made)
+        converted = array.cast(pa.timestamp("us", kind.tz)).cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
+        back = pc.multiply_checked(converted.cast(pa.int32()).cast(pa.int64()), MICROSECONDS_OF_DAY)
+        return _unless(pc.not_equal(micros, back), converted)
     if types.is_timestamp(kind) and types.is_timestamp(to):
-        # Arrow's instants are in UTC, whatever their zone; those without one count as UTC.
+        # Arrow's instants are in UTC, whatever their zone; instants without a zone count as UTC.
         return array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(to)
     if types.is_date64(kind):
-        made = array.cast(to)
-        return _unless(pc.not_equal(made.cast(kind), array), made)
+        converted = array.cast(to)
+        return _unless(pc.not_equal(converted.cast(kind), array), converted)
     return array.cast(to)
 
 
@@ -247,7 +248,7 @@ def _of_floats(array: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _decimals(doubles: pa.Array, to: pa.DataType) -> pa.Array:
-    """The decimals that doubles stand for (`rules.column_types`). Raises where one has other digits than the type."""
+    """Return the decimals that doubles stand for (`rules.column_types`). Raises if the type lacks digits for one."""
     is_whole = pc.greater_equal(pc.abs(doubles), FIRST_OF_WHOLE)
     written = pc.if_else(is_whole, pa.scalar(None, pa.float64()), doubles).cast(pa.string()).cast(to)
     if not pc.any(is_whole).as_py():
@@ -259,7 +260,7 @@ def _decimals(doubles: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _differ(integers: pa.Array, floats: pa.Array) -> pa.Array:
-    """Which whole numbers are not the same as the floats beside them."""
+    """Return which whole numbers differ from the floats beside them."""
     near = pc.and_(pc.less(floats, BEHIND_INT64), pc.greater_equal(floats, -BEHIND_INT64))
     back = pc.if_else(near, floats, 0.0).cast(pa.int64(), safe=False)
     return pc.or_(pc.invert(near), pc.not_equal(back, integers.cast(pa.int64())))
@@ -272,15 +273,15 @@ def _unless(is_wrong: pa.Array, made: pa.Array) -> pa.Array:
 
 
 def _given_type(kind: pa.DataType, column: Any) -> Any:
-    """The type of the rows as Delta's log writes it; of what has another name there, Arrow's own."""
-    known = delta_type(kind)
-    return str(kind) if known == column else known
+    """Return the type of the rows as Delta's log writes it; if that is the column's type, Arrow's own name."""
+    log_type = delta_type(kind)
+    return str(kind) if log_type == column else log_type
 
 
 def _shown(value: pa.Scalar) -> str:
     try:
         shown = str(value.as_py())
     except Exception:
-        # A date that Python has no year for.
+        # A date outside the years of Python.
         shown = str(value.cast(pa.string()).as_py())
     return shown if len(shown) <= 80 else f"{shown[:80]}..."

@@ -1,14 +1,14 @@
-"""Files that delta-rs writes below an output table, in a folder of their own, and what their commit says of them.
+"""Files of rows that delta-rs writes below an output table, and corrects in their commit.
 
-No log tells of the files yet: whoever commits them says what is right of them. For DataFrames see `outputs.staging`.
-delta-rs says some things so that readers err:
+The files lie in a folder of their own, and no log names them yet. The commit gives the correct statistics and
+partitions. For DataFrames see `outputs.staging`. Some entries of delta-rs mislead readers:
 
-- *Bounds of decimals.* delta-rs writes them as floats, which have some sixteen digits: readers that filter then pass by
-  a file that has the value. Without bounds it is worse: deltalake's own dataset compares with null, and finds no row.
-  So the exact bounds of all the rows of a write take their place in the statistics of each of its files.
+- *Bounds of decimals.* delta-rs writes them as floats, which have some sixteen digits: readers that filter then skip a
+  file that has the value. Without bounds it is worse: deltalake's own dataset compares with null, and finds no row.
+  So the exact bounds of all the rows of a write replace those in the statistics of each of its files.
 - *Floats that are no numbers.* To Spark NaN is greater than all numbers, and the bounds do not tell of it. For infinity
   deltalake's dataset compares with null. So files with such a value have no bounds at all.
-- *Partitions by instants.* delta-rs leaves out the zone, and Spark takes that of its session. They get a Z.
+- *Partitions by instants.* delta-rs leaves out the zone, and Spark takes that of its session. The commit adds a Z.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ledger.rules.publishable import FOLDER, Demands
 
 
 class RowsAside:
-    """One folder below the table at `location`, which takes rows as a table with these demands does."""
+    """A folder below the table at `location`, for rows that a table with these demands takes."""
 
     def __init__(self, location: str, options: dict[str, str] | None, demands: Demands, *, sync: bool = True) -> None:
         now = system_clock()
@@ -47,18 +47,18 @@ class RowsAside:
         begin_log(self._stored, demands, now, below=table_files(location, options))
 
     def write(self, rows: Any, **how: Any) -> list[StagedFile]:
-        """Write rows as `write_deltalake` does; return the files as delta-rs tells of them, none without a row."""
+        """Write rows as `write_deltalake` does; return the files as delta-rs describes them, none without a row."""
         write_deltalake(DeltaTable(self._place, storage_options=self._options), rows, mode="append", **how)
         entry = self._stored.read(log_file(1)) or b""
         added = [json.loads(line).get("add") for line in entry.splitlines()]
         return [staged_file(self._name, add) for add in added if add is not None]
 
     def settle(self) -> None:
-        """Remove what nobody needs once the files are committed."""
+        """Remove the folder's log, which nobody needs after the files are committed."""
         remove_log(self._stored)
 
     def remove(self) -> None:
-        """Remove all of it, where it is certain that nobody commits the files; of an object store VACUUM does."""
+        """Remove the folder, once it is certain that nobody commits its files; in object stores VACUUM does."""
         if isinstance(self._stored, LocalFiles):
             shutil.rmtree(self._place, ignore_errors=True)
             remove_empty(self._made)
@@ -68,13 +68,15 @@ class RowsAside:
 
 #: An instant as delta-rs writes it.
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
-#: By the path of a column of decimals, its least and its greatest value. None: the files have no bounds at all.
+#: By the path of a column of decimals, its least and its greatest value. None means that the files have no bounds.
 Bounds = Mapping[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] | None
 
 
 def exact_bounds(rows: pa.Table) -> Bounds:
-    """Return the bounds of the columns of decimals, also of those inside structs, that have a value; None where a float
-    is no number or infinite."""
+    """Return the bounds of the columns of decimals that have a value, also inside structs.
+
+    Return None if a float is not a number, or is infinite.
+    """
     if _has_other_floats(rows):
         return None
     found: dict[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] = {}
@@ -86,10 +88,10 @@ def exact_bounds(rows: pa.Table) -> Bounds:
 
 
 def corrected(file: StagedFile, bounds: Bounds, schema: Mapping[str, Any]) -> StagedFile:
-    """Return what the log says of a file that was written, with others.
+    """Return a written file with corrected bounds and partitions, as the log is to describe it.
 
     Args:
-        file: What delta-rs says of it.
+        file: The file as delta-rs describes it.
         bounds: The `exact_bounds` of all rows of the write.
         schema: The table's columns, as the log writes them.
     """
@@ -105,47 +107,47 @@ def together(one: Bounds, other: Bounds) -> Bounds:
     """Return the bounds of two parts of the rows of a write."""
     if one is None or other is None:
         return None
-    found = dict(one)
+    joined = dict(one)
     for path, (least, greatest) in other.items():
-        known = found.get(path, (least, greatest))
-        found[path] = min(known[0], least), max(known[1], greatest)
-    return found
+        current = joined.get(path, (least, greatest))
+        joined[path] = min(current[0], least), max(current[1], greatest)
+    return joined
 
 
 def staged_file(name: str, add: Mapping[str, Any]) -> StagedFile:
-    """A file of the write of this name, as the log there tells of it, by its place in the output table."""
+    """Return a file of the write of this name, as its log describes it, with its path in the output table."""
     path = f"{FOLDER}/{name}/{unquote(add['path'])}"
     return StagedFile(path, add["size"], add["partitionValues"], add["modificationTime"], add.get("stats") or "{}")
 
 
 def _has_other_floats(rows: pa.Table) -> bool:
-    """Whether there is a NaN or an infinity in a column, or inside a struct."""
+    """Tell whether there is a NaN or an infinity in a column, or inside a struct."""
     floats = (values for _, values in _columns(rows, pa.types.is_floating))
     return any(pc.any(pc.invert(pc.is_finite(values))).as_py() for values in floats)
 
 
 def _with_bounds(statistics: str, bounds: Bounds) -> str:
-    """A file's statistics with these bounds, as JSON."""
-    known = json.loads(statistics, parse_float=decimal.Decimal)
+    """Return a file's statistics with these bounds, as JSON."""
+    parsed = json.loads(statistics, parse_float=decimal.Decimal)
     if bounds is None:
-        return json.dumps({"numRecords": known["numRecords"]} if "numRecords" in known else {})
+        return json.dumps({"numRecords": parsed["numRecords"]} if "numRecords" in parsed else {})
     if not bounds:
         return statistics
     numbers: dict[str, str] = {}
     for number, part in enumerate(("minValues", "maxValues")):
         for path, values in bounds.items():
-            inner = known.setdefault(part, {})
+            inner = parsed.setdefault(part, {})
             for name in path[:-1]:
                 inner = inner.setdefault(name, {})
             inner[path[-1]] = values[number]
 
     def marked(value: object) -> str:
-        # json writes no Decimal: the text of the number takes the place of a mark.
+        # json cannot write a Decimal: write a mark, and replace it by the number's text.
         mark = f"\x00{len(numbers)}\x00"
         numbers[json.dumps(mark)] = format(value, "f")
         return mark
 
-    written = json.dumps(known, default=marked)
+    written = json.dumps(parsed, default=marked)
     for mark, text in numbers.items():
         written = written.replace(mark, text)
     return written
@@ -154,7 +156,7 @@ def _with_bounds(statistics: str, bounds: Bounds) -> str:
 def _columns(
     rows: pa.Table, is_wanted: Callable[[pa.DataType], bool]
 ) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
-    """The columns of some types, also those inside structs, with their paths."""
+    """Yield the columns of some types, also those inside structs, with their paths."""
     for name in rows.column_names:
         yield from _inside((name,), rows[name], is_wanted)
 

@@ -1,7 +1,7 @@
 """The seam between writes of a claim's output and the engines that reach output tables.
 
-An output table belongs to the user. It goes by its place. The methods raise what the engine and the storage do, and
-OutputUnreadable where they say so.
+An output table belongs to the user. The ledger identifies it by its place. The methods raise what the engine and the
+storage raise, and OutputUnreadable where they say so.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from ledger.store.protocol import ArrowOutputs
 
 
 class OutputLog(NamedTuple):
-    """An output table: its id (another one when it was made anew), its version, and the version that was committed of
-    the transaction asked for; None when none was."""
+    """An output table: its id, its version, and the committed version of the transaction asked for, or None.
+
+    A table that was made anew has another id.
+    """
 
     table_id: str
     version: int
@@ -27,14 +29,14 @@ class OutputLog(NamedTuple):
 
 
 class Target(NamedTuple):
-    """An output table as it is: its id, and what it asks for."""
+    """An output table as it is: its id, and what it demands."""
 
     table_id: str
     demands: Demands
 
 
 def require_same(before: Target, now: Target) -> None:
-    """Raises Conflict for a table that is another one, or asks for other things, than before."""
+    """Raise Conflict if the table is another one, or demands other things, than before."""
     if now.table_id != before.table_id:
         raise Conflict("another table lies there by now")
     if not now.demands.same(before.demands):
@@ -42,34 +44,39 @@ def require_same(before: Target, now: Target) -> None:
 
 
 class OutputPublishing(Protocol):
-    """What is done to output tables without a row going through this process. They go by where they lie.
+    """The commits to output tables for which no row goes through this process. Tables are identified by their place.
 
-    Raises what the engine and the storage do.
+    Raises what the engine and the storage raise.
     """
 
     @property
     def storage_options(self) -> Mapping[str, str] | None:
-        """How the storage is reached."""
+        """The settings by which the storage is reached."""
 
     def look(self, location: str) -> Target | None:
-        """A table as of its newest version; None: there is none."""
+        """Return a table as of its newest version; None if there is none."""
 
     def make(self, location: str, demands: Demands, now: int) -> None:
-        """Makes a table, empty. Of several that do so at once one is first, and nothing becomes of the others."""
+        """Make a table, empty. If several callers do so at once, one is first, and the others have no effect."""
 
     def evolve(self, location: str, target: Target, columns: Columns) -> None:
-        """Give a table, which was the `target` when its `columns` were found, those that rows ask for: those that are
-        added, and those of wider types. Raises Conflict, and OutputNotWritten for what this cannot change."""
+        """Give a table the columns that rows ask for: those that are added, and those of wider types.
+
+        The table was the `target` when its `columns` were found. Raises Conflict, and OutputNotWritten for a change
+        that cannot be made here.
+        """
 
     def why_not_widened(self, location: str) -> str | None:
-        """Why `evolve` gives the columns of a table no wider types, as it stands behind "because of"; None where it
-        does, and where there is no table."""
+        """Return why `evolve` gives a table's columns no wider types, as it stands behind "because of".
+
+        Return None if it does, and if there is no table.
+        """
 
     def stage(self, location: str, demands: Demands, now: int) -> None:
-        """Makes a table for the files of one write, where nobody else writes."""
+        """Make a table for the files of one write, where nobody else writes."""
 
     def column(self, location: str, paths: Sequence[str], name: str) -> Any:
-        """A column of the rows in files below a place (an Arrow array); None where the files have none."""
+        """Return a column of the rows in files below a place (an Arrow array); None if the files do not have it."""
 
     def publish(
         self,
@@ -79,36 +86,42 @@ class OutputPublishing(Protocol):
         transaction: tuple[str, int],
         metadata: Mapping[str, Any],
     ) -> None:
-        """One commit that adds files which lie below the table.
+        """Add files that lie below the table, in one commit.
 
-        Raises Conflict when any version of the transaction is committed already, by whatever snapshot; when another
-        table lies there by now; and when it asks for other things than those that were applied.
+        Raises Conflict if any version of the transaction is already committed, whatever the snapshot. Raises Conflict
+        also if another table lies there, or the table demands other things than those that were applied.
         """
 
 
 class ForeignTables(Protocol):
-    """What an engine does with output tables."""
+    """The calls by which an engine reaches output tables."""
 
     name: str
 
     def output_log(self, location: str, application: str) -> OutputLog:
-        """What a table that is none of the ledger's says of a transaction. Raises OutputUnreadable when there is no
-        table, or when it cannot be seen or read: that is never taken for "not committed"."""
+        """Return what a user's table says of a transaction.
+
+        Raises OutputUnreadable if there is no table, or it cannot be seen or read. Callers never take this for "not
+        committed".
+        """
 
     def fence_output(self, location: str, application: str, version: int) -> None:
-        """Commits a transaction and no rows to such a table. Raises Conflict when any version of that transaction is
-        committed already, by whatever snapshot, and OutputUnreadable when it cannot be committed to."""
+        """Commit a transaction and no rows to such a table.
+
+        Raises Conflict if any version of that transaction is already committed, whatever the snapshot, and
+        OutputUnreadable if nothing can be committed to the table.
+        """
 
     def arrow_outputs(self) -> ArrowOutputs | None:
-        """Return the writer of Arrow tables to output tables; None: the engine writes DataFrames alone."""
+        """Return the writer of Arrow tables to output tables; None if the engine writes only DataFrames."""
 
     def output_publishing(self, location: str) -> OutputPublishing | None:
-        """Return the publisher of files that Spark has written below a table; None: Spark has to commit them."""
+        """Return the publisher of files that Spark has written below a table; None if Spark has to commit them."""
 
 
 @contextmanager
 def unreadable(location: str) -> Iterator[None]:
-    """Turns whatever goes wrong with an output table into OutputUnreadable; a Conflict stays one."""
+    """Turn any error about an output table into OutputUnreadable; a Conflict stays a Conflict."""
     try:
         yield
     except (Conflict, OutputUnreadable, ForkedProcess):

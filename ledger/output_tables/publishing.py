@@ -1,4 +1,4 @@
-"""Output tables that files are published to by delta-rs, in one commit under a transaction; see rules.publishable."""
+"""The publishing of files to output tables by delta-rs; see rules.publishable."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class DeltaRsOutputs:
             raise OutputUnreadable(location, "the table is gone", gone=True)
         with columns_differ(location):
             if columns.retyped:
-                # By the columns that others have made meanwhile these could be narrower.
+                # Others may have changed the columns meanwhile: then these types could be narrower than theirs.
                 require_same(target, target_of(loaded))
                 widen(loaded, columns, location, self._files(location), self.storage_options)
             if columns.added:
@@ -95,16 +95,16 @@ class DeltaRsOutputs:
 
             commit_files(loaded, stored, files, metadata, [transaction], still_valid, schema=schema, cleans_log=True)
             return
-        # Right behind the version that was looked at, or not at all: of what others commit meanwhile delta-rs passes
-        # some by that asks more of rows (a further feature), and takes some for a conflict that asks nothing (DELETE).
-        said = properties(metadata, transaction, rebases=0)
+        # Commit right after the version that was looked at, or not at all. delta-rs ignores some commits of others that
+        # ask more of rows (a further feature). delta-rs takes others that ask nothing (DELETE) for a conflict.
+        commit_properties = properties(metadata, transaction, rebases=0)
         for tried in range(REBASES):
             require_uncommitted(loaded, transaction[0])
             require_same(target, target_of(loaded))
             require_staged(location, stored, files)
             try:
                 with conflicts():
-                    add_files(loaded, files, target.demands.partitions, commit_properties=said)
+                    add_files(loaded, files, target.demands.partitions, commit_properties=commit_properties)
                 return
             except Conflict:
                 looked_at = loaded.version()
@@ -121,7 +121,7 @@ class DeltaRsOutputs:
 
 
 def loaded_output(location: str, storage_options: dict[str, str] | None) -> DeltaTable | None:
-    """Return a table as of its newest version; None: there is none. Raises Flawed where its log is damaged."""
+    """Return a table as of its newest version; None if there is none. Raises Flawed if its log is damaged."""
     forks.require_own("delta-rs")
     if not DeltaTable.is_deltatable(location, storage_options):
         return None
@@ -135,11 +135,11 @@ def loaded_output(location: str, storage_options: dict[str, str] | None) -> Delt
 
 
 def require_uncommitted(loaded: DeltaTable, application: str) -> None:
-    """Raises Conflict when any version of a transaction is committed already."""
+    """Raise Conflict if any version of a transaction is already committed."""
     if loaded.transaction_version(application) is not None:
         raise Conflict(f"{application} was committed before")
 
 
 def target_of(loaded: DeltaTable) -> Target:
-    """Return what a loaded table is, and asks for."""
+    """Return the id of a loaded table, and what it demands."""
     return Target(str(loaded.metadata().id), read_demands(loaded))

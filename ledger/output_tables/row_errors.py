@@ -1,7 +1,8 @@
-"""What a user's function raised, in a line: the type, the message, and the user's file and line.
+"""Errors of a user's function in one line: type, message, and place.
 
-An exception of a Python worker arrives on the driver as the text of its traceback, and one of the JVM as its class and
-message, sometimes far below the error that Spark shows first. This module reads both, and exceptions of the driver.
+An exception of a Python worker arrives on the driver as the text of its traceback. An exception of the JVM arrives as
+its class and message, sometimes far below the error that Spark shows first. This module reads both, and exceptions of
+the driver.
 """
 
 from __future__ import annotations
@@ -20,54 +21,54 @@ from ledger.rules.output_columns import REFUSED, refused_value
 from ledger.rules.text import escaped
 from ledger.runtime.termination import is_termination, jvm_has_ended
 
-#: So many characters of a message are kept.
+#: How many characters of a message are kept.
 LONGEST = 300
-#: How an exception of a Python worker begins, in what Spark says.
+#: How a Python worker's exception begins in Spark's text.
 TRACEBACK = "Traceback (most recent call last):"
 _CAUSED_BY = "Caused by: "
 _WORKER_ENDED = "Python worker exited unexpectedly (crashed)"
 _FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+), in .+')
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\]")
-#: Of nobody's rows: what is missing, or not reached, is so for each of them. Types by their names, in Python and Java.
+#: Types of errors, in Python and Java, that no row causes: a thing that is missing or not reached, so for each row.
 _OF_SURROUNDINGS = re.compile(
     r"ImportError|ModuleNotFoundError|AnalysisException|ParseException|MemoryError|gaierror|TimeoutError|OperationalError"
     r"|UnknownHostException|SocketTimeoutException|\w*Connect(ion)?\w*(Error|Exception|Timeout|Refused)"
 )
 _REASON = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*?))?(?: \((?P<place>[^()]+:\d+)\))?", re.DOTALL)
-#: What an operating system says of a disk that takes no more, or fails.
+#: The numbers and texts of an operating system's errors about a disk that is full, or fails.
 _NUMBERS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO))
 _SENTENCES = "No space left on device|Disk quota exceeded|Read-only file system|File too large|Input/output error"
-#: How libraries write its number where they raise an error without one.
+#: How libraries write the number if they raise an error without one.
 _NUMBER = re.compile(rf"(?P<said>{_SENTENCES}) \(os error \d+\)|\[[Ee]rrno \d+\] (?P<python>{_SENTENCES})")
-#: How Java says it: the class of the exception begins the text, a line, or what stands behind the name of an executor.
+#: How Java writes it. The exception's class begins the text, a line, or the text behind the name of an executor.
 _OF_JAVA = re.compile(
     r"^(?:: |Caused by: |[^\n]*\): )?(?:[\w.$]+: )*[\w.$]*(?:IOException|FileSystemException|FSError)"
     rf": [^\n]*?(?P<said>{_SENTENCES})",
     re.MULTILINE,
 )
-#: Conditions of Spark's whose text quotes a value of a row.
+#: Conditions of Spark whose text quotes a value of a row.
 _QUOTES_A_VALUE = re.compile(
     r"\[(USER_RAISED_EXCEPTION|\w*INVALID\w*|CANNOT_PARSE\w*|MALFORMED\w*|\w*OUT_OF_RANGE\w*)\b"
 )
-#: What a Python worker raises where it imports a module that asks for a session: `@udf("double")` at its top level.
+#: The error of a Python worker that imports a module which asks for a session: `@udf("double")` at its top level.
 _NO_SESSION = "SESSION_OR_CONTEXT_NOT_EXISTS"
 _WORKERS_IMPORT = (
     "Spark's Python workers import this module, and have no session: make its UDFs inside a function, or move them to "
     "another module"
 )
-#: How Spark begins what `raise_error` says.
+#: How Spark begins the text of `raise_error`.
 _RAISED_IN_SQL = re.escape("[USER_RAISED_EXCEPTION] ")
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "part of cancelled job group", "cancelled part of")
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
-#: What calls the function, and what it calls of Spark: never the user's own, wherever that is installed.
+#: The callers of the function, and Spark's code that it calls: never the user's own, wherever the package is installed.
 _NEVER_OWN = re.compile(r"[/\\](pyspark|py4j)[/\\]|^<frozen ")
 _HERE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class RowError(NamedTuple):
-    """An exception as users are told of it. `place`: the file's name and the line, where they are known."""
+    """An exception as users see it. `place`: the file's name and the line, if they are known."""
 
     type: str
     message: str
@@ -75,19 +76,19 @@ class RowError(NamedTuple):
 
     @property
     def text(self) -> str:
-        """In one line, as a reason."""
-        said = f"{self.type}: {self.message}" if self.message else self.type
-        return f"{said} ({self.place})" if self.place else said
+        """The error in one line, as a reason."""
+        words = f"{self.type}: {self.message}" if self.message else self.type
+        return f"{words} ({self.place})" if self.place else words
 
     @property
     def is_of_surroundings(self) -> bool:
-        """Whether its type says that the rows are not the cause: a missing module or column, no connection."""
+        """Whether the type shows that the rows are not the cause: a missing module or column, no connection."""
         if _NO_SESSION in self.message:
             return True
         return _OF_SURROUNDINGS.fullmatch(self.type.rpartition(".")[2]) is not None
 
     def is_like(self, other: RowError) -> bool:
-        """Whether both are of one kind, whatever values their messages name."""
+        """Tell whether both are of one kind, whatever values their messages name."""
         if self.is_of_surroundings and other.is_of_surroundings:
             return True
         return (self._kind, self.place) == (other._kind, other.place)
@@ -99,72 +100,75 @@ class RowError(NamedTuple):
 
 
 def row_error_of(text: str) -> RowError:
-    """Return the error that a reason was made of (`RowError.text`)."""
-    found = _REASON.fullmatch(text)
-    return RowError("", text) if found is None else RowError(found["type"], found["message"] or "", found["place"])
+    """Return the error from which a reason was made (`RowError.text`)."""
+    parts = _REASON.fullmatch(text)
+    return RowError("", text) if parts is None else RowError(parts["type"], parts["message"] or "", parts["place"])
 
 
 def is_lost_race(error: BaseException) -> bool:
-    """Whether a write lost a race with other writers of its table: it may do well when it is tried again."""
+    """Tell whether a write lost a race with other writers of its table: another try may succeed."""
     first = _first(error)
     return isinstance(first, Conflict) or type(first).__module__.startswith("delta.exceptions")
 
 
 def is_of_function(error: BaseException) -> bool:
-    """Whether an error may come from the function or from its rows, so that other rows may do well. Not: what the
-    ledger says, a lost race, a process that is told to end, a JVM that has ended, a Spark job that somebody
-    cancelled."""
+    """Tell whether an error may come from the function or its rows, so that other rows may succeed.
+
+    The answer is no for the ledger's own errors and a lost race. It is also no if the process is told to end, the JVM
+    has ended, or somebody cancelled the Spark job.
+    """
     if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
         return False
     if isinstance(error, LedgerError) and not isinstance(error, OutputNotWritten):
         return False
     if failure_of_storage(error) is not None or is_lost_race(error):
         return False
-    return not any(said in _text_of_spark(_first(error)) for said in _CANCELLED)
+    return not any(part in _text_of_spark(_first(error)) for part in _CANCELLED)
 
 
 def failure_of_storage(error: BaseException) -> str | None:
-    """Return what a full or failing disk says in an error, also of Spark's tasks; None for another error.
+    """Return what a full or failing disk says in an error, also of Spark's tasks; None for any other error.
 
-    An exception of the user's may have any text, and quote any value. Only the operating system's own errors count,
-    and those of Spark and delta-rs that are about one.
+    A user's exception may have any text, and quote any value. So only the operating system's own errors count, and
+    those of Spark and delta-rs about such an error.
     """
     first = _first(error)
     if isinstance(first, OSError) and first.errno is not None:
         return os.strerror(first.errno) if first.errno in _NUMBERS else None
     if type(first) is OSError or _is_of(first, "deltalake", "_internal"):
-        found = _NUMBER.search(str(first))
-        return None if found is None else found["said"] or found["python"]
-    found = _OF_JAVA.search(_text_of_spark(first))
-    return None if found is None else found["said"]
+        match = _NUMBER.search(str(first))
+        return None if match is None else match["said"] or match["python"]
+    match = _OF_JAVA.search(_text_of_spark(first))
+    return None if match is None else match["said"]
 
 
 def raised_in_sql(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] | None:
-    """Return the match of a pattern in what a task said that ended itself by SQL's `raise_error`; None for another
-    error.
+    """Return the match of a pattern in the text of SQL's `raise_error` that ended a task; None for any other error.
 
-    Exceptions of the user's functions may have any text. In Python's workers their traceback stands before it, and on
-    the driver their type is none of Spark's.
+    Exceptions of the user's functions may have any text. If they come from Python workers, their traceback stands
+    before that text; on the driver, their type is not Spark's.
     """
     if not _is_of(error, "pyspark", "py4j"):
         return None
     text = str(error)
     before = text.partition(TRACEBACK)[0]
-    found = re.search(_RAISED_IN_SQL + f"(?={pattern.pattern})", text, pattern.flags)
-    if found is None or found.start() >= len(before):
+    match = re.search(_RAISED_IN_SQL + f"(?={pattern.pattern})", text, pattern.flags)
+    if match is None or match.start() >= len(before):
         return None
-    return pattern.match(text, found.end())
+    return pattern.match(text, match.end())
 
 
 def value_refused(error: BaseException) -> tuple[str, str] | None:
-    """Return the sentence about the value that the ledger refused in a task, and its row in words, where known; None
-    where the task failed otherwise."""
-    found = raised_in_sql(error, REFUSED)
-    return None if found is None else refused_value(found)
+    """Return the sentence about a value that the ledger refused in a task, and its row in words if it is known.
+
+    Return None if the task failed otherwise.
+    """
+    match = raised_in_sql(error, REFUSED)
+    return None if match is None else refused_value(match)
 
 
 def _text_of_spark(error: BaseException) -> str:
-    """The text of an error of Spark's; empty for others, and for one that has an exception or a value of the user's."""
+    """Return the text of a Spark error; empty for other errors, and if it has an exception or a value of the user's."""
     if not _is_of(error, "pyspark", "py4j"):
         return ""
     text = str(error)
@@ -176,17 +180,17 @@ def _is_of(error: BaseException, *packages: str) -> bool:
 
 
 def row_error(error: BaseException) -> RowError:
-    """Return what an error says of the row that it is about."""
+    """Return what an error says of its row."""
     outer, error = error, _first(error)
     try:
         text = str(error).strip()
-    except Exception as wrong:
-        text = f"its text cannot be read ({type(wrong).__name__})"
-    refused = value_refused(error)
-    if refused is not None:
-        # Without the message: reasons alike group in SQL.
-        said = outer.reason if isinstance(outer, OutputNotWritten) else refused[0]
-        return RowError(OutputNotWritten.__name__, _line(said))
+    except Exception as unreadable:
+        text = f"its text cannot be read ({type(unreadable).__name__})"
+    refusal = value_refused(error)
+    if refusal is not None:
+        # The message is left out: equal reasons form one group in SQL.
+        sentence = outer.reason if isinstance(outer, OutputNotWritten) else refusal[0]
+        return RowError(OutputNotWritten.__name__, _line(sentence))
     if _WORKER_ENDED in text:
         return RowError("SparkException", f"{_WORKER_ENDED}: it was killed, ended itself, or had no memory left")
     if TRACEBACK in text:
@@ -197,7 +201,7 @@ def row_error(error: BaseException) -> RowError:
 
 
 def _first(error: BaseException) -> BaseException:
-    """What made a write fail, where it was not the ledger itself."""
+    """Return the error that made a write fail, if it was not the ledger's own."""
     if isinstance(error, OutputNotWritten) and error.__cause__ is not None:
         return _first(error.__cause__)
     return error
@@ -227,19 +231,19 @@ def _of_java(text: str) -> RowError:
 
 
 def _place(error: BaseException) -> str | None:
-    """The innermost line of a traceback that is the user's own."""
+    """Return the innermost line of a traceback that is the user's own."""
     return _own([(frame.f_code.co_filename, str(line)) for frame, line in walk_tb(error.__traceback__)])
 
 
 def _own(frames: list[tuple[str, str]]) -> str | None:
-    """The innermost of some lines that is the user's own: in no library, or else in none that is known here."""
+    """Return the innermost line that is the user's own: outside all libraries, or at least outside this package."""
     others = [frame for frame in frames if not frame[0].startswith(_HERE) and not _NEVER_OWN.search(frame[0])]
     own = [frame for frame in others if not frame[0].startswith(_LIBRARIES) and not _IN_LIBRARIES.search(frame[0])]
-    found = own or others
-    return escaped(f"{Path(found[-1][0]).name}:{found[-1][1]}") if found else None
+    candidates = own or others
+    return escaped(f"{Path(candidates[-1][0]).name}:{candidates[-1][1]}") if candidates else None
 
 
 def _line(text: str) -> str:
     lines = text.splitlines()
-    said = escaped(" ".join((lines[0] if lines else "").partition(" SQLSTATE: ")[0].split()))
-    return said if len(said) <= LONGEST else f"{said[: LONGEST - 3]}..."
+    shortened = escaped(" ".join((lines[0] if lines else "").partition(" SQLSTATE: ")[0].split()))
+    return shortened if len(shortened) <= LONGEST else f"{shortened[: LONGEST - 3]}..."

@@ -1,4 +1,4 @@
-"""The columns of output tables, read, made and added by delta-rs; which they are to be: `rules.output_columns`."""
+"""The columns of output tables as delta-rs reads, makes and adds them; see `rules.output_columns`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ TRIES = 5
 
 @contextmanager
 def columns_differ(location: object, why_not_widened: Callable[[], str | None] = lambda: None) -> Iterator[None]:
-    """Turn ColumnsDiffer into OutputNotWritten. `why_not_widened` returns why the table is not widened here, if it is
-    not: the error offers that to other tables alone."""
+    """Turn ColumnsDiffer into OutputNotWritten.
+
+    `why_not_widened` returns why the table is not widened here, or None: the error offers to widen only other tables.
+    """
     try:
         yield
     except ColumnsDiffer as error:
@@ -41,33 +43,35 @@ def columns_differ(location: object, why_not_widened: Callable[[], str | None] =
 
 
 def truly_offered(said: str, why_not_widened: Callable[[], str | None]) -> str:
-    """Return an error about columns that offers to widen the table only where that is done; see `columns_differ`."""
+    """Return an error about columns that offers to widen the table only if the table can be; see `columns_differ`."""
     why = why_not_widened() if OFFER in said else None
     return said if why is None else without_offer(said, why)
 
 
 def schema_of(loaded: DeltaTable) -> dict[str, Any]:
     """Return a table's columns as its log writes them."""
-    found: dict[str, Any] = json.loads(loaded.schema().to_json())
-    return found
+    schema: dict[str, Any] = json.loads(loaded.schema().to_json())
+    return schema
 
 
 def columns_for(
     loaded: DeltaTable, rows: dict[str, Any], asked: ColumnsAsked, first: Callable[[str], str] | None = None
 ) -> Columns:
-    """Return the columns that a table has once rows with such columns are in; `first` as in `columns_of`. Raises
-    ColumnsDiffer."""
+    """Return the columns that a table has once rows with such columns are in; `first` is as in `columns_of`.
+
+    Raises ColumnsDiffer.
+    """
     return columns_of(schema_of(loaded), rows, loaded.metadata().configuration, asked, first)
 
 
 def create(location: str, columns: Columns, options: dict[str, str] | None, files: TableStorage) -> None:
-    """Make a table, empty, if there is none. `files`: where it is to lie."""
+    """Make a table, empty, if there is none. `files`: its storage."""
     make = partial(
         DeltaTable.create,
         schema=Schema.from_json(json.dumps(columns.schema)),
         mode="ignore",
         configuration=properties_of(columns),
-        # Version 0 or none: of several that do so at once one is first.
+        # Version 0 or no commit: if several callers do so at once, one is first.
         commit_properties=CommitProperties(max_commit_retries=0),
         raise_if_key_not_exists=False,
     )
@@ -80,9 +84,9 @@ def create(location: str, columns: Columns, options: dict[str, str] | None, file
 def add(loaded: DeltaTable, columns: Columns) -> None:
     """Add the columns that a table lacks, in a commit of its own."""
     for tried in range(TRIES):
-        # Another writer may have added the same ones.
-        there = {one["name"].lower() for one in schema_of(loaded)["fields"]}
-        fields = [one for one in columns.schema["fields"] if one["name"].lower() not in there]
+        # Another writer may have added the same columns.
+        names = {one["name"].lower() for one in schema_of(loaded)["fields"]}
+        fields = [one for one in columns.schema["fields"] if one["name"].lower() not in names]
         if not fields:
             return
         try:

@@ -44,11 +44,11 @@ from ledger.rules.publishable import MAPPING, not_applied
 from ledger.rules.storage import S3
 from ledger.store.protocol import ArrowOutputs
 
-#: Where Spark keeps that a column of text is CHAR(n) or VARCHAR(n), of which delta-rs knows nothing.
+#: The metadata by which Spark keeps that a text column is CHAR(n) or VARCHAR(n). delta-rs does not know it.
 LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
-#: An append whose table got other columns meanwhile is fitted to these again, so often.
+#: How often an append is fitted again, if its table got other columns meanwhile.
 TRIES = 10
-#: So many digits of a decimal a float keeps.
+#: How many digits of a decimal a float keeps.
 DIGITS = 15
 
 
@@ -57,30 +57,34 @@ def _columns_for(loaded: DeltaTable, rows: pa.Table, asked: ColumnsAsked) -> Col
 
 
 def _require_appendable(location: str, loaded: DeltaTable) -> None:
-    """Raise OutputNotWritten for a table that no commit by this process gets into. Once a write was begun there, nobody
-    could tell how it ended: that takes a commit, too."""
+    """Raise OutputNotWritten for a table that this process cannot commit to.
+
+    A write that was begun there would stay in doubt: to decide it takes a commit, too.
+    """
     beyond = unappendable(loaded) if not_applied(read_demands(loaded)) else []
     if beyond:
-        said = f"the table has the feature {', '.join(beyond)}, with which delta-rs writes no rows"
-        raise OutputNotWritten(location, f"{said}. Write a DataFrame of Spark's, by a ledger that has a session")
+        problem = f"the table has the feature {', '.join(beyond)}, with which delta-rs writes no rows"
+        raise OutputNotWritten(location, f"{problem}. Write a DataFrame of Spark's, by a ledger that has a session")
 
 
 def _fitted(rows: pa.Table, columns: Columns) -> pa.Table:
-    """The rows with the columns of a table."""
+    """Return the rows with the columns of a table."""
     with _row_named(rows):
         return fitted(rows, columns.schema)
 
 
 def _with_absent_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
-    """The rows with null in the columns of the table that they do not have: of a table with column mapping delta-rs
-    takes no others."""
+    """Return the rows with null in the table's columns that they lack.
+
+    This is for a table with column mapping: delta-rs takes no other rows for it.
+    """
     is_mapped = loaded.metadata().configuration.get(MAPPING, "none") != "none"
     return with_all_columns(loaded, rows) if is_mapped else rows
 
 
 @contextmanager
 def _row_named(rows: pa.Table) -> Iterator[None]:
-    """Let an error about one of the rows say which it is."""
+    """Add the row in words to an error about one of the rows."""
     try:
         yield
     except ColumnsDiffer as error:
@@ -103,9 +107,9 @@ class DeltaRsOutputTables:
     ) -> None:
         """
         Args:
-            storage_options: How the ledger's own storage is reached.
-            known_elsewhere: Returns what else is known of a bucket of S3 that the ledger does not lie in.
-            sync: On a local path what is committed survives a power cut.
+            storage_options: The settings by which the ledger's own storage is reached.
+            known_elsewhere: Returns the settings for a bucket of S3 that the ledger does not lie in.
+            sync: If true, a commit on a local path survives a power cut.
         """
         self._storage_options = dict(storage_options or {}) or None
         self._known_elsewhere, self._sync = known_elsewhere, sync
@@ -119,12 +123,12 @@ class DeltaRsOutputTables:
         with unreadable(location):
             loaded, stored = self._output(location), self._stored(location)
             require_uncommitted(loaded, application)
-            said, transaction = {"verb": "fence"}, (application, version)
+            metadata, transaction = {"verb": "fence"}, (application, version)
             if isinstance(stored, LocalFiles) and commits_here(loaded, stored):
                 require = partial(require_uncommitted, application=application)
-                commit_files(loaded, stored, [], said, [transaction], require, cleans_log=True)
+                commit_files(loaded, stored, [], metadata, [transaction], require, cleans_log=True)
             else:
-                commit_nothing(loaded, properties(said, transaction))
+                commit_nothing(loaded, properties(metadata, transaction))
                 stored.make_durable(loaded.version())
 
     def arrow_outputs(self) -> ArrowOutputs:
@@ -178,31 +182,31 @@ class DeltaRsOutputTables:
                 # Others have made the table, or its columns, since the rows were prepared.
                 self._widen(location, rows, asked)
                 continue
-            known, applied = schema_of(loaded), _without_offsets(_with_lengths_applied(loaded, ready))
+            schema_before, applied = schema_of(loaded), _without_offsets(_with_lengths_applied(loaded, ready))
             bounds = exact_bounds(applied.drop_columns(_partitions_in(loaded, applied)))
             how = _without_wrong_statistics(applied.schema, bounds)
             try:
                 here, is_plain = commits_here(loaded, stored), not not_applied(read_demands(loaded))
-                # By its own append delta-rs tells of such files what readers err by.
+                # In its own append, delta-rs would describe such files in a way that misleads readers.
                 is_staged = here or (bool(how) and is_plain)
                 if columns.added and (_asks_for_feature(loaded, columns) or (is_staged and not here)):
                     add(loaded, columns)
                     stored.make_durable(loaded.version())
-                    known = schema_of(loaded)
+                    schema_before = schema_of(loaded)
                 if is_staged:
-                    schema = json.dumps(columns.schema) if columns.schema != known else None
+                    schema = json.dumps(columns.schema) if columns.schema != schema_before else None
                     self._publish_rows(location, loaded, schema, applied, bounds, (application, version), metadata, how)
                     return
                 with conflicts():
-                    said = properties(metadata, (application, version))
+                    commit_properties = properties(metadata, (application, version))
                     how |= {"schema_mode": "merge"} if columns.added else {}
                     applied = applied if columns.added else _with_absent_columns(loaded, applied)
-                    write_deltalake(loaded, applied, mode="append", commit_properties=said, **how)
+                    write_deltalake(loaded, applied, mode="append", commit_properties=commit_properties, **how)
                 stored.make_durable(loaded.version())
                 return
             except Conflict:
-                # Another writer added columns, perhaps the same ones.
-                if tried + 1 == TRIES or schema_of(self._output(location)) == known:
+                # Another writer added columns, perhaps the same columns.
+                if tried + 1 == TRIES or schema_of(self._output(location)) == schema_before:
                     raise
             except DeltaError as error:
                 if REFUSED not in str(error):
@@ -237,16 +241,18 @@ class DeltaRsOutputTables:
         metadata: Mapping[str, Any],
         how: Mapping[str, Any],
     ) -> None:
-        """Writes rows into a folder below a table, as Spark does, and publishes them: the files are synced in between.
-        The same commit gives the table another `schema`, if there is one. A folder of a write that died is VACUUM's,
-        see `staged_output`."""
+        """Write rows into a folder below a table, as Spark does, and publish them; the files are synced in between.
+
+        The same commit gives the table another `schema`, if there is one. If the write dies, VACUUM removes its folder;
+        see `outputs.staging`.
+        """
         target = target_of(loaded)
         demands = target.demands if schema is None else replace(target.demands, schema=schema)
         publishing, columns = self.output_publishing(location), schema_of(loaded)
         aside, is_unneeded = RowsAside(location, self._options_of(location), demands, sync=self._sync), True
         try:
             files = [corrected(one, bounds, columns) for one in aside.write(rows, **how)]
-            # What is not known to be published, or not, stays: others may read it.
+            # If nobody knows whether the files are published, they stay: others may read them.
             is_unneeded = False
             publishing.publish(location, target, files, transaction, metadata, schema)
             aside.settle()
@@ -274,7 +280,7 @@ class DeltaRsOutputTables:
 
 
 def _require_partitions_kept(loaded: DeltaTable, rows: pa.Table) -> None:
-    """Raise ColumnsDiffer for a text that Delta takes for none, and for bytes, in a column of partitions."""
+    """Raise ColumnsDiffer, in a column of partitions, for a text that Delta reads as null, and for bytes."""
     for name in _partitions_in(loaded, rows):
         values = rows[name]
         if pa.types.is_binary(values.type) and values.null_count < len(values):
@@ -290,17 +296,22 @@ def _partitions_in(loaded: DeltaTable, rows: pa.Table) -> list[str]:
 
 
 def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
-    """Whether a table lacks a feature of the protocol that its new columns ask for: then they take a commit of
-    delta-rs's."""
+    """Tell whether a table lacks a feature of the protocol that its new columns need.
+
+    The columns then take a commit of delta-rs.
+    """
     return "timestamp_ntz" in json.dumps(columns.schema) and "timestampNtz" not in (
         loaded.protocol().writer_features or ()
     )
 
 
 def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, Any]:
-    """How delta-rs writes no bounds by which readers that filter would pass by a file: of decimals with many digits,
-    which it writes as floats; and of a file with a NaN, of which they do not tell, and which Spark takes for greater
-    than all numbers. Those of single columns inside a struct it cannot be told to leave out."""
+    """Return the settings with which delta-rs writes no bounds that make filtering readers skip a file.
+
+    delta-rs writes the bounds of decimals with many digits as floats. A file with a NaN has no bounds
+    either: they do not tell of the NaN, which Spark takes for greater than all numbers. Bounds of single columns inside
+    a struct cannot be left out.
+    """
     none = ColumnProperties(statistics_enabled="NONE")
     if bounds is None:
         return {"writer_properties": WriterProperties(compression="SNAPPY", default_column_properties=none)}
@@ -311,8 +322,10 @@ def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, An
 
 
 def _without_offsets(rows: pa.Table) -> pa.Table:
-    """Return the rows in arrays that begin at their first value. delta-rs ends the whole process (SIGABRT) for a struct
-    inside a struct that is a slice of a longer array."""
+    """Return the rows in arrays that begin at their first value.
+
+    delta-rs ends the whole process (SIGABRT) for a struct inside a struct that is a slice of a longer array.
+    """
     for place, field in enumerate(rows.schema):
         if pa.types.is_nested(field.type):
             chunks = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in rows.column(place).chunks]
@@ -321,19 +334,21 @@ def _without_offsets(rows: pa.Table) -> pa.Table:
 
 
 def _with_lengths_applied(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
-    """The rows with their CHAR(n) filled up with spaces, as Spark writes them. Raises ValueError for a text that is too
-    long, and for such texts inside other values."""
+    """Return the rows with their CHAR(n) filled up with spaces, as Spark writes them.
+
+    Raises ValueError for a text that is too long, and for such texts inside other values.
+    """
     for field in loaded.schema().fields:
         kind = field.metadata.get(LENGTH)
         if kind is None or field.name not in rows.column_names:
             continue
-        known = re.fullmatch(r"(char|varchar)\((\d+)\)", str(kind), re.IGNORECASE)
-        if known is None:
+        declared = re.fullmatch(r"(char|varchar)\((\d+)\)", str(kind), re.IGNORECASE)
+        if declared is None:
             raise ValueError(f"the column {field.name} is {kind}, which only Spark applies: write a DataFrame")
-        most, values = int(known[2]), rows[field.name].cast(pa.large_string())
+        most, values = int(declared[2]), rows[field.name].cast(pa.large_string())
         longest = pc.max(pc.utf8_length(values)).as_py() or 0
         if longest > most:
             raise ValueError(f"the column {field.name} is {kind}, and a text has {longest} characters")
-        filled = pc.utf8_rpad(values, most) if known[1].lower() == "char" else values
+        filled = pc.utf8_rpad(values, most) if declared[1].lower() == "char" else values
         rows = rows.set_column(rows.column_names.index(field.name), field.name, filled)
     return rows

@@ -1,4 +1,4 @@
-"""Output tables through Spark: whether a write is in one, and a fence for one that is not."""
+"""Output tables through Spark: the look for a write, and the fence."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class SparkOutputTables:
         with unreadable(location):
             state = self._engine.state_at(for_spark(location))
             _require_there(location, state)
-            found = state.transactions().get(application)
-            committed = int(found.get()) if found.isDefined() else None
+            committed_version = state.transactions().get(application)
+            committed = int(committed_version.get()) if committed_version.isDefined() else None
             return OutputLog(str(state.metadata().id()), int(state.version()), committed)
 
     def fence_output(self, location: str, application: str, version: int) -> None:
-        # Through a DataFrame, Delta only holds back a version that is not above the one committed: a fence would be
-        # laid over a write that landed a moment before. A transaction of its own sees any version, on its snapshot,
-        # and conflicts with any that is committed after that.
+        # Through a DataFrame, Delta skips only a version that is not above the committed one: a fence would land on
+        # a write that landed a moment before. A transaction of its own sees any version in its snapshot, and conflicts
+        # with any version that is committed after that.
         from ledger.delta_log.by_spark import commit_nothing
 
         with unreadable(location), self._engine.committing({"verb": "fence"}) as session:
@@ -58,6 +58,6 @@ class SparkOutputTables:
 
 
 def _require_there(location: str, state: Any) -> None:
-    """Raise OutputUnreadable where a snapshot is of no table."""
+    """Raise OutputUnreadable if a snapshot is not of a table."""
     if state.version() < 0:
         raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)

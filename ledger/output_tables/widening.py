@@ -1,9 +1,9 @@
-"""Columns of output tables are made wider by delta-rs: one commit has the table's rows in new files.
+"""Wider columns of an output table: delta-rs writes its rows anew, in one commit.
 
 Only Spark can change a type in place, and many readers do not read a table whose types Spark changed. Each stored value
-is compared with its cast back. The commit stands right on the version that was read: a commit of others between the two
-makes it fail, and whoever asked looks at their columns first. The files are written into a folder below the table, as
-those of other writes are, so that the log tells of them what is right (`output_tables.files_aside`).
+is compared with its cast back. The commit stands right on the version that was read. If others commit between the two,
+the commit fails, and the caller looks at their columns first. The files are written into a folder below the table, as
+those of other writes are, so that the log describes them correctly (`output_tables.files_aside`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ledger.output_tables.schemas import schema_of
 from ledger.rules.output_columns import Columns, ColumnsDiffer
 
 log = logging.getLogger("ledger.output")
-#: A table of more bytes is not written anew beside a write.
+#: A table with more bytes is not written anew beside a write.
 WIDENED_BYTES = 1 << 30
-#: Properties of tables whose rows are not to be written anew.
+#: Properties of tables whose rows must not be written anew.
 KEPT = ("delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableDeletionVectors", "delta.columnMapping.mode")
 
 
@@ -40,21 +40,23 @@ def widen(
     """Write a table anew with the types of `columns`, which were found for the table as `loaded`, in one commit.
 
     Raises:
-        ColumnsDiffer: for a table that cannot be written anew here, or has a value that would be changed. It says which
-            command does it.
-        Conflict: where others committed meanwhile. They may have widened the same columns, perhaps further.
+        ColumnsDiffer: if the table cannot be written anew here, or a value would change. The error says which command
+            does it.
+        Conflict: if others committed meanwhile. Others may have widened the same columns, perhaps further.
     """
     _require_plain(loaded, columns)
-    # What the rows add is added by their own commit.
+    # Columns that the rows add are added by the rows' own commit.
     names = {one["name"] for one in schema_of(loaded)["fields"]}
     schema = {**columns.schema, "fields": [one for one in columns.schema["fields"] if one["name"] in names]}
     files = _Rewritten(loaded, schema, columns.retyped).files(location, options)
-    said = properties({"verb": "widen", "columns": list(columns.retyped)}, rebases=0)
-    # The commit takes out the files that are there: those that come in survive a power cut before it.
+    commit_properties = properties({"verb": "widen", "columns": list(columns.retyped)}, rebases=0)
+    # The commit removes the table's files: the new files must survive a power cut before it.
     stored.sync([one.path for one in files])
     with conflicts():
-        made = Schema.from_json(json.dumps(schema))
-        loaded.create_write_transaction(add_actions(files), "overwrite", made, [], commit_properties=said)
+        new_schema = Schema.from_json(json.dumps(schema))
+        loaded.create_write_transaction(
+            add_actions(files), "overwrite", new_schema, [], commit_properties=commit_properties
+        )
     loaded.update_incremental()
     log.info("%s was written anew: its columns %s are wider now", location, ", ".join(columns.retyped))
 
@@ -63,7 +65,7 @@ class _Rewritten:
     """The rows of a table, with other types."""
 
     def __init__(self, loaded: DeltaTable, schema: Mapping[str, Any], retyped: Sequence[str]) -> None:
-        # Spark's instants may be INT96, of which nanoseconds of 64 bits are others.
+        # Spark's instants may be INT96. As nanoseconds of 64 bits some would become other instants.
         options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
         self._dataset = loaded.to_pyarrow_dataset(parquet_read_options=options)
         self._demands = replace(read_demands(loaded), schema=json.dumps(schema))
@@ -72,45 +74,45 @@ class _Rewritten:
         self._different: ColumnsDiffer | None = None
 
     def files(self, location: str, options: dict[str, str] | None) -> list[StagedFile]:
-        """Write them into files below the table, of which no log tells yet."""
+        """Write the rows into files below the table that no log names yet."""
         aside = RowsAside(location, options, self._demands)
         try:
-            made = fitted(self._dataset.schema.empty_table(), self._schema).schema
+            arrow_schema = fitted(self._dataset.schema.empty_table(), self._schema).schema
             with self._refused():
-                written = aside.write(pa.RecordBatchReader.from_batches(made, self._batches()))
-            found = [corrected(one, self._bounds, self._schema) for one in written]
+                written = aside.write(pa.RecordBatchReader.from_batches(arrow_schema, self._batches()))
+            files = [corrected(one, self._bounds, self._schema) for one in written]
         except BaseException:
-            # No commit has them, and none will.
+            # No commit has these files, and none will.
             aside.remove()
             raise
         aside.settle()
-        return found
+        return files
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._dataset.to_batches():
             try:
-                made = fitted(pa.Table.from_batches([batch]), self._schema)
+                rows = fitted(pa.Table.from_batches([batch]), self._schema)
             except ColumnsDiffer as error:
                 self._different = error
                 raise
-            self._bounds = together(self._bounds, exact_bounds(made))
-            yield from made.to_batches()
+            self._bounds = together(self._bounds, exact_bounds(rows))
+            yield from rows.to_batches()
 
     @contextmanager
     def _refused(self) -> Iterator[None]:
-        """Raise ColumnsDiffer for a value that would be changed; delta-rs makes an error of its own of it."""
+        """Raise ColumnsDiffer for a value that would change; delta-rs turns it into an error of its own."""
         try:
             yield
         except Exception:
             if self._different is None:
                 raise
-            said = str(self._different).partition("; ")[0]
+            difference = str(self._different).partition("; ")[0]
             fix = "leave the column as it is, and cast it in the rows"
-            raise ColumnsDiffer(f"{self._retyped} cannot be widened: of the stored rows, {said}; {fix}") from None
+            raise ColumnsDiffer(f"{self._retyped} cannot be widened: of the stored rows, {difference}; {fix}") from None
 
 
 def why_not_widened(loaded: DeltaTable) -> str | None:
-    """Return why a table is not written anew here, as it stands behind "because of"; None where it is."""
+    """Return why a table is not written anew here, as it stands behind "because of"; None if it is."""
     configuration = loaded.metadata().configuration
     size = sum(pa.table(loaded.get_add_actions())["size_bytes"].to_pylist())
     why = [f"its property {name}" for name in KEPT if configuration.get(name, "false").lower() not in ("false", "none")]

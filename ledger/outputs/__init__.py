@@ -1,1 +1,1 @@
-"""Tables that a claim's rows are written to: the write itself, its writers, and what is asked of the tables."""
+"""Writes of a claim's rows to output tables, their writers, and their demands on tables."""

@@ -1,4 +1,4 @@
-"""An Arrow table on its way into an output table, through delta-rs, without a JVM."""
+"""The writer of an Arrow table to an output table, through delta-rs, without a JVM."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ledger.store.protocol import OutputWrites
 
 
 class _WouldChange(LedgerError):
-    """Rows fit a table as it would become."""
+    """The table would have to change so that the rows fit."""
 
 
 class ArrowWriter:
@@ -33,40 +33,40 @@ class ArrowWriter:
     def __init__(
         self, outputs: OutputWrites, rows: Any, table: object, failed: str | None, asked: ColumnsAsked = NOTHING_ASKED
     ) -> None:
-        known = arrow_table("rows", rows)
-        if known is None:
+        table_rows = arrow_table("rows", rows)
+        if table_rows is None:
             bound, fix = (
                 "Must be a DataFrame or an Arrow table",
                 "Of a list of dictionaries: pa.Table.from_pylist(rows).",
             )
             raise InvalidParameterValue("rows", type(rows).__name__, bound, fix)
-        known = _with_ids_as_texts(known)
-        require_failed(failed, known.column_names)
-        self._failed, self._exceptions = failed, known
+        table_rows = _with_ids_as_texts(table_rows)
+        require_failed(failed, table_rows.column_names)
+        self._failed, self._exceptions = failed, table_rows
         if failed is not None:
-            is_done = known[failed].is_null()
-            self._exceptions = known.filter(pa.compute.invert(is_done))
-            known = known.filter(is_done).drop_columns([failed])
-        self._engine, self._rows, self._table, self._outputs = outputs.without_spark(), known, table, outputs
+            is_done = table_rows[failed].is_null()
+            self._exceptions = table_rows.filter(pa.compute.invert(is_done))
+            table_rows = table_rows.filter(is_done).drop_columns([failed])
+        self._engine, self._rows, self._table, self._outputs = outputs.without_spark(), table_rows, table, outputs
         self._place, self._asked = place_of(table, None), asked
         outputs.require_allowed(self._place.text)
         outputs.publishing(self._place.text)
 
     @property
     def columns(self) -> dict[str, str]:
-        """Their types in Arrow's words. One without a value is of any type, and so counts as text."""
+        """The types of the rows' columns in Arrow's words. Without a value, a column counts as text."""
         return {
             field.name: "string" if self._rows[field.name].null_count == self._rows.num_rows else str(field.type)
             for field in self._rows.schema
         }
 
     def evaluated(self) -> contextlib.AbstractContextManager[None]:
-        # The rows are what they are.
+        # The rows are computed already.
         return contextlib.nullcontext()
 
     def named(self, column: str, queue: str) -> Named:
         named = named_by_array(_texts(self._rows[column]), queue)
-        # Without those that failed the rows have other numbers.
+        # The rows that failed are left out, which changes the numbers of the others.
         return named if self._failed is None else replace(named, row=None)
 
     def failed(self, column: str) -> pa.Table:
@@ -86,7 +86,7 @@ class ArrowWriter:
         return self._place
 
     def require_fitting(self) -> None:
-        """Raise OutputNotWritten where `make` would, for rows that the table's columns do not take. Change nothing."""
+        """Raise OutputNotWritten if `make` would, for rows that the table's columns do not take. Change nothing."""
 
         def change() -> contextlib.AbstractContextManager[object]:
             raise _WouldChange("the table would be changed")
@@ -108,12 +108,12 @@ class ArrowWriter:
         pass
 
     def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
-        # The rows were fitted to the table's columns, and what did not fit is said.
+        # The rows were fitted to the table's columns before: an error about columns was raised then.
         return refusal_of(location, failure) or OutputNotWritten(location, reason(failure))
 
 
 def _with_ids_as_texts(rows: pa.Table) -> pa.Table:
-    """The rows, in which columns that name messages are texts, also where no row has a value."""
+    """Return the rows with texts in the columns that name messages, even if no row has a value there."""
     for name in CARRIED:
         if name in rows.column_names:
             rows = rows.set_column(rows.column_names.index(name), name, _texts(rows[name]))
@@ -121,7 +121,7 @@ def _with_ids_as_texts(rows: pa.Table) -> pa.Table:
 
 
 def _texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values, or as many nulls of texts where all are null."""
+    """Return the values, or as many null texts if all are null."""
     if values.null_count < len(values) or is_text(values.type):
         return values
     return pa.chunked_array([pa.nulls(len(values), pa.string())])

@@ -33,41 +33,40 @@ SCHEMA = pa.schema(
 def failed_messages(
     queue: QueueRecord, grant: Grant, stored: Sequence[StoredMessage], reasons: pa.Table | None, verdict: str
 ) -> pa.Table:
-    """SCHEMA for messages of a grant, as they are `stored`. Of `reasons` (message_id, reason) the first one counts."""
-    known: dict[str, Any] = {}
+    """Return rows (SCHEMA) about messages of a grant, as `stored`. A message's first reason in `reasons` counts."""
+    reason_by_id: dict[str, Any] = {}
     if reasons is not None and stored:
-        known = dict(zip(reversed(reasons["message_id"].to_pylist()), reversed(reasons["reason"].to_pylist())))
+        reason_by_id = dict(zip(reversed(reasons["message_id"].to_pylist()), reversed(reasons["reason"].to_pylist())))
     body = {message.message_id: message.body for message in stored}
     rows = []
     for run in grant.runs.to_pylist():
         for seq in range(run["first_seq"], run["last_seq"] + 1):
-            named = ids.message_id(run["segment"], seq)
+            message_id = ids.message_id(run["segment"], seq)
             handle = encode(ReceiptHandle(queue.id, run["lane"], run["segment"], seq, grant.receipt_id))
-            why = known.get(named)
-            said = NO_RESULT if why is None else str(why)
-            rows.append((named, said, verdict, run["receive_count"], handle, body.get(named)))
+            message_reason = reason_by_id.get(message_id)
+            text = NO_RESULT if message_reason is None else str(message_reason)
+            rows.append((message_id, text, verdict, run["receive_count"], handle, body.get(message_id)))
     columns = list(zip(*rows)) if rows else [()] * len(SCHEMA)
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA)], schema=SCHEMA)
 
 
 class Failures:
-    """Appends to the table, without Spark where the ledger can."""
+    """Appends to the table of failures, without Spark where the ledger can."""
 
     def __init__(self, access: Access, table: Any) -> None:
         self._access, self._table = access, table
 
     def append(self, rows: pa.Table, receipt_id: str | None, version: int | None) -> None:
-        """Appends rows about messages of a claim; done again for the same ones it does nothing. Raises
-        OutputNotWritten."""
+        """Append rows about messages of a claim; do nothing if they are in already. Raises OutputNotWritten."""
         outputs = self._access.store.outputs
         alone = outputs.writes_arrow() and not is_name(self._table)
         writer = writer_of(self._access, rows if alone else self._access.spark().of(rows), self._table)
         about = hashlib.sha256("".join(sorted(rows["message_id"].to_pylist())).encode()).hexdigest()[:16]
         with writer.evaluated():
             location = writer.make(lambda: None).text
-            said = {"queue": self._access.name, "receipt_id": receipt_id, "verb": "failures"}
+            metadata = {"queue": self._access.name, "receipt_id": receipt_id, "verb": "failures"}
             try:
-                writer.write(location, f"ledger/failures/{receipt_id}/{version}/{about}", said)
+                writer.write(location, f"ledger/failures/{receipt_id}/{version}/{about}", metadata)
             except Conflict as conflict:
                 if "committed before" not in str(conflict):
                     raise OutputNotWritten(location, reason(conflict)) from conflict

@@ -1,5 +1,4 @@
-"""Which messages a write acknowledges: those that its rows are about, or all but the exceptions, and none that nobody
-meant."""
+"""The messages that a write acknowledges: those with rows, or all but the failed."""
 
 from __future__ import annotations
 
@@ -21,24 +20,24 @@ from ledger.outputs.named_messages import (
 )
 from ledger.store.protocol import RUNS, Grant, QueueRecord
 
-#: Columns by which rows say which message they are about, without being asked.
+#: Columns that name the message of a row, without being asked for.
 HANDLES = "receipt_handle"
 CARRIED = ("message_id", HANDLES)
 TEXT = ("string", "large_string", "string_view")
 
 
 class OutputRows(Protocol):
-    """Rows that are to be written, as far as they say which messages they are about."""
+    """Rows that are to be written, and the messages that their columns name."""
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """Their columns and the types of these."""
+        """The columns of the rows and their types."""
 
     def named(self, column: str, queue: str) -> Named:
-        """Which messages a column names."""
+        """Return which messages a column names."""
 
     def named_failed(self, column: str, queue: str) -> Named:
-        """The same of the rows that say that their message failed, which are not written."""
+        """Return which messages a column of the failed rows names. Failed rows are not written."""
 
 
 class Chosen(NamedTuple):
@@ -49,31 +48,31 @@ class Chosen(NamedTuple):
 
 
 def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: Any) -> pa.Table:
-    """The messages to acknowledge, as RUNS. `messages` is as in Claim.write.
+    """Return the messages to acknowledge, as RUNS. `messages` is as in Claim.write.
 
-    Raises InvalidParameterValue when the rows are about other messages than those that are to be acknowledged.
+    Raises InvalidParameterValue if the rows are about other messages than those to acknowledge.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(messages, str):
         return _in_claim(grant, claimed, _of_column(queue, rows, messages), "messages", f"column {messages} of rows")
-    chosen, said = claimed, "the claim"
+    chosen, what = claimed, "the claim"
     if messages is not None:
-        chosen, said = (
+        chosen, what = (
             _in_claim(grant, claimed, _given(queue, messages, "messages"), "messages", "messages"),
             "messages",
         )
-    # Where it is said which messages are meant, a column of such a name with none of our ids is somebody else's.
+    # If the caller names the messages, a column of such a name without any of the queue's ids has another meaning.
     columns = _named(queue, rows)
     for column, named in _carried(columns) if messages is not None else columns:
-        _require_agreement(grant, chosen, named, column, said, exactly=messages is not None)
+        _require_agreement(grant, chosen, named, column, what, exactly=messages is not None)
     return chosen
 
 
 def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> Chosen:
-    """All messages of a claim but those that `failed` names, as in Claim.write.
+    """Choose all messages of a claim except those that `failed` names, as in Claim.write.
 
-    Raises InvalidParameterValue when the rows carry ids and are not about just the others: no message is acknowledged
-    that has neither a row nor is named.
+    Raises InvalidParameterValue if the rows carry ids and are not about exactly the chosen messages. So each message of
+    the claim has a row, or is named.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(failed, str):
@@ -84,8 +83,12 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
     others = others_of_claim(claimed, exceptions).select(RUNS.names)
     by = id_column(rows) if isinstance(failed, str) else None
     columns = _named(queue, rows)
-    # Where none names any of ours, one that is empty says that no message has a row; one of others' ids is others'.
-    carried = _carried(columns) or [(column, one) for column, one in columns if column == by or not one.others][:1]
+    # If no column names a message of the queue, an empty column means that no message has a row. A column with other
+    # values has another meaning.
+    carried = (
+        _carried(columns)
+        or [(column, named_by) for column, named_by in columns if column == by or not named_by.others][:1]
+    )
     if not carried and is_spark(failed):
         raise InvalidParameterValue(
             "failed",
@@ -99,17 +102,17 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
 
 
 def id_column(rows: OutputRows) -> str:
-    """The column by which rows say which message they are about. Raises InvalidParameterValue without one."""
-    found = next((column for column in CARRIED if rows.columns.get(column) in TEXT), None)
-    if found is None:
+    """Return the column that names the rows' messages. Raises InvalidParameterValue if there is none."""
+    carried = next((column for column in CARRIED if rows.columns.get(column) in TEXT), None)
+    if carried is None:
         raise InvalidParameterValue(
             "rows", ", ".join(rows.columns), f"They say by no column {' or '.join(CARRIED)} what they are about"
         )
-    return found
+    return carried
 
 
 def require_failed(failed: str | None, columns: Sequence[str]) -> None:
-    """Raises InvalidParameterValue where rows have no column that says which failed."""
+    """Raise InvalidParameterValue if the rows do not have the column `failed`."""
     if failed is not None and failed not in columns:
         raise InvalidParameterValue(
             "failed", failed, f"The rows have no such column; they have {', '.join(columns)}", "Name one of them."
@@ -117,12 +120,12 @@ def require_failed(failed: str | None, columns: Sequence[str]) -> None:
 
 
 def _carried(columns: list[tuple[str, Named]]) -> list[tuple[str, Named]]:
-    """Of columns those by which rows say what they are about: with some of the ledger's ids."""
+    """Return the columns that name messages of the ledger."""
     return [(column, one) for column, one in columns if one.messages.num_rows]
 
 
 def _named(queue: QueueRecord, rows: OutputRows) -> list[tuple[str, Named]]:
-    """What the columns name by whose names they say what the rows are about."""
+    """Return the messages that the columns of CARRIED name, by column."""
     columns = [column for column in CARRIED if rows.columns.get(column) in TEXT]
     return [(column, rows.named(column, queue.id)) for column in columns]
 
@@ -152,7 +155,7 @@ def _given(queue: QueueRecord, messages: Any, field: str) -> Named:
 
 
 def _naming(columns: Sequence[str]) -> str:
-    """The column of a table of messages that names them."""
+    """Return the column that names the messages in a table of messages."""
     return CARRIED[0] if CARRIED[0] in columns and HANDLES not in columns else HANDLES
 
 
@@ -181,7 +184,7 @@ def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: s
 
 
 def _at(named: Named) -> str:
-    """Where the first of the values is that name no message, as far as that is known."""
+    """Return the place, in words, of the first value that names no message, if it is known."""
     if named.row is not None:
         return f" (row {named.row} for one)"
     return "" if named.example is None else f" ({named.example!r} for one)"
@@ -191,14 +194,14 @@ def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str
     _, strangers, missing = of_claim(chosen, named.messages)
     wrong = []
     if strangers:
-        one = first_id(others_of_claim(named.messages, chosen))
-        wrong.append(f"there are rows about {strangers:,} messages that are not in {said} (message {one} for one)")
+        example = first_id(others_of_claim(named.messages, chosen))
+        wrong.append(f"there are rows about {strangers:,} messages that are not in {said} (message {example} for one)")
     if named.receipts - {grant.receipt_id}:
         wrong.append("there are handles of another receipt")
     if exactly and missing:
-        one = first_id(others_of_claim(chosen, named.messages))
-        wrong.append(f"{missing:,} of the messages have no row (message {one} for one)")
-    # Some rows may be about no message; that all of them are is a join that found nothing, say.
+        example = first_id(others_of_claim(chosen, named.messages))
+        wrong.append(f"{missing:,} of the messages have no row (message {example} for one)")
+    # Some rows may name no message. If no row names a message, there is a mistake, such as a join that found nothing.
     if named.others or (named.nulls and (exactly or not named.messages.num_rows)):
         wrong.append(f"{named.others + named.nulls:,} rows name no message of the queue{_at(named)}")
     if wrong:

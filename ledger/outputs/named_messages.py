@@ -1,4 +1,4 @@
-"""Which messages the rows of an output are about: read from a column of message ids or receipt handles."""
+"""The messages that rows name, in a column of message ids or receipt handles."""
 
 from __future__ import annotations
 
@@ -20,15 +20,22 @@ from ledger.store.protocol import RUNS, count_messages
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: What a value of such a column can be.
+#: The kinds of values in a column that names messages.
 ID, HANDLE, NOTHING, OTHER = "message id", "receipt handle", "null", "other"
 
 
 @dataclass(frozen=True)
 class Named:
-    """What some values name: messages (segment, first_seq, last_seq; sorted, without doubles), the receipts of handles,
-    and how many values are null, or are neither an id nor a handle of the queue; `example` is one of those. `row` is
-    the number of the first value that is one of both, where the values have an order."""
+    """What some values name.
+
+    Attributes:
+        messages: the messages (segment, first_seq, last_seq), sorted, without doubles.
+        receipts: the receipts of the handles.
+        nulls: how many values are null.
+        others: how many values are neither an id nor a handle of the queue.
+        example: one of the `others`.
+        row: the number of the first value that is null or one of the `others`, if the values have an order.
+    """
 
     messages: pa.Table
     receipts: frozenset[str]
@@ -38,9 +45,9 @@ class Named:
     row: int | None = None
 
 
-#: Of a message id.
+#: The length of a message id.
 LENGTH = ids.SEGMENT_LENGTH + 8
-#: What a byte is as a hexadecimal digit; -1: none.
+#: By byte, its value as a hexadecimal digit; -1 for all other bytes.
 _DIGIT = np.full(256, -1, dtype=np.int8)
 _DIGIT[list(b"0123456789abcdef")] = range(16)
 
@@ -48,7 +55,7 @@ SEGMENT_RUNS = pa.schema([RUNS.field(name) for name in ("segment", "first_seq", 
 
 
 def named_by_values(values: Iterable[object], queue: str) -> Named:
-    """What a list of values names."""
+    """Return what a list of values names."""
     places: set[tuple[str, int]] = set()
     receipts, nulls, strange, row = set(), 0, list[str](), None
     for number, value in enumerate(values):
@@ -77,8 +84,7 @@ def named_by_values(values: Iterable[object], queue: str) -> Named:
 
 
 def named_by_ids(values: pa.ChunkedArray) -> Named | None:
-    """What an array of message ids and nulls names; None where another value is among them: it takes longer to say
-    what that is."""
+    """Return what an array of message ids and nulls names; None if it has other values, which take longer to read."""
     nulls = values.null_count
     row = pa.compute.index(values.is_null(), True).as_py() if nulls else None
     values = values.drop_null().cast(pa.large_string()).combine_chunks()
@@ -91,19 +97,19 @@ def named_by_ids(values: pa.ChunkedArray) -> Named | None:
     letters = np.frombuffer(text, np.uint8)[starts[0] : starts[-1]].reshape(-1, LENGTH)
     digits = _DIGIT[letters[:, ids.SEGMENT_LENGTH :]]
     segments = _dictionary(letters[:, : ids.SEGMENT_LENGTH])
-    known = [name.decode(errors="replace") for name in segments.dictionary.to_pylist()]
-    if (digits < 0).any() or not all(map(ids.SEGMENT.fullmatch, known)):
+    segment_names = [name.decode(errors="replace") for name in segments.dictionary.to_pylist()]
+    if (digits < 0).any() or not all(map(ids.SEGMENT.fullmatch, segment_names)):
         return None
-    names = sorted(known)
+    names = sorted(segment_names)
     order = {name: number for number, name in enumerate(names)}
-    place = np.array([order[name] for name in known], dtype=np.int64)
+    place = np.array([order[name] for name in segment_names], dtype=np.int64)
     seq = np.zeros(len(digits), dtype=np.int64)
     for digit in digits.T:
         seq = seq << 4 | digit
-    at = np.sort(place[segments.indices.to_numpy()] * ids.SEQ_BOUND + seq)
-    found = at[np.append(True, np.diff(at) != 0)]
-    begins = np.append(True, np.diff(found) != 1) | (found % ids.SEQ_BOUND == 0)
-    first, last = found[begins], found[np.append(begins[1:], True)]
+    positions = np.sort(place[segments.indices.to_numpy()] * ids.SEQ_BOUND + seq)
+    distinct = positions[np.append(True, np.diff(positions) != 0)]
+    begins = np.append(True, np.diff(distinct) != 1) | (distinct % ids.SEQ_BOUND == 0)
+    first, last = distinct[begins], distinct[np.append(begins[1:], True)]
     columns = [
         pa.array(names, pa.string()).take(pa.array(first // ids.SEQ_BOUND)),
         pa.array(first % ids.SEQ_BOUND),
@@ -113,19 +119,19 @@ def named_by_ids(values: pa.ChunkedArray) -> Named | None:
 
 
 def named_by_array(values: pa.ChunkedArray, queue: str) -> Named:
-    """What an array of texts names."""
+    """Return what an array of texts names."""
     return named_by_ids(values) or named_by_values(values.to_pylist(), queue)
 
 
 def _dictionary(letters: np.ndarray) -> pa.DictionaryArray:
-    """Texts of one length, a row of bytes each, by their distinct values."""
+    """Return texts of one length, a row of bytes each, as a dictionary array."""
     text = np.ascontiguousarray(letters)
     values = pa.Array.from_buffers(pa.binary(text.shape[1]), len(text), [None, pa.py_buffer(text)])
     return values.dictionary_encode()
 
 
 def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
-    """What a string column of a DataFrame names. The driver gets a bit per message."""
+    """Return what a string column of a DataFrame names. The driver gets a bit per message."""
     from pyspark.sql import functions as F
 
     value = F.col(columns.quoted(column))
@@ -143,20 +149,20 @@ def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
     bucket = F.expr(f"seq div {columns.BITMAP}").alias("bucket")
     bits = F.bitmap_construct_agg(F.bitmap_bit_position(F.expr("seq + 1"))).alias("bitmap")
     counted = F.count("*").alias("rows"), F.min("value").alias("example")
-    found = rows.groupBy("kind", "receipt_id", "segment", bucket).agg(bits, *counted).toArrow().to_pylist()
-    ours = [row for row in found if row["kind"] in (ID, HANDLE)]
-    strange = [row for row in found if row["kind"] == OTHER]
+    groups = rows.groupBy("kind", "receipt_id", "segment", bucket).agg(bits, *counted).toArrow().to_pylist()
+    ours = [row for row in groups if row["kind"] in (ID, HANDLE)]
+    strange = [row for row in groups if row["kind"] == OTHER]
     return Named(
         _joined(ours),
         frozenset(row["receipt_id"] for row in ours if row["kind"] == HANDLE),
-        sum(row["rows"] for row in found if row["kind"] == NOTHING),
+        sum(row["rows"] for row in groups if row["kind"] == NOTHING),
         sum(row["rows"] for row in strange),
         min((row["example"] for row in strange), default=None),
     )
 
 
 def _joined(rows: list[dict[str, Any]]) -> pa.Table:
-    """Bitmaps as runs; those of one block, named by an id here and by a handle there, laid together."""
+    """Return bitmaps as runs. Ids and handles may name messages of the same block: join its bitmaps."""
     blocks: dict[tuple[str, int], np.ndarray] = {}
     for row in rows:
         key, bits = (row["segment"], row["bucket"]), np.frombuffer(row["bitmap"], dtype=np.uint8)
@@ -169,12 +175,16 @@ def _joined(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def of_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
-    """(the messages of a claim that are named, as RUNS with its lanes; how many named ones are none of the claim's; how
-    many of the claim's are not named)."""
+    """Compare the messages of a claim with messages that are named.
+
+    Returns:
+        The messages of the claim that are named, as RUNS with its lanes. How many named messages are not the claim's.
+        How many messages of the claim are not named.
+    """
     names = sorted({*claimed["segment"].unique().to_pylist(), *named["segment"].unique().to_pylist()})
     lane = claimed["lane"].to_numpy().astype(np.int64)
-    held, asked = _laid(claimed, names, lane), _laid(named, names, np.zeros(named.num_rows, dtype=np.int64))
-    pieces = held.cut(asked.first, asked.last)
+    held, wanted_runs = _laid(claimed, names, lane), _laid(named, names, np.zeros(named.num_rows, dtype=np.int64))
+    pieces = held.cut(wanted_runs.first, wanted_runs.last)
     strange = pieces.code == ABSENT
     mine, seq = pieces.where(~strange), pieces.where(~strange).first_seq
     segments = pa.array(names, pa.string()).take(pa.array(mine.segment, pa.int64()))
@@ -185,26 +195,29 @@ def of_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
 
 
 def first_id(runs: pa.Table) -> str:
-    """The id of the first message of some runs."""
+    """Return the id of the first message of some runs."""
     return ids.message_id(runs["segment"][0].as_py(), runs["first_seq"][0].as_py())
 
 
 def others_of_claim(claimed: pa.Table, some: pa.Table) -> pa.Table:
-    """What of a claim is in none of `some` of its messages: the same columns."""
+    """Return the messages of a claim that are not in `some`, with the claim's columns."""
     names = claimed["segment"].unique().to_pylist()
     some = some.filter(pa.compute.is_in(some["segment"], pa.array(names, pa.string())))
-    taken, all_of_it = _laid(some, names, np.zeros(some.num_rows, dtype=np.int64)), _placed(claimed, names)
-    pieces = taken.cut(all_of_it.first, all_of_it.last)
-    left = pieces.where(pieces.code == ABSENT)
-    rows = claimed.take(pa.array(left.query))
-    for name, ordinals in (("first_seq", left.first_seq), ("last_seq", left.first_seq + left.lengths - 1)):
+    taken, claimed_runs = _laid(some, names, np.zeros(some.num_rows, dtype=np.int64)), _placed(claimed, names)
+    pieces = taken.cut(claimed_runs.first, claimed_runs.last)
+    remaining = pieces.where(pieces.code == ABSENT)
+    rows = claimed.take(pa.array(remaining.query))
+    for name, ordinals in (
+        ("first_seq", remaining.first_seq),
+        ("last_seq", remaining.first_seq + remaining.lengths - 1),
+    ):
         place = rows.schema.get_field_index(name)
         rows = rows.set_column(place, rows.schema.field(place), pa.array(ordinals))
     return rows
 
 
 def _placed(runs: pa.Table, names: list[str]) -> Runs:
-    """Runs in their own order."""
+    """Return runs in their own order."""
     place = pa.compute.index_in(runs["segment"], pa.array(names, pa.string())).to_numpy().astype(np.int64)
     return Runs.from_arrow(runs, place, np.arange(runs.num_rows))
 

@@ -1,4 +1,4 @@
-"""Messages of a claim given back, with one action for each different reason, so that each message has its own."""
+"""The actions that give messages back, each message with its own reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def give_back_each(
         queue: the queue's id.
         runs: the messages, all of the grant.
         reasons: a column that names messages and a column of their reasons; the first reason of a message counts.
-        without: what is said of messages that have no reason there.
+        without: the reason of messages that have none in `reasons`.
         mark: the mark of the first action (see `visibility.change`); each further action has the next one.
         counted: False takes the receive back from each message's count.
     """
@@ -52,31 +52,31 @@ def give_back_each(
 def _by_reason(
     queue: str, runs: pa.Table, reasons: pa.Table | None, without: str | None
 ) -> Iterator[tuple[str | None, pa.Table]]:
-    """Messages by their reasons: those that may be named, then all further ones, then those without one."""
-    left = runs
-    if reasons is not None and reasons.num_rows and left.num_rows:
+    """Yield messages by their reasons: up to the bound of distinct reasons, then further ones, then those without."""
+    remaining = runs
+    if reasons is not None and reasons.num_rows and remaining.num_rows:
         first = _first_of_each(reasons)
-        given = [rule.kept(one) for one in first.column(1).to_pylist()]
-        texts, names = pa.array(given, pa.string()), rule.distinct(given)
+        texts_kept = [rule.kept(one) for one in first.column(1).to_pylist()]
+        texts, names = pa.array(texts_kept, pa.string()), rule.distinct(texts_kept)
         for why in names:
-            said, left = _parted(queue, left, first.column(0).filter(pc.equal(texts, why)))
-            yield from ((why, said),) if said.num_rows else ()
+            part, remaining = _parted(queue, remaining, first.column(0).filter(pc.equal(texts, why)))
+            yield from ((why, part),) if part.num_rows else ()
         further = pc.and_(pc.is_valid(texts), pc.invert(pc.is_in(texts, pa.array(names, pa.string()))))
-        said, left = _parted(queue, left, first.column(0).filter(further))
-        yield from ((rule.FURTHER, said),) if said.num_rows else ()
-    if left.num_rows:
-        yield without, left
+        part, remaining = _parted(queue, remaining, first.column(0).filter(further))
+        yield from ((rule.FURTHER, part),) if part.num_rows else ()
+    if remaining.num_rows:
+        yield without, remaining
 
 
 def _first_of_each(reasons: pa.Table) -> pa.Table:
-    """The first row about each message."""
+    """Return the first row about each message."""
     named = reasons.filter(pc.is_valid(reasons.column(0)))
     codes = named.column(0).combine_chunks().cast(pa.large_string()).dictionary_encode().indices.to_numpy()
     return named.take(pa.array(np.sort(np.unique(codes, return_index=True)[1])))
 
 
 def _parted(queue: str, runs: pa.Table, named: pa.ChunkedArray) -> tuple[pa.Table, pa.Table]:
-    """Those of the messages that a column names, and the others."""
+    """Return the messages that a column names, and the others."""
     if not len(named):
         return runs.slice(0, 0), runs
     some = of_claim(runs, named_by_array(named, queue).messages)[0]

@@ -1,4 +1,4 @@
-"""The rows of a DataFrame on their way into an output table: staged by Spark and published, or by Spark alone."""
+"""The writers of DataFrames: staged and published, or by Spark alone."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ledger.outputs.staging import StagedRows
 
 
-#: Why a table is not widened that Spark has to commit to.
+#: Why a table is not widened if Spark has to commit to it.
 WIDENED_BY_NONE = "its commits, which Spark has to make"
 
 
@@ -58,7 +58,7 @@ class _OfSpark:
     ) -> None:
         self._outputs, self._rows, self._table, self._spark = outputs, rows, table, rows.sparkSession
         self._failed, self._exceptions = failed, rows
-        #: Those of the table once the rows are in it.
+        #: The columns of the table once the rows are in it.
         self._after = columns
 
     @property
@@ -67,7 +67,7 @@ class _OfSpark:
 
     @contextlib.contextmanager
     def _parted(self) -> Iterator[None]:
-        """The rows that are written apart from those of messages that failed: of one evaluation."""
+        """Part the rows to write from those of failed messages, in one evaluation."""
         if self._failed is None:
             yield
             return
@@ -86,10 +86,10 @@ class _OfSpark:
             raise self.error_of(str(self._table), error) from error
 
     def failed(self, column: str) -> pa.Table:
-        # They are few, or are meant to be.
+        # The failed rows are meant to be few.
         if not isinstance(self._exceptions, pa.Table):
-            both = [quoted(name) for name in (column, self._failed) if name is not None]
-            self._exceptions = self._exceptions.select(both).toArrow()
+            names = [quoted(name) for name in (column, self._failed) if name is not None]
+            self._exceptions = self._exceptions.select(names).toArrow()
         return self._exceptions
 
     def named_failed(self, column: str, queue: str) -> Named:
@@ -99,10 +99,10 @@ class _OfSpark:
         refusal = refusal_of(location, failure)
         if refusal is not None:
             return refusal
-        refused = value_refused(failure)
-        if refused is not None:
-            said = truly_offered(refused[0], partial(self._why_not_widened, location))
-            return OutputNotWritten(location, said, place=refused[1])
+        refused_value = value_refused(failure)
+        if refused_value is not None:
+            problem = truly_offered(refused_value[0], partial(self._why_not_widened, location))
+            return OutputNotWritten(location, problem, place=refused_value[1])
         return OutputNotWritten(location, self._said(location, failure))
 
     def _why_not_widened(self, location: str) -> str | None:
@@ -111,10 +111,10 @@ class _OfSpark:
     def _said(self, location: str, failure: Exception) -> str:
         if is_about_columns(failure):
             with contextlib.suppress(Exception):
-                there = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
+                table_types = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
                 # A column that the rows do not have is null in the table.
-                return reason(failure) + different_columns(self.columns, there, needs_all=False)
-        # Of an exception in Python's workers Spark's first line says no more than that there was one.
+                return reason(failure) + different_columns(self.columns, table_types, needs_all=False)
+        # For an exception in Python's workers, Spark's first line says only that there was one.
         return row_error(failure).text if TRACEBACK in str(failure) else reason(failure)
 
 
@@ -135,12 +135,12 @@ class StagedWriter(_OfSpark):
     ) -> None:
         super().__init__(outputs, rows, table, failed, columns)
         self._place, self._publishing, self._target, self._clock = place, publishing, target, clock
-        #: The demands of the table on rows, once it has their columns.
+        #: The table's demands on rows, once it has their columns.
         self._demands = (
             replace(target.demands, schema=json.dumps(columns.schema)) if columns.changes else target.demands
         )
         self._staged: StagedRows
-        #: Whether they are in the table; None: nobody knows.
+        #: Whether the rows are in the table; None if nobody knows.
         self._written: bool | None = False
 
     @contextlib.contextmanager
@@ -184,11 +184,11 @@ class StagedWriter(_OfSpark):
                         self._publishing.make(location, demands, self._clock())
                     else:
                         self._publishing.evolve(location, self._target, self._after)
-            found = self._publishing.look(location)
-            if found is None:
+            target = self._publishing.look(location)
+            if target is None:
                 raise OutputNotWritten(self._table, "it is gone")
-            require_same(Target(self._target.table_id or found.table_id, demands), found)
-        self._target = found
+            require_same(Target(self._target.table_id or target.table_id, demands), target)
+        self._target = target
         if self._outputs.is_new_here(location):
             self._staged.tidy()
         return self._place
@@ -201,7 +201,7 @@ class StagedWriter(_OfSpark):
         if self._staged.is_too_old(self._clock()):
             raise OutputNotWritten(location, "the rows took so long that a VACUUM could remove them")
         self._written = None
-        # On a local path the commit has the table alone; the rows were written before, so that it is short.
+        # On a local path the commit locks the table. The rows were written before, so the commit is short.
         with table_lock(location).exclusive():
             transaction = application, output_doubts.WRITTEN
             self._publishing.publish(location, self._target, self._staged.files, transaction, metadata)
@@ -230,7 +230,7 @@ class SparkWriter(_OfSpark):
     @contextlib.contextmanager
     def evaluated(self) -> Iterator[None]:
         with contextlib.ExitStack() as until_written:
-            # With a column of failures `_parted` computes the rows.
+            # If there is a column of failures, `_parted` computes the rows.
             self._rows = self._rows if self._failed else self._computed(until_written)
             with self._parted():
                 yield
@@ -245,17 +245,17 @@ class SparkWriter(_OfSpark):
             self._require_writable_values(rows)
         made = make_with_spark(self._table, self._place, rows, properties_of(self._after))
         require_transactions_kept(self._table, made, self._spark)
-        # A table that the catalog had not: only now it has a place.
+        # A table that the catalog did not have has a place only now.
         self._outputs.require_allowed(made.text)
         return made
 
     def _require_writable_values(self, rows: DataFrame) -> None:
-        """Raise OutputNotWritten for a value that is refused, before there is a table. The rows have been computed."""
+        """Raise OutputNotWritten for a refused value before a table is made. The rows have been computed."""
         try:
             rows.write.format("noop").mode("overwrite").save()
         except Exception as error:
-            said, place = value_refused(error) or (reason(error), "")
-            raise OutputNotWritten(self._table, said, place=place) from error
+            problem, place = value_refused(error) or (reason(error), "")
+            raise OutputNotWritten(self._table, problem, place=place) from error
 
     def table_id(self, location: str) -> str:
         return self._outputs.table_id(location)
@@ -266,7 +266,7 @@ class SparkWriter(_OfSpark):
         writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
         if self._after.added:
             writer.option("mergeSchema", True)
-        # Delta leaves it out, and says nothing, when another version of the transaction was committed.
+        # Delta skips the write silently if another version of the transaction was committed.
         writer.option("txnAppId", application).option("txnVersion", output_doubts.WRITTEN)
         with table_lock(location).exclusive(), stored_in_microseconds(rows):
             writer.save(for_spark(location))

@@ -1,9 +1,10 @@
-"""Rows for an output table: written by Spark into a folder below it, to be published where they lie; see
-`rules.publishable`, and `rules.staging` for the same with bulk sends.
+"""The staged rows of an output: Spark writes them below the table.
 
-What was published stays in its folder, which is the table's like every other. What its writer left, because it died,
-VACUUM removes as it does any writer's files that no version names: the folder's name does not begin with _. Before it
-publishes, a writer looks whether it began so long ago that a VACUUM of the usual 7 days may be near: then it gives up.
+See `rules.publishable`; `rules.staging` has the same for bulk sends.
+
+Published files stay in their folder, and belong to the table like any other file. If a writer died, VACUUM removes its
+files, as it removes any files that no version names: the folder's name does not begin with _. Before a writer
+publishes, it checks its own age. If a VACUUM of the usual 7 days may be near, the writer gives up.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 
     from ledger.output_tables.protocol import OutputPublishing
 
-#: Up to so many rows the driver itself reads the column that names messages, which takes some 40 bytes each.
+#: Up to this many rows, the driver itself reads the column that names messages, at some 40 bytes a row.
 MOST_BY_DRIVER = 8_000_000
-#: So many of the writes that died, the latest, are looked at for logs that no VACUUM removes.
+#: How many of the latest writes that died are looked at for logs, which no VACUUM removes.
 LOOKED_AT = 20
 
 
 class StagedRows:
-    """The rows of one write, in a folder of their own below a table that need not be there yet."""
+    """The rows of one write, in a folder of their own. The folder lies below the table, which need not exist yet."""
 
     def __init__(self, publishing: OutputPublishing, spark: SparkSession, location: str, now: int) -> None:
         self._publishing, self._spark, self._now = publishing, spark, now
@@ -52,9 +53,11 @@ class StagedRows:
         self.files: list[StagedFile] = []
 
     def write(self, rows: DataFrame, demands: Demands, said: Mapping[str, Any]) -> None:
-        """Computes the rows, once, and writes them as a table with these demands would have them; the commit there says
-        `said`. Raises what Spark
-        does, and StorageFailed where what it wrote is not seen here, or is of other columns than were asked for."""
+        """Compute the rows once, and write them as a table with these demands would have them.
+
+        The commit there has the metadata `said`. Raises what Spark raises, and StorageFailed if the files are not seen
+        here, or have other columns than were asked for.
+        """
         self._publishing.stage(self._place, demands, self._now)
         writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(said))
         with stored_in_microseconds(rows):
@@ -72,17 +75,17 @@ class StagedRows:
 
     @property
     def count(self) -> int | None:
-        """How many rows there are; None where Spark did not count them."""
+        """How many rows there are; None if Spark did not count them."""
         counts = [json.loads(one.statistics).get("numRecords") for one in self.files]
         return None if None in counts else sum(filter(None, counts))
 
     def named(self, column: str, queue: str) -> Named:
-        """Which messages a column of the rows names: of those that were written, which nobody computes again."""
-        found = self._by_driver(column)
-        if found is None:
+        """Return which messages a column of the written rows names, without computing the rows again."""
+        named = self._by_driver(column)
+        if named is None:
             written = self._spark.read.format("delta").load(for_spark(self._place))
-            found = named_by_column(written, column, queue)
-        return found
+            named = named_by_column(written, column, queue)
+        return named
 
     def _by_driver(self, column: str) -> Named | None:
         paths = [one.path.removeprefix(f"{FOLDER}/{self._name}/") for one in self.files]
@@ -92,27 +95,27 @@ class StagedRows:
         try:
             values = self._publishing.column(self._place, paths, column)
         except (OSError, StorageFailed, pa.ArrowException):
-            # Spark can read what it wrote.
+            # Spark can read its own files.
             return None
         return None if values is None or not _is_text(values.type) else named_by_ids(values)
 
     def is_too_old(self, now: int) -> bool:
-        """Whether it began so long ago that its files may be removed by a VACUUM."""
+        """Tell whether the write began so long ago that a VACUUM may remove its files."""
         return staging.is_abandoned(self._name, now)
 
     def settle(self) -> None:
-        """Removes what nobody needs once it is published: the log of a table of its own."""
+        """Remove the log of the folder, which nobody needs after publishing."""
         with contextlib.suppress(StorageFailed):
             self._writes.remove(f"{self._name}/_delta_log")
 
     def remove(self) -> None:
-        """Removes it all, once it is certain that it never is published; and the folders that were made for it."""
+        """Remove the folder, and the folders made for it, once it is certain that the rows are never published."""
         with contextlib.suppress(StorageFailed):
             self._writes.remove(self._name)
             remove_empty(self._made)
 
     def tidy(self) -> None:
-        """Removes the logs of writes that died: VACUUM removes their files, and looks into no log."""
+        """Remove the logs of writes that died: VACUUM removes only their files."""
         with contextlib.suppress(StorageFailed):
             old = [name for name in self._writes.names() if staging.is_abandoned(name, self._now)]
             for name in old[-LOOKED_AT:]:

@@ -1,4 +1,4 @@
-"""The table that a user names for the rows of a claim: where it lies, and making it when there is none."""
+"""The output table that a user names: its place, and how it is made."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
 
-#: In what the libraries say of a write whose columns are not the table's.
+#: Parts of the libraries' errors about a write whose columns are not the table's.
 OTHER_COLUMNS = ("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS", "SchemaMismatch", "Cast error")
-#: What Spark says of a place without a Delta table.
+#: Parts of Spark's errors about a place without a Delta table.
 NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND")
 #: The parts of a name in a catalog.
 _PARTS = re.compile(r"\w+|`[^`]+`")
@@ -38,9 +38,14 @@ def place_of(table: object, spark: None) -> Location: ...
 @overload
 def place_of(table: object, spark: SparkSession | None) -> Location | None: ...
 def place_of(table: object, spark: SparkSession | None) -> Location | None:
-    """Where the table lies: a path has a / or a scheme in it, all else is the name of a table in Spark's catalog. None:
-    the catalog has no such table yet. Raises InvalidParameterValue for what is neither, and for what is no Delta table,
-    SparkIsNeeded for a name without Spark."""
+    """Return where the table lies; None if the catalog has no such table yet.
+
+    A text with a / or a scheme is a path. Any other text is the name of a table in Spark's catalog.
+
+    Raises:
+        InvalidParameterValue: for anything else, and for a table that is not Delta.
+        SparkIsNeeded: for a name without Spark.
+    """
     if isinstance(table, os.PathLike) or (isinstance(table, str) and ("/" in table or ":" in table)):
         place = _one_of(here("table", table))
         if place.is_local:
@@ -58,18 +63,18 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None:
             "A folder here is ./NAME.",
         )
     if spark is None:
-        said = f"{table}, without a /, names a table of Spark's catalog, which takes DataFrames alone"
-        raise SparkIsNeeded(f"{said}. A folder here is ./{table}")
+        problem = f"{table}, without a /, names a table of Spark's catalog, which takes DataFrames alone"
+        raise SparkIsNeeded(f"{problem}. A folder here is ./{table}")
     return _place_in_catalog(table, spark)
 
 
 def place_of_new(table: str, spark: SparkSession) -> Location | None:
-    """Where Spark would make a table that the catalog has not; None where that cannot be told."""
+    """Return where Spark would make a table that the catalog does not have; None if that cannot be told."""
     *schema, name = _PARTS.findall(table)
     try:
         within = ".".join(schema) or f"`{spark.catalog.currentDatabase()}`"
-        told = {row.info_name: row.info_value for row in spark.sql(f"DESCRIBE SCHEMA {within}").collect()}
-        return _one_of(of_spark(told["Location"])).below(name.strip("`"))
+        schema_info = {row.info_name: row.info_value for row in spark.sql(f"DESCRIBE SCHEMA {within}").collect()}
+        return _one_of(of_spark(schema_info["Location"])).below(name.strip("`"))
     except Exception:
         return None
 
@@ -78,13 +83,14 @@ def place_of_new(table: str, spark: SparkSession) -> Location | None:
 def make_with_spark(
     table: object, place: Location | None, rows: DataFrame, properties: Mapping[str, str] | None = None
 ) -> Location:
-    """Makes the table, empty, when there is none: only a table can tell who wrote to it. Returns where it lies.
+    """Make the table, empty, if there is none, and return where it lies. Only a table can tell who wrote to it.
 
-    `properties`: what a new table remembers; Spark's writer makes none with it, so that another statement sets it."""
+    `properties` are for a new table. Spark's writer cannot set them, so another statement does.
+    """
     from ledger.delta_log.by_spark import CONFLICTS
 
     spark, nothing = rows.sparkSession, rows.limit(0).write.format("delta").mode("ignore")
-    # Two that begin at once both find no table: one makes it, and the other finds it made.
+    # Two writers may begin at once and find no table: one of them makes it, and the other finds it made.
     with not_written(table), contextlib.suppress(*CONFLICTS):
         if place is None:
             _make_in_catalog(str(table), nothing, spark)
@@ -92,50 +98,52 @@ def make_with_spark(
         else:
             with table_lock(place.text).exclusive():
                 nothing.save(for_spark(place.text))
-    found = place or _place_in_catalog(str(table), spark)
-    if found is None:
+    made = place or _place_in_catalog(str(table), spark)
+    if made is None:
         raise OutputNotWritten(table, "it was made, and Spark's catalog has it no more")
     if properties:
         with not_written(table):
-            known = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-            spark.sql(f"ALTER TABLE delta.`{for_spark(found.text)}` SET TBLPROPERTIES ({known})")
-    return found
+            assignments = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+            spark.sql(f"ALTER TABLE delta.`{for_spark(made.text)}` SET TBLPROPERTIES ({assignments})")
+    return made
 
 
 def table_of_spark(spark: SparkSession, location: str) -> tuple[dict[str, Any], Mapping[str, str]] | None:
-    """The columns of a Delta table, as its log writes them, and its properties, read by Spark; None: there is none."""
-    known = f"delta.`{for_spark(location)}`"
+    """Return the columns of a Delta table as its log writes them, and its properties; None if there is no table."""
+    table = f"delta.`{for_spark(location)}`"
     try:
-        (found,) = spark.sql(f"DESCRIBE DETAIL {known}").select("properties").collect()
+        (detail,) = spark.sql(f"DESCRIBE DETAIL {table}").select("properties").collect()
     except Exception as error:
-        if any(said in str(error) for said in NO_TABLE):
+        if any(part in str(error) for part in NO_TABLE):
             return None
         raise
-    return json.loads(spark.table(known).schema.json()), dict(found.properties)
+    return json.loads(spark.table(table).schema.json()), dict(detail.properties)
 
 
 def partitions_of(spark: SparkSession, location: str) -> tuple[str, ...]:
     """Return the columns by which a Delta table is partitioned, read by Spark."""
-    (found,) = spark.sql(f"DESCRIBE DETAIL delta.`{for_spark(location)}`").select("partitionColumns").collect()
-    return tuple(found.partitionColumns)
+    (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{for_spark(location)}`").select("partitionColumns").collect()
+    return tuple(detail.partitionColumns)
 
 
 def require_transactions_kept(table: object, place: Location, spark: SparkSession) -> None:
-    """Raises OutputNotWritten for a table that forgets transactions which Spark committed to it: whoever asked it later
-    whether a write is in would be told that it is not, and would write its rows once more."""
+    """Raise OutputNotWritten for a table that forgets transactions which Spark committed to it.
+
+    The table would later say that a write is not in, and the rows would be written once more.
+    """
     with not_written(table):
-        (found,) = spark.sql(f"DESCRIBE DETAIL delta.`{for_spark(place.text)}`").select("properties").collect()
-    if FORGETS in found.properties:
+        (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{for_spark(place.text)}`").select("properties").collect()
+    if FORGETS in detail.properties:
         raise OutputNotWritten(
             table,
-            f"it forgets who wrote to it after {found.properties[FORGETS]}, and rows could be written twice: "
+            f"it forgets who wrote to it after {detail.properties[FORGETS]}, and rows could be written twice: "
             f"ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS}')",
         )
 
 
 @contextlib.contextmanager
 def not_written(table: object) -> Iterator[None]:
-    """Turns what goes wrong before a write has begun into OutputNotWritten."""
+    """Turn an error before a write has begun into OutputNotWritten."""
     try:
         yield
     except OutputUnreadable as error:
@@ -147,33 +155,37 @@ def not_written(table: object) -> Iterator[None]:
 
 
 def refusal_of(location: str, failure: Exception) -> OutputNotWritten | None:
-    """Return the error about a table for a failure that is such an error already, with its reason as it is. None for
-    other failures."""
-    # A new one: the failure is going to be its cause.
+    """Return OutputNotWritten about a table for a failure that is already OutputNotWritten; None for other failures.
+
+    The reason stays as it is.
+    """
+    # The error is a new one, because the failure becomes its cause.
     return (
         OutputNotWritten(location, failure.reason, place=failure.place) if type(failure) is OutputNotWritten else None
     )
 
 
 def different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, needs_all: bool) -> str:
-    """In words, the columns by which rows do not fit a table, both by name with their types; empty when they do."""
-    there = {name.lower(): kind for name, kind in table.items()}
-    said = [f"the table has no column {name} ({kind})" for name, kind in rows.items() if name.lower() not in there]
+    """Return in words how rows do not fit a table, both given by column name and type; empty if they fit."""
+    table_columns = {name.lower(): kind for name, kind in table.items()}
+    problems = [
+        f"the table has no column {name} ({kind})" for name, kind in rows.items() if name.lower() not in table_columns
+    ]
     for name, kind in rows.items():
-        known = there.pop(name.lower(), kind)
-        if _plain(known) != _plain(kind):
-            said.append(f"column {name} is {kind}, and {known} in the table")
-    said += [f"the rows have no column {name}" for name in there if needs_all]
-    return f"; {', '.join(said)}" if said else ""
+        table_kind = table_columns.pop(name.lower(), kind)
+        if _plain(table_kind) != _plain(kind):
+            problems.append(f"column {name} is {kind}, and {table_kind} in the table")
+    problems += [f"the rows have no column {name}" for name in table_columns if needs_all]
+    return f"; {', '.join(problems)}" if problems else ""
 
 
 def is_about_columns(failure: Exception) -> bool:
-    """Whether a write failed because of the table's columns, as far as the libraries say."""
-    return any(said in f"{type(failure).__name__}: {failure}" for said in OTHER_COLUMNS)
+    """Tell whether a write failed because of the table's columns, as far as the libraries say."""
+    return any(part in f"{type(failure).__name__}: {failure}" for part in OTHER_COLUMNS)
 
 
 def _plain(kind: str) -> str:
-    """Arrow has several types of text that are one to Delta."""
+    """Return one name for Arrow's types of text, which are one type to Delta."""
     return kind.removeprefix("large_").removesuffix("_view")
 
 
@@ -189,33 +201,33 @@ def _place_in_catalog(table: str, spark: SparkSession) -> Location | None:
     try:
         if not spark.catalog.tableExists(table):
             return None
-        known = spark.catalog.getTable(table)
-        if known.isTemporary or known.tableType == "VIEW":
+        entry = spark.catalog.getTable(table)
+        if entry.isTemporary or entry.tableType == "VIEW":
             raise InvalidParameterValue("table", table, "It is a view, which has no rows of its own", "Name its table.")
-        (found,) = spark.sql(f"DESCRIBE DETAIL {table}").select("format", "location").collect()
+        (detail,) = spark.sql(f"DESCRIBE DETAIL {table}").select("format", "location").collect()
     except InvalidParameterValue:
         raise
     except Exception as error:
         raise InvalidParameterValue(
             "table", table, f"Spark's catalog cannot tell where it lies ({reason(error)})"
         ) from error
-    if found.format != "delta":
+    if detail.format != "delta":
         raise InvalidParameterValue(
-            "table", table, f"It is a table of the format {found.format} and must be delta", "Name another one."
+            "table", table, f"It is a table of the format {detail.format} and must be delta", "Name another one."
         )
-    return _one_of(of_spark(found.location))
+    return _one_of(of_spark(detail.location))
 
 
 def _one_of(place: Location) -> Location:
-    """A place by the one of its names that all here compare it by."""
+    """Return a place under the name by which the ledger compares places."""
     return recorded(for_delta_rs(place.text))
 
 
 def _require_delta_or_nothing(table: object, folder: Path) -> None:
-    """Raises InvalidParameterValue for a file, and for a folder with something else in it: no log is put there."""
+    """Raise InvalidParameterValue for a file, and for a folder that has something else than a table in it."""
     try:
         is_delta = (folder / "_delta_log").is_dir()
-        # A write that has staged rows for a new table made a folder there already.
+        # A write that staged rows for a new table has made a folder here.
         names = [] if is_delta else [entry.name for entry in folder.iterdir()]
         others = [name for name in names if name[0] not in "._" and name != FOLDER]
     except FileNotFoundError:

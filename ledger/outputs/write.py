@@ -1,4 +1,4 @@
-"""Writing a claim's output to a Delta table and acknowledging it, as one. Why that holds: see `rules.output_doubts`."""
+"""The write of a claim's output and its acknowledgement, as one; see `rules.output_doubts`."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ if TYPE_CHECKING:
 
 
 class Acknowledgement(NamedTuple):
-    """What becomes of a claim's messages: those that are acknowledged with the rows (RUNS), and what is done to others
-    in the same commit."""
+    """What becomes of a claim's messages in one commit.
+
+    `done` (RUNS) is acknowledged with the rows; `beside` acts on other messages.
+    """
 
     done: pa.Table
     beside: Sequence[Action] = ()
 
 
 Answer = TypeVar("Answer")
-#: A write that loses a race with other writers of its table is tried again, so often in all.
+#: How often in all a write is tried that loses a race with other writers of its table.
 RACES = 3
 
 
 def tried_again(write: Callable[[], Answer], lost: Callable[[OutputNotWritten], None] = lambda error: None) -> Answer:
-    """Return what a write returns, which is tried again where it lost a race; `lost` is told of each that was lost.
-    Raises what the write does."""
+    """Return what `write` returns; try again after a lost race, which `lost` gets. Raises what `write` does."""
     for _ in range(RACES - 1):
         try:
             return write()
@@ -55,8 +56,11 @@ def tried_again(write: Callable[[], Answer], lost: Callable[[OutputNotWritten], 
 
 
 class WrittenOutput(NamedTuple):
-    """What a write did: how many messages are acknowledged with its rows, and of how many others something was changed.
-    `earlier`: all of that was done by an earlier call under the same receipt, and the rows of this one are not in."""
+    """What a write did.
+
+    `done` messages are acknowledged with its rows, and `changed` others were changed. `earlier`: an earlier call under
+    the same receipt did all of that, and the rows of this call are not in the table.
+    """
 
     done: int
     changed: int
@@ -66,8 +70,10 @@ class WrittenOutput(NamedTuple):
 def decided_by(
     grant: Grant, messages: Any, failed: Any, timeout: int
 ) -> Callable[[QueueRecord, Writer], Acknowledgement]:
-    """The decision that the arguments of Claim.write ask for, once the rows are computed. Raises InvalidParameterValue
-    for arguments that contradict each other."""
+    """Return the decision that the arguments of Claim.write ask for, to be made once the rows are computed.
+
+    Raises InvalidParameterValue for arguments that contradict each other.
+    """
     if messages is not None and failed is not None:
         raise InvalidParameterValue(
             "failed", "and messages", "One names what is acknowledged, the other what is not", "Give one of them."
@@ -100,16 +106,23 @@ def write_output(
     failed: str | None = None,
     asked: ColumnsAsked = NOTHING_ASKED,
 ) -> WrittenOutput:
-    """Writes `rows` to `table`, but for those with a value in the column `failed`, and deletes the messages that are
-    `decide`d to be done. See Claim.write.
+    """Write `rows` to `table`, and delete the messages that are `decide`d to be done. See Claim.write.
 
-    `ending`: around what ends messages (RUNS). `asked`: of the table's columns.
+    Args:
+        access: the queue.
+        grant: the claim, or a part of it.
+        rows: the rows, a DataFrame or an Arrow table.
+        table: the output table.
+        decide: returns what becomes of the messages, once the rows are computed.
+        ending: is entered around the end of messages (RUNS).
+        failed: a column; rows with a value there are not written.
+        asked: what is asked of the table's columns.
     """
     record, writer = access.record(), writer_of(access, rows, table, failed, asked)
     access.store.outputs.require_writable()
     with access.named_jobs("write", grant.receipt_id), writer.evaluated():
         if is_spark(rows) and access.frames is not None:
-            # Only now: what is missing by now may have been missing when the rows were computed.
+            # Checked only now: messages that are missing now may have been missing when the rows were computed.
             access.frames.require_readable(record, grant, rows.sparkSession)
         done, beside = decide(record, writer)
         if done.num_rows:
@@ -129,7 +142,7 @@ def _written(
     done: pa.Table,
     beside: Sequence[Action],
 ) -> tuple[int, bool]:
-    """Of how many other messages something was changed, and whether an earlier call had written all rows."""
+    """Return how many other messages were changed, and whether an earlier call had written all rows."""
     if done.num_rows:
         outputs = access.store.outputs
         location = writer.make(lambda: outputs.require_held(record, receipt_id, done, access.clock)).text
@@ -141,10 +154,10 @@ def _written(
         if changed is not None:
             return changed, False
     else:
-        # No row counts. Whoever reads the table finds it all the same, as far as the rows tell its columns.
+        # There are no rows to commit. Make the table for its readers, as far as the rows tell its columns.
         with contextlib.suppress(OutputNotWritten):
             writer.make(lambda: None)
-    # Nothing is written, or an earlier call has written it all.
+    # Nothing is written here, or an earlier call has written all of it.
     limits, receipts = attribute_rules.limits_of(record.attributes), attribute_rules.receipts_of(record.attributes)
     answers = access.store.apply(record, beside, limits, receipts, access.clock) if beside else []
     changed = sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
@@ -162,24 +175,24 @@ def _write(
     clock: Clock,
     beside: Sequence[Action],
 ) -> int | None:
-    """Of how many messages the actions `beside` changed something; None: an earlier call has written all the rows."""
+    """Return how many messages the actions `beside` changed; None if an earlier call has written all the rows."""
     identifier = outputs.begin(record, receipt_id, runs, location, table_id, clock)
     if identifier is None:
         return None
     outputs.step("begun")
-    said = {"queue": record.name, "receipt_id": receipt_id, "write_id": identifier, "owner": outputs.owner}
-    failure = _failure(writer, location, identifier, said)
+    metadata = {"queue": record.name, "receipt_id": receipt_id, "write_id": identifier, "owner": outputs.owner}
+    failure = _failure(writer, location, identifier, metadata)
     outputs.step("written")
     if failure is not None:
-        # Whatever the writer was told, the table knows: an error may hide a commit that landed.
+        # The table knows more than the writer: an error may hide a commit that landed.
         try:
             fenced = outputs.is_fenced(location, identifier)
             written = outputs.written_or_fenced(location, identifier)
         except OutputUnreadable as silent:
             if isinstance(failure, _Silent):
                 raise
-            said_of_both = f"{silent.reason}; the write itself failed: {reason(failure)}"
-            raise OutputUnreadable(location, said_of_both, silent.gone) from failure
+            both_reasons = f"{silent.reason}; the write itself failed: {reason(failure)}"
+            raise OutputUnreadable(location, both_reasons, silent.gone) from failure
         writer.ended(written=written)
         if not written:
             outputs.undo(record, runs, identifier, clock)
@@ -194,11 +207,11 @@ def _write(
 
 
 class _Silent(Exception):
-    """The writer was told nothing; the table has to be asked whether the rows are in."""
+    """The writer cannot tell whether the rows are in; the table has to be asked."""
 
 
 def _failure(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
-    """Writes; returns what went wrong, or that nobody knows."""
+    """Write. Return the error, or _Silent if the writer does not know whether the rows are in; else None."""
     try:
         if not writer.write(location, output_doubts.application(identifier), metadata):
             return _Silent()

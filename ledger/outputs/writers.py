@@ -1,5 +1,7 @@
-"""How the rows of a claim get into an output table: staged by Spark and published by delta-rs, by Spark alone, or as an
-Arrow table by delta-rs alone."""
+"""The choice among three writers of a claim's rows to an output table.
+
+Spark stages the rows and delta-rs publishes them; or Spark alone writes them; or delta-rs alone writes an Arrow table.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
 
     from ledger.output_tables.protocol import OutputPublishing
 
-#: Settings of a session by which a write changes the table's columns, or a new table is another than its rows ask for.
+#: Settings of a session that change the table's columns by a write, or make a new table other than its rows ask for.
 EVOLVES = "spark.databricks.delta.schema.autoMerge.enabled"
 OF_NEW = "spark.databricks.delta.properties.defaults."
 
@@ -71,38 +73,45 @@ class Writer(Protocol):
         """The columns of the rows and their types."""
 
     def evaluated(self) -> contextlib.AbstractContextManager[None]:
-        """Computes the rows, once: those that are looked at are those that are written."""
+        """Compute the rows once: the rows that are looked at are the rows that are written."""
 
     def named(self, column: str, queue: str) -> Named:
-        """Which messages a column of the rows names."""
+        """Return which messages a column of the rows names."""
 
     def named_failed(self, column: str, queue: str) -> Named:
-        """The same of the rows with a value in the column that says that their message failed: they are not written."""
+        """Return which messages a column of the failed rows names. Failed rows are not written."""
 
     def failed(self, column: str) -> pa.Table:
-        """This column of theirs, and what it says."""
+        """Return this column of the failed rows, and the column of their reasons."""
 
     def make(self, before_changing: Callable[[], None]) -> Location:
-        """Return where the table lies; make it, empty, when there is none. `before_changing` is called before the table
-        is made, or gets other columns: what it raises leaves the table as it was. Raises OutputNotWritten."""
+        """Return where the table lies; make it, empty, if there is none.
+
+        `before_changing` is called before the table is made, or gets other columns. If it raises, the table stays as it
+        was. Raises OutputNotWritten.
+        """
 
     def table_id(self, location: str) -> str:
-        """The id of the table there. Raises OutputUnreadable."""
+        """Return the id of the table there. Raises OutputUnreadable."""
 
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
-        """One commit under the transaction; raises whatever goes wrong. True: it is certain that the rows are in."""
+        """Make one commit under the transaction; raise any error. Return True if the rows are certain to be in."""
 
     def ended(self, *, written: bool) -> None:
-        """Tells it what the table said."""
+        """Note what the table said about the write."""
 
     def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
-        """The error that says why the rows were not written: a value that is refused, columns that the table does not
-        have, or what the failure says."""
+        """Return the error that says why the rows were not written.
+
+        The reason is a value that is refused, columns that the table does not have, or the text of the failure.
+        """
 
 
 def columns_asked(schema: Any) -> ColumnsAsked:
-    """Return what `schema` of Claim.write asks of the table's columns: None, "widen", or a schema of Arrow's. Raises
-    InvalidParameterValue."""
+    """Return what `schema` of Claim.write asks of the table's columns: None, "widen", or a schema of Arrow's.
+
+    Raises InvalidParameterValue.
+    """
     if schema is None:
         return NOTHING_ASKED
     if isinstance(schema, str) and schema == WIDEN:
@@ -112,14 +121,14 @@ def columns_asked(schema: Any) -> ColumnsAsked:
     try:
         with reading_by_library():
             # Through Arrow's C interface a name ends at its first NUL character.
-            known = schema if isinstance(schema, pa.Schema) else pa.schema(schema)
-            require_no_nul(known.empty_table())
-            rows = arrow_table("schema", known.empty_table())
+            arrow_schema = schema if isinstance(schema, pa.Schema) else pa.schema(schema)
+            require_no_nul(arrow_schema.empty_table())
+            rows = arrow_table("schema", arrow_schema.empty_table())
         assert rows is not None
         declared = schema_of_rows(rows)
     except (UnreadableByLibrary, ColumnsDiffer) as error:
         raise InvalidParameterValue("schema", "a schema of Arrow", str(error), "Give types of Delta's.") from None
-    for field in known:
+    for field in arrow_schema:
         if pa.types.is_decimal(field.type) and field.type.scale < 0:
             bound = f"It is {field.type}, and Delta has no negative scale"
             raise InvalidParameterValue("schema", field.name, bound, "Give a scale of 0 or more.")
@@ -131,9 +140,11 @@ def columns_asked(schema: Any) -> ColumnsAsked:
 
 
 def require_declared(access: Access, table: object, schema: Any) -> None:
-    """Raise InvalidParameterValue for a `schema` of Arrow's that gives a column another type than the table that is
-    there, before anything is received for it. Tables of Spark's catalog, and those that delta-rs does not read, are
-    looked at when rows are written."""
+    """Raise InvalidParameterValue for an Arrow `schema` that gives a column another type than the existing table has.
+
+    This comes before a receive. Tables of Spark's catalog, and tables that delta-rs does not read, are checked when
+    rows are written.
+    """
     asked = columns_asked(schema)
     if asked.declared is None:
         return
@@ -151,11 +162,14 @@ def require_declared(access: Access, table: object, schema: Any) -> None:
 def writer_of(
     access: Access, rows: Any, table: object, failed: str | None = None, asked: ColumnsAsked = NOTHING_ASKED
 ) -> Writer:
-    """What writes these rows to this table, but for those with a value in the column `failed`.
+    """Return the writer of these rows to this table. Rows with a value in the column `failed` are not written.
 
-    Raises InvalidParameterValue and SparkIsNeeded for what cannot be written, OutputNotWritten for rows that do not fit
-    the table's columns, UnsafeStorage where Spark would have to commit and another driver could write over that: before
-    anything is made.
+    All errors come before anything is made.
+
+    Raises:
+        InvalidParameterValue, SparkIsNeeded: for rows or a table that cannot be written.
+        OutputNotWritten: for rows that do not fit the table's columns.
+        UnsafeStorage: if Spark would have to commit, and another driver could write over its commit.
     """
     outputs = access.store.outputs
     if not is_spark(rows):
@@ -166,7 +180,7 @@ def writer_of(
     written = schema_of(rows if failed is None else rows.drop(failed))
     place = place_of(table, spark)
     if place is None:
-        # A table that the catalog has not. Spark makes it, and only then it surely has a place.
+        # The catalog does not have the table. Spark makes it, and only then its place is certain.
         planned = place_of_new(str(table), spark)
         if planned is not None:
             outputs.require_allowed(planned.text)
@@ -180,9 +194,9 @@ def writer_of(
         why = "Spark has to commit to it, as the ledger is opened with an engine that does not publish there"
     else:
         with columns_differ(place.text, partial(publishing.why_not_widened, place.text)):
-            found, columns, why = _to_publish(publishing, spark, written, place.text, asked)
-        if found is not None:
-            return StagedWriter(outputs, rows, table, failed, columns, place, publishing, found, access.clock)
+            target, columns, why = _to_publish(publishing, spark, written, place.text, asked)
+        if target is not None:
+            return StagedWriter(outputs, rows, table, failed, columns, place, publishing, target, access.clock)
     outputs.require_safe(place.text, why)
     return SparkWriter(outputs, rows, table, failed, _columns_by_spark(spark, written, place.text, asked), place)
 
@@ -190,41 +204,43 @@ def writer_of(
 def _to_publish(
     publishing: OutputPublishing, spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked
 ) -> tuple[Target | None, Columns, str]:
-    """What the table asks for, or will when it is made, and its columns once the rows are in, if files may be published
-    to it; else why not. Raises ColumnsDiffer."""
-    none = Columns(rows)
+    """Return the target and its columns with the rows, if files may be published to the table; else why not.
+
+    The target is what the table demands, or will demand when it is made. Raises ColumnsDiffer.
+    """
+    unchanged = Columns(rows)
     if _evolves(spark):
-        return None, none, f"Spark has to commit to it, as the session sets {EVOLVES}"
+        return None, unchanged, f"Spark has to commit to it, as the session sets {EVOLVES}"
     try:
-        found = publishing.look(location)
+        target = publishing.look(location)
     except Exception as error:
-        return None, none, f"delta-rs cannot read it ({reason(error)})"
-    if found is None:
+        return None, unchanged, f"delta-rs cannot read it ({reason(error)})"
+    if target is None:
         columns = _columns_of_new(spark, rows, asked)
         is_plain = not any(one.get("metadata") for one in rows["fields"]) and not _sets_defaults(spark)
         is_plain &= not any(has_local_time_in_map(one["type"]) for one in columns.schema["fields"])
         demands = demands_of_new(json.dumps(columns.schema), properties_of(columns)) if is_plain else None
         why = "Spark has to make it, with the defaults of its session, or for columns that delta-rs does not make"
-        return (None, none, why) if demands is None else (Target("", demands), columns, "")
-    why = ", ".join(not_applied(found.demands))
+        return (None, unchanged, why) if demands is None else (Target("", demands), columns, "")
+    why = ", ".join(not_applied(target.demands))
     if why:
-        return None, none, f"Spark has to commit to it, as it has {why}"
-    columns = columns_of(json.loads(found.demands.schema), rows, found.demands.properties, asked)
-    _require_names(_added(columns), found.demands.properties.get(MAPPING))
+        return None, unchanged, f"Spark has to commit to it, as it has {why}"
+    columns = columns_of(json.loads(target.demands.schema), rows, target.demands.properties, asked)
+    _require_names(_added(columns), target.demands.properties.get(MAPPING))
     inside = [name for name in columns.added if "." in name]
     if inside:
-        return None, none, f"Spark has to commit to it, as it adds {inside[0]} inside a column"
-    return found, columns, ""
+        return None, unchanged, f"Spark has to commit to it, as it adds {inside[0]} inside a column"
+    return target, columns, ""
 
 
 def _columns_by_spark(spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked) -> Columns:
-    """The same of a table that Spark commits to. Raises OutputNotWritten."""
+    """Return the columns of a table that Spark commits to, once the rows are in. Raises OutputNotWritten."""
     with not_written(location), columns_differ(location, lambda: WIDENED_BY_NONE):
-        known = table_of_spark(spark, location)
-        if known is None:
+        current = table_of_spark(spark, location)
+        if current is None:
             return _columns_of_new(spark, rows, asked)
-        columns = columns_of(known[0], rows, known[1], replace(asked, add=asked.add or _evolves(spark)))
-        _require_names(_added(columns), known[1].get(MAPPING))
+        columns = columns_of(current[0], rows, current[1], replace(asked, add=asked.add or _evolves(spark)))
+        _require_names(_added(columns), current[1].get(MAPPING))
         if columns.retyped:
             raise ColumnsDiffer(
                 f"the columns {', '.join(columns.retyped)} are not widened here, as Spark has to commit to the table: "
@@ -241,14 +257,14 @@ def _columns_of_new(spark: SparkSession, rows: Mapping[str, Any], asked: Columns
 
 
 def _added(columns: Columns) -> Mapping[str, Any]:
-    """What a table gets of columns, as a schema. Into those that it has Spark writes, whatever their names are."""
+    """Return the columns that a table gets, as a schema. Columns that it has already may have any name."""
     whole = {one["name"]: one["type"] for one in columns.schema["fields"]}
     names = [name if name in whole else name.rpartition(".")[2] for name in columns.added]
     return {"fields": [{"name": name, "type": whole.get(name, "string")} for name in names]}
 
 
 def _require_names(schema: Mapping[str, Any], mapping: str | None) -> None:
-    """Raise ColumnsDiffer for a name that Spark gives to no column without mapping, before anything is made."""
+    """Raise ColumnsDiffer for a column name that Spark refuses without column mapping, before anything is made."""
     odd = odd_name(schema) if mapping in (None, "none") else None
     if odd is not None:
         raise ColumnsDiffer(
@@ -262,7 +278,7 @@ def _evolves(spark: SparkSession) -> bool:
 
 
 def _with_ids_as_texts(rows: DataFrame) -> DataFrame:
-    """The rows, in which columns that name messages are texts, also where no row has a value."""
+    """Return the rows with texts in the columns that name messages, even if no row has a value there."""
     for name, kind in rows.dtypes:
         if name in CARRIED and kind == "void":
             rows = rows.withColumn(name, rows[name].cast("string"))

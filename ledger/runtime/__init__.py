@@ -1,1 +1,1 @@
-"""What the ledger needs from the machine: a Java, the Delta jars, a Spark session, and a doctor."""
+"""The ledger's needs of a machine: Java, Delta jars, a Spark session, a doctor."""

@@ -1,4 +1,4 @@
-"""Makes the project's own environment: `.venv` in the checkout, with everything pinned.
+"""The project's own environment: `.venv` in the checkout, with everything pinned.
 
 Standard library only, because it runs before anything is installed.
 """
@@ -32,12 +32,12 @@ class BootstrapError(RuntimeError):
 
 
 def ensure_environment(extras: Iterable[str] = (), folder: str = ".venv") -> None:
-    """Carry on in an environment that holds the project and `extras`; make it first if need be.
+    """Continue in an environment that holds the project and `extras`; make it first if it is missing.
 
-    Returns at once when the running Python already is that environment. Otherwise brings `folder` up to
-    date and starts the same command again with its Python, so this call does not return.
+    If the running Python is already that environment, return at once. Otherwise bring `folder` up to date and start
+    the same command again with its Python, so this call does not return.
     `LEDGER_BOOTSTRAP=off` trusts the running Python to have everything.
-    Ends the process with a message on stderr when the environment cannot be made.
+    If the environment cannot be made, end the process with a message on stderr.
     """
     if os.environ.get(_OFF, "").lower() in ("off", "0", "no"):
         return
@@ -73,11 +73,11 @@ class Environment:
         self.python = self.folder / "bin" / "python"
 
     def is_running(self) -> bool:
-        """Whether the running Python is this environment's."""
+        """Tell whether the running Python is this environment's."""
         return Path(sys.prefix).resolve() == self.folder.resolve()
 
     def lacks(self, extras: Iterable[str]) -> bool:
-        """Whether something is missing or out of date: the packages, one of `extras`, or the environment itself."""
+        """Tell whether the packages, one of `extras`, or the environment itself is missing or out of date."""
         stamp = self._stamp()
         return (
             stamp.get("contents") != self.contents()
@@ -86,7 +86,7 @@ class Environment:
         )
 
     def contents(self) -> str:
-        """A digest of what belongs into the environment: where the project is, and what its files ask for."""
+        """Return a digest of what belongs into the environment: the project's place, and what its files ask for."""
         digest = hashlib.sha256(str(self.checkout).encode())
         for name in ("pyproject.toml", "constraints.lock"):
             digest.update((self.checkout / name).read_bytes())
@@ -101,7 +101,7 @@ class Environment:
     def bring_up_to_date(self, extras: Iterable[str]) -> None:
         """Create the environment and install into it, unless its stamp says that nothing is lacking.
 
-        Of several processes at once, one works and the others wait. Raises BootstrapError.
+        If several processes do so at once, one works and the others wait. Raises BootstrapError.
         """
         if not self.lacks(extras):
             return
@@ -118,13 +118,13 @@ class Environment:
 
     def _stamp(self) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads((self.folder / _STAMP).read_text())
-            return found
+            stamp: dict[str, Any] = json.loads((self.folder / _STAMP).read_text())
+            return stamp
         except (OSError, ValueError):
             return {}
 
     def _works(self) -> bool:
-        """Whether the folder holds an environment of this checkout whose Python starts."""
+        """Tell whether the folder holds an environment of this checkout whose Python starts."""
         probe = f"import sys; sys.exit(sys.version_info < {OLDEST_PYTHON} or sys.prefix == sys.base_prefix)"
         try:
             return subprocess.run([self.python, "-c", probe], capture_output=True).returncode == 0
@@ -133,7 +133,7 @@ class Environment:
 
     def _create(self) -> None:
         if shutil.which("uv"):
-            # uv refuses to replace what it did not make, hence --clear only when something stands there.
+            # uv refuses to replace a folder that it did not make, hence --clear only if there is one.
             clear = ["--clear"] if self.folder.exists() else []
             command = ["uv", "venv", "--quiet", *clear, "--python", sys.executable, str(self.folder)]
             if _run(command):
@@ -167,7 +167,7 @@ class Environment:
             )
 
     def _uv(self) -> str | Path | None:
-        """The machine's uv, else one installed into the environment, else None."""
+        """Return the machine's uv, else one installed into the environment, else None."""
         on_path = shutil.which("uv")
         if on_path:
             return on_path
@@ -175,7 +175,7 @@ class Environment:
         return own if own.exists() or _run([*self._pip(), "install", "--quiet", _UV]) else None
 
     def _pip(self) -> list[str | Path]:
-        """The command that is pip for this environment."""
+        """Return the command that is pip for this environment."""
         own: list[str | Path] = [self.python, "-m", "pip"]
         if subprocess.run([*own, "--version"], capture_output=True).returncode == 0:
             return own
@@ -198,9 +198,9 @@ def _only_one_process(lock: Path) -> Iterator[None]:
 
 
 def _pip_configuration() -> dict[str, str]:
-    """What the machine tells pip, in its files and its environment: option -> value."""
-    told = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
-    lines = (line.partition("=") for line in told.splitlines())
+    """Return the configuration of the machine's pip, from its files and its environment: option -> value."""
+    output = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
+    lines = (line.partition("=") for line in output.splitlines())
     return {name.rpartition(".")[2].replace("_", "-"): value.strip("'\"") for name, _, value in lines}
 
 

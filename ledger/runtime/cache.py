@@ -1,4 +1,4 @@
-"""The folder for what is made or fetched once per user: the Java wrapper and the Delta jars."""
+"""The user's cache folder, for files that are made or fetched once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RuntimeSetupError(LedgerError, RuntimeError):
 def cache_folder() -> Path:
     """Return the cache folder, made if need be: `$LEDGER_CACHE`, else `ledger` in the XDG cache folder.
 
-    Raises RuntimeSetupError when it cannot be made.
+    Raises RuntimeSetupError if it cannot be made.
     """
     own = os.environ.get("LEDGER_CACHE")
     shared = os.environ.get("XDG_CACHE_HOME")
@@ -38,8 +38,8 @@ def cache_folder() -> Path:
 def made_once(name: str, fill: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.exists) -> Path:
     """Return the cache's folder `name`, filled by `fill(folder)` unless it already `is_whole(folder)`.
 
-    It appears whole or not at all, and of several processes at once one fills it while the others wait.
-    Raises whatever `fill` raises, leaving nothing behind, and RuntimeSetupError when the cache cannot be written.
+    The folder appears whole or not at all. If several processes ask at once, one fills it while the others wait.
+    Raises what `fill` raises, and leaves nothing behind then; raises RuntimeSetupError if the cache cannot be written.
     """
     finished = cache_folder() / name
     if is_whole(finished):
@@ -63,7 +63,7 @@ def made_once(name: str, fill: Callable[[Path], None], is_whole: Callable[[Path]
 
 
 def say(message: str) -> None:
-    """Tell the user on stderr what takes time."""
+    """Tell the user on stderr about work that takes time."""
     print(f"ledger: {message}", file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Why the storage below a path does not let a process work, in words, and the command that helps."""
+"""Why a path's storage does not let a process work, and the command that helps."""
 
 from __future__ import annotations
 
@@ -12,36 +12,39 @@ from pathlib import Path
 FULL = (errno.ENOSPC, errno.EDQUOT)
 DENIED = (errno.EACCES, errno.EPERM)
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
-#: How delta-rs and Arrow tell the system's number of an error.
+#: How delta-rs and Arrow write the system's number of an error.
 _NUMBER = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
 
 
 def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
-    """Return what an error of the storage at a place means, and what to do; None: it is none of the system's."""
+    """Return what an error of the storage at a place means, and what to do; None if it is not the system's."""
     number = _number_of(error)
     if number is None:
         return None
     at = _path_of(error) or place
-    said = os.strerror(number)
+    system_text = os.strerror(number)
     if number in FULL:
         return (
-            f"the disk of {place} is full ({said})",
+            f"the disk of {place} is full ({system_text})",
             f"free space there (`df -h {place}`, `df -i {place}`), then run `ledger upkeep`",
         )
     if number in DENIED:
-        # A file that could not be made is not there: its folder is what denies it.
+        # A file that could not be made does not exist: the nearest existing folder denies it.
         at = next(Path(one) for one in (at, *at.parents) if os.path.exists(one))  # noqa: PTH110 - never raises
         owner, me = _owner_of(at), _name_of(os.geteuid())
-        return f"{at} belongs to {owner}, and this is {me} ({said})", to_use(place, owner)
+        return f"{at} belongs to {owner}, and this is {me} ({system_text})", to_use(place, owner)
     if number == errno.EROFS:
-        return f"the file system of {place} is read-only ({said})", "see `dmesg`: a broken disk is mounted so; mend it"
+        return (
+            f"the file system of {place} is read-only ({system_text})",
+            "see `dmesg`: a broken disk is mounted so; mend it",
+        )
     if number in GONE:
-        return f"{at} is gone ({said})", f"is the disk mounted (`findmnt -T {place}`)? Or restore a backup"
-    return f"{at}: {said}", "see the system's log (`dmesg`): the disk or its connection may be broken"
+        return f"{at} is gone ({system_text})", f"is the disk mounted (`findmnt -T {place}`)? Or restore a backup"
+    return f"{at}: {system_text}", "see the system's log (`dmesg`): the disk or its connection may be broken"
 
 
 def unusable(folder: Path, most: int) -> tuple[int, list[Path]]:
-    """Return how many files below a folder this user cannot read, and folders not write, and the first of them."""
+    """Return how many files below a folder this user cannot read, and folders not write, and the first of these."""
     count, first = 0, list[Path]()
     for path in _denied(folder):
         count += 1
@@ -51,13 +54,15 @@ def unusable(folder: Path, most: int) -> tuple[int, list[Path]]:
 
 
 def owner_and_user(path: Path) -> tuple[str, str]:
-    """Return the names of the user that a file belongs to, and of the one that this process runs as."""
+    """Return the name of a file's owner, and the name of the user that this process runs as."""
     return _owner_of(path), _name_of(os.geteuid())
 
 
 def to_use(place: Path, owner: str) -> str:
-    """Return what lets this user work at a place where files of `owner` keep it from that. Only who owns the place is
-    told to take those files: others would take the ledger from its owner."""
+    """Return what lets this user work at a place where files of `owner` prevent it.
+
+    Only the owner of the place is advised to take those files: others would take the ledger from its owner.
+    """
     whose, me = owner_and_user(place)
     if whose == me:
         return f"`sudo chown -R {me} {place}`, or run this as {owner} (`sudo -u {owner} ledger doctor {place}`)"
@@ -79,19 +84,19 @@ def _denied(folder: Path) -> Iterator[Path]:
                     elif not os.access(entry.path, os.R_OK) and os.path.lexists(entry.path):
                         yield Path(entry.path)
         except OSError:
-            # It is told of already, or others have removed it meanwhile.
+            # The folder was yielded already, or others have removed it meanwhile.
             continue
 
 
 def _number_of(error: BaseException) -> int | None:
-    """Return the system's number of an error, or of the one behind it."""
+    """Return the system's number of an error, or of the error behind it."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno:
             return seen.errno
-        told = _NUMBER.search(str(seen))
-        if told is not None:
-            return int(told[1] or told[2])
+        match = _NUMBER.search(str(seen))
+        if match is not None:
+            return int(match[1] or match[2])
         seen = seen.__cause__
     return None
 

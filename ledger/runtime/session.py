@@ -1,4 +1,4 @@
-"""A Spark session that speaks Delta: started here on this machine, or the one that is already there."""
+"""A Spark session that speaks Delta: an existing one, or one started on this machine."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _QUIET = Path(__file__).with_name("log4j2.properties").resolve()
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
-# Every session needs these, wherever it runs; they can be set on one that is already there.
+# Every session needs these, wherever it runs; they can be set on an existing session.
 REQUIRED_LATER = {
-    # A deadline means the same moment to every reader; also, Delta rebuilds the state of a small table at each
-    # commit when the time zone is another one.
+    # A deadline means the same moment to every reader. Also, in another time zone Delta rebuilds the state of a small
+    # table at each commit.
     "spark.sql.session.timeZone": "UTC",
-    # Values bound to SQL text. Spark's new way does not get through Delta's parser (delta-io/delta#7640): with it,
+    # For values bound to SQL text. Spark's new way does not get through Delta's parser (delta-io/delta#7640): with it,
     # even `SELECT :value` is an UNBOUND_SQL_PARAMETER.
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
 }
@@ -38,7 +38,7 @@ REQUIRED = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
-# On one machine, for work of any size; conf/spark-local.conf says the same.
+# On one machine, for work of any size; conf/spark-local.conf has the same settings.
 LOCAL_DEFAULTS = {
     **REQUIRED,
     # All cores of this machine, no cluster.
@@ -47,7 +47,7 @@ LOCAL_DEFAULTS = {
     "spark.driver.memory": "2g",
     # Java's time zone is used wherever the session's is not.
     "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
-    # Needs no host name that resolves, and listens to nobody else.
+    # Needs no host name that resolves, and accepts no connection from other machines.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # A port per session, and a second to start; `spark.ui.enabled=true` brings it back.
@@ -63,7 +63,7 @@ LOCAL_DEFAULTS = {
 }
 
 # For tests and tiny tables, where starting work costs more than the work: a MERGE takes about half the time.
-# Plans differ from those that users get, so something must also run with LOCAL_DEFAULTS.
+# Plans differ from those that users get, so some tests must also run with LOCAL_DEFAULTS.
 SMALL = {
     # One task to read a table's state, one for a shuffle.
     "spark.databricks.delta.snapshotPartitions": "1",
@@ -74,19 +74,19 @@ SMALL = {
     # Nothing to adapt to.
     "spark.sql.adaptive.enabled": "false",
 }
-#: Of the same: the second compiler takes a fifth of the processor's time, and pays after minutes.
+#: Java's options with SMALL: the second compiler takes a fifth of the processor's time, and pays after minutes.
 SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def spark_session(
     app_name: str = "ledger", *, conf: Mapping[str, str] | None = None, small: bool = False, s3: bool = False
 ) -> SparkSession:
-    """Return the Spark session that is there already, or start one on this machine.
+    """Return the existing Spark session, or start one on this machine.
 
-    `conf` goes on top of LOCAL_DEFAULTS (and of SMALL, if `small`). `s3` says that it has to read and write S3, and
-    fetches what that takes, once. A session that spark-submit, a notebook server or a cluster started is used as it
-    is, with only REQUIRED_LATER and `conf` set on it: for S3 it needs the lines of conf/spark-s3.conf.
-    Raises RuntimeSetupError when Java or the jars are missing, or when the session that is there has no Delta Lake.
+    `conf` goes on top of LOCAL_DEFAULTS (and of SMALL, if `small`). With `s3` the session can read and write S3: the
+    jars for that are fetched once. A session that spark-submit, a notebook server or a cluster started is used as it
+    is, with only REQUIRED_LATER and `conf` set on it. For S3 that session needs the lines of conf/spark-s3.conf.
+    Raises RuntimeSetupError if Java or the jars are missing, or if the existing session has no Delta Lake.
     """
     try:
         import delta.exceptions  # noqa: F401 - before the first query: it gives Delta's errors their Python classes
@@ -115,10 +115,10 @@ def spark_session(
 
 
 def local_settings(*, small: bool = False) -> dict[str, str]:
-    """Return everything a session on this machine is started with, the class path of Delta's jars included.
+    """Return all settings that a session on this machine starts with, and the class path of Delta's jars.
 
-    Those of S3 are on it once the cache has them: they cost a start nothing.
-    Raises RuntimeSetupError when Delta's cannot be had.
+    The jars of S3 are on it once the cache has them: they cost a start nothing.
+    Raises RuntimeSetupError if Delta's jars cannot be had.
     """
     settings = {**LOCAL_DEFAULTS, **(SMALL if small else {})}
     settings["spark.driver.extraJavaOptions"] += f" -Dlog4j2.configurationFile={_QUIET.as_uri()}"
@@ -131,7 +131,7 @@ def local_settings(*, small: bool = False) -> dict[str, str]:
 def submit_arguments(*, small: bool = False) -> list[str]:
     """Return the arguments that give `spark-submit` the very settings of `spark_session`.
 
-    They come before the script; the process also needs `submit_environment()`.
+    These arguments come before the script; the process also needs `submit_environment()`.
     Raises RuntimeSetupError when the jars cannot be had.
     """
     settings = local_settings(small=small)
@@ -149,8 +149,8 @@ def submit_command(script: str | Path, *arguments: str, small: bool = False) -> 
 def submit_environment() -> dict[str, str]:
     """Return this process's environment with what Spark needs: Java, its own home, this Python, the loopback address.
 
-    Variables that would make the new process believe that it is this one are left out.
-    Raises RuntimeSetupError when there is no Java.
+    Variables that would make the new process take itself for this process are left out.
+    Raises RuntimeSetupError if there is no Java.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY_")}
     return {
@@ -164,7 +164,7 @@ def submit_environment() -> dict[str, str]:
 
 
 def _someone_else_started_it() -> bool:
-    """Whether Spark's JVM is spark-submit's, a Connect server's, or already at work in this process."""
+    """Tell whether Spark's JVM is spark-submit's, a Connect server's, or already at work in this process."""
     if any(os.environ.get(name) for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")):
         return True
     from pyspark import SparkContext
@@ -173,7 +173,7 @@ def _someone_else_started_it() -> bool:
 
 
 def _silence_query_context() -> None:
-    """Keep pyspark from printing, as JSON with both stack traces, each SQL error that it raises anyway."""
+    """Keep pyspark from printing each SQL error as JSON with both stack traces: pyspark raises the error anyway."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

@@ -1,4 +1,4 @@
-"""Tells whether several processes may write to the storage behind a ledger's root."""
+"""The check whether several processes may write to the storage behind a ledger's root."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ledger.runtime.causes import explain
 
 # Locks on these are not always seen by other machines.
 _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse.", "9p", "ceph", "lustre", "glusterfs", "beegfs", "gpfs")
-#: The bytes that a file takes at least on most file systems.
+#: The least number of bytes that a file takes on most file systems.
 _BLOCK = 4_096
 
 
 def local_path(root: str) -> Path | None:
-    """Return the path on this machine that `root` names, or None when it is somewhere else, or no place at all."""
+    """Return the path on this machine that `root` names; None if it is elsewhere, or is not a place."""
     try:
         place = here("root", root)
     except InvalidParameterValue:
@@ -29,12 +29,12 @@ def local_path(root: str) -> Path | None:
 
 
 def is_s3(root: str) -> bool:
-    """Return whether `root` is a place on S3."""
+    """Tell whether `root` is a place on S3."""
     return urlsplit(root).scheme.lower() in S3
 
 
 def object_store(root: str) -> str | None:
-    """Return the place on an object store that `root` names, or None when it is none, or is somewhere else."""
+    """Return the place on an object store that `root` names; None if it is elsewhere, or is not a place."""
     try:
         place = here("root", root)
     except InvalidParameterValue:
@@ -45,8 +45,8 @@ def object_store(root: str) -> str | None:
 def check_storage(root: str) -> tuple[str, str, str, str]:
     """Return (outcome, subject, found, advice) for `root`: OK, WARN or FAIL.
 
-    Writes and removes one small file when `root` is on this machine; looks at nothing elsewhere: at object stores
-    looks `ledger.store.delta.commit.storage_report`. Raises nothing for a root that cannot be used.
+    Writes and removes one small file if `root` is on this machine. Looks at nothing elsewhere:
+    `ledger.store.delta.commit.storage_report` looks at object stores. Raises nothing for a root that cannot be used.
     """
     if root.startswith(SCHEMA_PREFIX):
         return "WARN", "storage", f"{root} lies where Spark's catalog says", "give the doctor that path"
@@ -70,7 +70,7 @@ def _check_local(path: Path) -> tuple[str, str, str, str]:
         existing = existing.parent
     try:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".ledger-doctor-") as first:
-            # On a full disk a file can be made, and has no room for a block.
+            # On a full disk a file can be made, but has no room for a block.
             first.write(bytes(_BLOCK))
             first.flush()
             if not _locks_exclude_each_other(Path(first.name)):
@@ -102,7 +102,7 @@ def _locks_exclude_each_other(file: Path) -> bool:
 
 
 def _file_system(folder: Path) -> str:
-    """The type of the file system that holds `folder`, or an empty string where the system does not tell."""
+    """Return the type of the file system that holds `folder`; an empty string if the system does not tell."""
     mounts = Path("/proc/self/mounts")
     if not mounts.exists():
         return ""

@@ -1,4 +1,4 @@
-"""A process that is told to end, by SIGTERM, and one whose JVM has ended."""
+"""The end of a process by SIGTERM or Ctrl-C, and the end of its JVM."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from ledger.delta_log.protocol import reason
 LOOK_SECONDS = 0.25
 #: Why a claim is given back when its process is told to end.
 TERMINATED = "the process was told to end (SIGTERM)"
-#: Why it is when Python outlives Spark's driver.
+#: Why a claim is given back when Spark's driver ends before Python.
 JVM_ENDED = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for want of memory"
 
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Turns SIGTERM, where nobody else looks at it, into SystemExit: so the claim in hand is given back. An error that
-    came of SIGTERM is SystemExit, too: Py4J raises any error (KeyError: 'p') on a call that was interrupted."""
-    mine = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if mine:
+    """Turn SIGTERM into SystemExit, if nobody else handles it: so the claim in hand is given back.
+
+    An error that SIGTERM caused becomes SystemExit, too: Py4J raises any error (KeyError: 'p') in an interrupted call.
+    """
+    is_unhandled = (
+        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    )
+    if is_unhandled:
         signal.signal(signal.SIGTERM, _terminated)
     try:
         yield
@@ -34,7 +38,7 @@ def ended_by_sigterm() -> Iterator[None]:
             raise SystemExit(128 + signal.SIGTERM) from None
         raise
     finally:
-        if mine:
+        if is_unhandled:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -43,7 +47,7 @@ def _terminated(number: int, frame: object) -> None:
 
 
 def is_termination(error: BaseException | None) -> bool:
-    """Whether an error is SIGTERM's, or came of it: Py4J makes an error of its own where it was interrupted."""
+    """Tell whether an error is SIGTERM's, or was caused by it: Py4J raises its own error in an interrupted call."""
     while error is not None:
         if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
             return True
@@ -52,26 +56,31 @@ def is_termination(error: BaseException | None) -> bool:
 
 
 def why_ended(error: BaseException) -> str:
-    """Why work ended with an error, in a line."""
+    """Return in one line why work ended with an error."""
     if is_termination(error):
         return TERMINATED
     return JVM_ENDED if jvm_has_ended(error) else reason(error)
 
 
 def jvm_has_ended(error: BaseException) -> bool:
-    """Whether Spark's JVM does not answer any more, as an error shows that Py4J raised. Of `spark-submit` it is the JVM
-    that a signal to the job ends first."""
+    """Tell whether an error that Py4J raised shows that Spark's JVM no longer answers.
+
+    Under `spark-submit`, a signal to the job ends the JVM first.
+    """
     if not any(frame.f_globals.get("__name__", "").startswith("py4j.") for frame, _ in walk_tb(error.__traceback__)):
         return False
-    # A JVM that answers tells of errors of its own as Py4JJavaError; Python's names of classes it no longer finds.
+    # A JVM that answers reports its own errors as Py4JJavaError. After its end, Py4J does not find its classes by name.
     lost = isinstance(error, OSError) or type(error).__name__ == "Py4JNetworkError"
     return lost or "does not exist in the JVM" in str(error)
 
 
 @contextlib.contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Hold Ctrl-C back from this thread for a moment, and from the processes that it starts until `ignore_interrupts`:
-    those would end with a traceback while they import."""
+    """Hold Ctrl-C back for a moment, from this thread and from the processes that it starts.
+
+    The new processes hold it back until `ignore_interrupts`: otherwise they would end with a traceback while they
+    import.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -80,13 +89,13 @@ def interrupts_held_back() -> Iterator[None]:
 
 
 def ignore_interrupts() -> None:
-    """Have this process ignore Ctrl-C, also one that was held back until now."""
+    """Make this process ignore Ctrl-C, even one that was held back until now."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 class Drain:
-    """Whether this process was told to end, and by which signal: `asked` is None as long as it was not."""
+    """Whether this process was told to end, and by which signal: `asked` is None until then."""
 
     def __init__(self) -> None:
         self.asked: int | None = None
@@ -97,9 +106,9 @@ class Drain:
             raise self._ending(self.asked)
 
     def wait(self, seconds: float) -> bool:
-        """Wait so many seconds, or until the process is told to end; return whether it was."""
+        """Wait for some seconds, or until the process is told to end; return whether it was."""
         until = time.monotonic() + seconds
-        # Python goes on with an interrupted sleep where the signal's handler raises nothing.
+        # Python continues an interrupted sleep if the signal's handler raises nothing: sleep in short steps.
         while self.asked is None and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_SECONDS))
         return self.asked is not None
@@ -117,11 +126,11 @@ class Drain:
 
 @contextlib.contextmanager
 def draining() -> Iterator[Drain]:
-    """Have SIGTERM and Ctrl-C noted in the Drain, where this is the main thread and nobody else looks at them."""
+    """Note SIGTERM and Ctrl-C in the Drain, if this is the main thread and nobody else handles them."""
     drain = Drain()
     usual: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-    mine = threading.current_thread() is threading.main_thread()
-    taken = [number for number, known in usual.items() if mine and signal.getsignal(number) is known]
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    taken = [number for number, handler in usual.items() if is_main_thread and signal.getsignal(number) is handler]
     for number in taken:
         signal.signal(number, drain.on_signal)
     try:

@@ -1,8 +1,8 @@
-"""Threads that an interrupt leaves in order.
+"""Threads that stay in order when an interrupt comes.
 
-KeyboardInterrupt comes between any two instructions of the main thread, also within the Python code of `threading` and
-`concurrent.futures`. A Condition stays locked then, and whoever waits for it waits for good. This module uses
-SimpleQueue and the start of a raw thread in their place. Both are C code, which no interrupt divides.
+KeyboardInterrupt comes between any two instructions of the main thread, even within the Python code of `threading` and
+`concurrent.futures`. A Condition then stays locked, and a thread that waits for it waits for ever. In their place, this
+module uses SimpleQueue and the start of a raw thread. Both are C code, which no interrupt divides.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Result = TypeVar("Result")
 
 
 def start_thread(target: Callable[[], object], name: str) -> None:
-    """Start a daemon thread with a name. Raises RuntimeError where the machine starts no more threads."""
+    """Start a daemon thread with a name. Raises RuntimeError if the machine starts no more threads."""
 
     def begin() -> None:
-        # No interrupt comes in this thread.
+        # No interrupt comes in this thread: only the main thread gets interrupts.
         try:
             threading.Thread(target=target, name=name, daemon=True).start()
         except RuntimeError:
@@ -47,11 +47,11 @@ class Job(Generic[Result]):
             self._answers.put((None, error))
 
     def outcome(self) -> tuple[Result | None, BaseException | None]:
-        """Wait for the call's end, and return what it returned or raised. May be asked once."""
+        """Wait for the call's end, and return what it returned or raised. Can be called once."""
         return self._answers.get()
 
     def result(self) -> Result:
-        """Wait for the call's end, and return or raise what it did. May be asked once."""
+        """Wait for the call's end, and return what it returned or raise what it raised. Can be called once."""
         answer, error = self.outcome()
         if error is not None:
             raise error
@@ -59,16 +59,16 @@ class Job(Generic[Result]):
 
 
 class Workers:
-    """Up to `most` threads, which are started when there is something to do and stay for good."""
+    """Up to `most` threads. Each is started when there is something to do, and stays for good."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most, self._name, self._started = most, name, 0
         self._jobs: queue.SimpleQueue[Job[Any]] = queue.SimpleQueue()
-        #: One for each thread that waits.
+        #: An item for each thread that waits.
         self._waiting: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def begin(self, call: Callable[[], Result]) -> Job[Result]:
-        """Begin a call in one of the threads; in this one when the interpreter ends, which starts no more."""
+        """Begin a call in one of the threads; make it in this one if the interpreter ends, which starts no more."""
         job = Job(call)
         if sys.is_finalizing() or not self._has_thread():
             job.run()
@@ -97,19 +97,19 @@ class Workers:
 def map_at_once(function: Callable[[Item], Result], items: Iterable[Item], most: int) -> list[Result]:
     """Call a function with each item, in up to `most` threads at once, and return the results in the items' order.
 
-    Raises the error of the first item that has one, when all calls are over. An interrupt is raised at once. Calls that
-    are under way then go on; no other begins.
+    Raises the error of the first item that has one, when all calls are over. An interrupt is raised at once: calls that
+    are under way go on, and no other call begins.
     """
     jobs = [Job(partial(function, item)) for item in items]
     if len(jobs) == 1:
         jobs[0].run()
         return [jobs[0].result()]
-    left: queue.SimpleQueue[Job[Result]] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[Job[Result]] = queue.SimpleQueue()
     for job in jobs:
-        left.put(job)
+        waiting.put(job)
 
     def work() -> None:
-        while (job := _next(left)) is not None:
+        while (job := _next(waiting)) is not None:
             job.run()
 
     try:
@@ -123,7 +123,7 @@ def map_at_once(function: Callable[[Item], Result], items: Iterable[Item], most:
                 break
         outcomes = [job.outcome() for job in jobs]
     except BaseException:
-        while _next(left) is not None:
+        while _next(waiting) is not None:
             pass
         raise
     for _, error in outcomes:

@@ -1,4 +1,4 @@
-"""Gives the certificates that this machine trusts to a Java that only knows its own."""
+"""The certificates that this machine trusts, for a Java that knows only its own."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from contextlib import suppress
 from pathlib import Path
 
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-# What the usual tools read their certificates from; then where distributions keep them.
+# The variables from which usual tools read their certificates; then the places where distributions keep them.
 _VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 _USUAL_PLACES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
 def trusted_certificates() -> list[bytes]:
-    """Return the machine's trusted certificates (DER), from every bundle that it or its user names."""
+    """Return the machine's trusted certificates (DER), from every bundle that the machine or its user names."""
     named = [os.environ.get(variable) for variable in _VARIABLES]
     bundles = [*named, ssl.get_default_verify_paths().cafile, *_USUAL_PLACES]
-    found: dict[bytes, None] = {}
+    certificates: dict[bytes, None] = {}
     for bundle in bundles:
         if bundle and Path(bundle).is_file():
-            found.update(dict.fromkeys(_certificates_in(Path(bundle).read_text(errors="replace"))))
-    return list(found)
+            certificates.update(dict.fromkeys(_certificates_in(Path(bundle).read_text(errors="replace"))))
+    return list(certificates)
 
 
 def java_trust_store(certificates: list[bytes]) -> bytes:

@@ -1,8 +1,8 @@
-"""Messages that wait for a handler: handed out to threads, or to an event loop, a call's worth at a time.
+"""The messages that wait for a handler: of threads, or of an event loop.
 
-On a FIFO queue a message is handed out only when no other message of its group is with a handler, so each group is
-handled in order, one message (or one batch) at a time. If a message is given back, the messages of its group that
-come after it are given back, too, also those that are read of its claim later.
+On a FIFO queue a message is handed out only if no other message of its group is with a handler. So each group is
+handled in order, one message (or one batch) at a time. If a message is given back, the messages of its group that come
+after it are given back, too. This includes messages of its claim that are read later.
 
 A message whose group may have no call yet waits in memory (`AsideMessages`). No thread waits with it.
 """
@@ -23,20 +23,20 @@ from ledger.message import Message
 
 
 class AsideMessages:
-    """Messages that are put aside, each until an instant of a clock that only goes on. Threads share it."""
+    """Messages that are put aside, each until an instant of a monotonic clock. Threads share it."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._lock, self._numbers = now, threading.Lock(), itertools.count()
         self._waiting: list[tuple[float, int, Any, Message]] = []
         self._of_group: Counter[str | None] = Counter()
-        #: By message id, since when a message is put aside, again and again.
+        #: By message id, when a message was put aside for the first time.
         self._since: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, claim: Any, message: Message, seconds: float) -> None:
-        """Put a message of a claim aside for so many seconds."""
+        """Put a message of a claim aside for some seconds."""
         with self._lock:
             now = self._now()
             self._since.setdefault(message.message_id, now)
@@ -44,7 +44,7 @@ class AsideMessages:
             self._of_group[message.message_group_id] += 1
 
     def take_due(self) -> list[tuple[Any, Message]]:
-        """Return the messages that are to be asked for again, the first one first; they are put aside no more."""
+        """Remove and return the messages that are due again, the earliest first."""
         due = []
         with self._lock:
             while self._waiting and self._waiting[0][0] <= self._now():
@@ -54,12 +54,12 @@ class AsideMessages:
         return due
 
     def seconds_to_next(self) -> float | None:
-        """Return in how many seconds a message is due; None where none is put aside."""
+        """Return in how many seconds the next message is due; None if none is put aside."""
         with self._lock:
             return max(self._waiting[0][0] - self._now(), 0) if self._waiting else None
 
     def waited(self, message: Message) -> float:
-        """Return for how many seconds a message has been put aside, since the first time."""
+        """Return for how many seconds a message has been put aside, since the first time; 0 if it was not."""
         with self._lock:
             since = self._since.get(message.message_id)
             return 0 if since is None else self._now() - since
@@ -70,12 +70,12 @@ class AsideMessages:
             return self._of_group[group]
 
     def forget(self, message: Message) -> None:
-        """Forget since when a message was put aside: it has its call, or is given back."""
+        """Forget when a message was put aside, once it has its call or is given back."""
         with self._lock:
             self._since.pop(message.message_id, None)
 
     def remove(self, claim: Any = None) -> list[Message]:
-        """Forget the messages of a claim, or without one all; return them."""
+        """Remove and return the messages of a claim; without a claim, all messages."""
         with self._lock:
             removed = [one for one in self._waiting if claim is None or one[2] is claim]
             self._waiting = [one for one in self._waiting if claim is not None and one[2] is not claim]
@@ -88,7 +88,7 @@ class AsideMessages:
 
 @dataclass(frozen=True)
 class HandlerCall:
-    """Messages of one claim that a handler is called with. `claim` is whatever the consumer knows the claim by."""
+    """Messages of one claim for one call of the handler. `claim` is the consumer's key of the claim."""
 
     claim: Any
     messages: list[Message]
@@ -102,14 +102,14 @@ class Backlog:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiting: deque[tuple[Any, Message]] = deque()
-        #: Of a FIFO queue: the groups that nobody works on, and the messages of all groups.
+        #: On a FIFO queue: the groups that no handler works on, and the messages of all groups.
         self._ready: deque[str] = deque()
         self._groups: dict[str, deque[tuple[Any, Message]]] = {}
         self._busy: set[str] = set()
-        #: What its group's limit refuses for a moment. On a FIFO queue its group is none of the ready ones meanwhile.
+        #: Messages that their group's limit refuses for a moment. On a FIFO queue their groups are not ready meanwhile.
         self.aside = AsideMessages()
         self._asleep: dict[str, deque[tuple[Any, Message]]] = {}
-        #: By claim, the groups of which a message was given back.
+        #: By claim, the groups with a message that was given back.
         self._given_back: dict[Any, set[str]] = {}
         self._is_closed = False
         self.calls = 0
@@ -125,7 +125,7 @@ class Backlog:
         return self._is_closed
 
     def add(self, claim: Any, messages: Iterable[Message]) -> list[Message]:
-        """Add messages of a claim, in their order; return those that stand behind one that was given back."""
+        """Add messages of a claim, in their order; return those that stand behind a message that was given back."""
         behind: list[Message] = []
         with self._changed:
             given_back = self._given_back.get(claim, ())
@@ -150,12 +150,12 @@ class Backlog:
         return behind
 
     def forget(self, claim: Any) -> None:
-        """Forget a claim of which nothing comes any more."""
+        """Forget a claim from which no more messages come."""
         with self._lock:
             self._given_back.pop(claim, None)
 
     def take(self) -> HandlerCall | None:
-        """Return messages for the next call, which `finish` is to be told of; None where there are none now."""
+        """Return messages for the next call, or None if there are none now. Tell `finish` when the call has ended."""
         with self._lock:
             return self._take()
 
@@ -171,10 +171,10 @@ class Backlog:
     def finish(
         self, call: HandlerCall, given_back: Collection[str] = (), aside: Sequence[tuple[Message, float]] = ()
     ) -> list[tuple[Any, Message]]:
-        """Note that a call has ended. Of the groups that were `given_back` return, and forget, all that waits.
+        """Note that a call has ended. Remove and return all waiting messages of the groups that were `given_back`.
 
-        Messages of the call that are put `aside` come again, each after so many seconds; those of a FIFO group together
-        and before all others of it.
+        Messages of the call that are put `aside` come again, each after its seconds. On a FIFO queue, the messages
+        aside of a group come again together, before all others of the group.
         """
         with self._changed:
             self.calls -= 1
@@ -209,39 +209,39 @@ class Backlog:
         return dropped
 
     def shuffle(self) -> None:
-        """Put what waits into an order of chance; the messages of a FIFO group keep theirs."""
+        """Shuffle the waiting messages; the messages of a FIFO group keep their order."""
         with self._lock:
             random.shuffle(self._waiting)
             random.shuffle(self._ready)
 
     def remove(self, claim: Any = None) -> int:
-        """Forget what waits of a claim, or without one all that waits; return how many messages that are."""
+        """Remove the waiting messages of a claim, or without one all; return how many there were."""
         with self._lock:
             put_aside = self.aside.remove(claim)
             for group in {message.message_group_id or "" for message in put_aside} & set(self._asleep):
-                # The first message of it goes, and the others need not wait for that one's turn.
+                # The group's first message is removed, so the others need not wait for its turn.
                 self._groups[group] = self._asleep.pop(group)
                 self._ready.append(group)
             removed = len(put_aside)
             for group, messages in self._asleep.items():
-                left = deque(one for one in messages if one[0] is not claim)
-                removed += len(messages) - len(left)
-                self._asleep[group] = left
+                remaining = deque(one for one in messages if one[0] is not claim)
+                removed += len(messages) - len(remaining)
+                self._asleep[group] = remaining
             kept = deque(one for one in self._waiting if claim is not None and one[0] is not claim)
             removed += len(self._waiting) - len(kept)
             self._waiting = kept
             for group, messages in list(self._groups.items()):
-                left = deque(one for one in messages if claim is not None and one[0] is not claim)
-                removed += len(messages) - len(left)
-                self._groups[group] = left
-                if not left:
+                remaining = deque(one for one in messages if claim is not None and one[0] is not claim)
+                removed += len(messages) - len(remaining)
+                self._groups[group] = remaining
+                if not remaining:
                     del self._groups[group]
                     if group not in self._busy:
                         self._ready.remove(group)
             return removed
 
     def close(self) -> None:
-        """Hand out nothing any more."""
+        """Hand out no more messages."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -256,14 +256,14 @@ class Backlog:
         return call
 
     def _wake_due(self) -> None:
-        """Let messages be taken, before all others, that were put aside until now."""
-        for one in reversed(self.aside.take_due()):
+        """Put the messages that are aside and due in front of all others."""
+        for entry in reversed(self.aside.take_due()):
             if not self._in_order:
-                self._waiting.appendleft(one)
+                self._waiting.appendleft(entry)
                 continue
-            group = one[1].message_group_id or ""
+            group = entry[1].message_group_id or ""
             self._groups[group] = self._asleep.pop(group)
-            self._groups[group].appendleft(one)
+            self._groups[group].appendleft(entry)
             self._ready.append(group)
 
     def _take_first(self) -> HandlerCall | None:

@@ -1,4 +1,4 @@
-"""Where a worker gets its claims: the receives of an attempt, numbered so that a retry finds what a dead run holds."""
+"""The receives of a worker, numbered so that a retry finds a dead run's claims."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Status
 
-#: An attempt has behind it the numbers of its processes and of their claims.
+#: The numbers of the process and of the claim are appended to an attempt id.
 LONGEST_ATTEMPT = LONGEST - len("/255.1000000000")
-#: The claims of a run that met others of its attempt have numbers out of these.
+#: After a run met another run of its attempt, its claims get numbers from this range.
 APART = range(1_000_000, 1_000_000_000)
-#: The states of messages that somebody may receive, now, which is the first one, or soon.
+#: The states of messages that somebody may receive now (the first state) or soon.
 STORED = (Status.VISIBLE, Status.DELAYED, Status.LOCKED)
 
 
 class ClaimSource:
     """The claims of one worker on one queue. `timeout` is how long each is held, in seconds.
 
-    Raises InvalidParameterValue for a visibility timeout of 0: such a claim cannot be worked on.
+    Raises:
+        InvalidParameterValue: for a visibility timeout of 0: such a claim cannot be worked on.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class ClaimSource:
             )
         self._access, self.timeout, self._attempt_id, self._say = access, timeout, attempt_id, say
         self._share = share
-        #: Of a FIFO queue: its state before the last receive.
+        #: Whether the queue is FIFO; if so, `_before` is its state before the last receive.
         self._in_order = is_fifo(access.record().attributes)
         self._before: object = None
         self._parts_ways = False
@@ -55,8 +56,8 @@ class ClaimSource:
     def attempts(self) -> Iterator[tuple[str | None, int]]:
         """Yield an attempt id for each receive, and how many messages a failed run of this attempt holds under it.
 
-        First comes what such a run holds, then new work under numbers that no earlier claim has (0 messages). A run of
-        the attempt that is alive has the same numbers, and so the same claims, until one of the two parts ways.
+        The claims of failed runs come first. Then come numbers that no earlier claim has, with 0 messages. A live run
+        of the same attempt has the same numbers, and so the same claims, until one of the two parts ways.
         """
         if not self._attempt_id:
             yield from itertools.repeat((None, 0))
@@ -75,21 +76,24 @@ class ClaimSource:
             number += 1
 
     def part_ways(self) -> None:
-        """Number the next claims as no other run of this attempt does: one that is alive received the same ones."""
+        """Give the next claims numbers that no other run has, after a live run of this attempt got the same claims."""
         self._parts_ways = True
 
     def receive(self, attempt_id: str | None, most: int | None, wait: float) -> Claim:
-        """Return the next claim; an empty one after `wait` seconds without messages."""
+        """Return the next claim, or an empty one if no message came within `wait` seconds."""
         self._before = self._access.store.change_token() if self._in_order else None
         return receive(self._access, most, self.timeout, wait, attempt_id)
 
     def may_get_more(self) -> bool:
-        """Return whether there are messages, or some come within the visibility timeout: because their lease ends (its
-        holder beats in time, or is dead and leaves work), or because they were postponed until then. Ask behind a
-        receive that found none: what is visible on a FIFO queue all the same stands behind what is hidden.
+        """Tell whether there are messages, or some come within the visibility timeout.
 
-        Guarantees: the answer is of one state of the queue at one instant. A message that comes, or that others receive
-        or give back, between two reads is not missed.
+        Messages come when a lease ends, or when they were postponed until then. A live holder extends its lease in
+        time; a dead holder leaves work. Call this after a receive that found none: on a FIFO queue, messages that are
+        visible then stand behind hidden ones.
+
+        Guarantees:
+            The answer describes one state of the queue at one instant. A message that comes, or that others receive or
+            give back, between two reads is not missed.
         """
         store = self._access.store
         while True:
@@ -109,22 +113,21 @@ class ClaimSource:
         return any(lease.visible_at <= clock() + self.timeout * MILLISECONDS for lease in ending)
 
     def _held(self, attempt: str) -> Mapping[tuple[int | None, int], int]:
-        """By the numbers of their process and their claim: how many messages are in flight that this worker carries on
-        with."""
+        """Return how many messages in flight this worker carries on with, by the numbers of process and claim."""
         held = Counter[tuple[int | None, int]]()
         for lease in self._access.store.leases(self._access.record(), self._access.clock):
-            found = claim_of_process(attempt, lease.attempt_id)
-            if found is None:
+            numbers = claim_of_process(attempt, lease.attempt_id)
+            if numbers is None:
                 continue
-            process, share = found[0], self._share
+            process, share = numbers[0], self._share
             is_mine = process is None if share is None else (process or 0) % share.processes == share.number
             if is_mine:
-                held[found] += lease.messages
+                held[numbers] += lease.messages
         return held
 
 
 def earlier_rows(messages: int) -> str:
-    """Return what is said of rows that somebody with the same receipt was the first to write."""
+    """Return the error text for rows that another holder of the same receipt wrote first."""
     return (
         f"{messages:,} messages had rows by another run with this attempt_id, which is alive, or ended a moment ago. "
         "Two at once do the same messages twice: end one of them, or give each an attempt_id of its own"

@@ -1,4 +1,4 @@
-"""The work on one claim: computed, written and acknowledged as a whole, or, where the function raises, in parts."""
+"""The work on one claim: as a whole, or in parts if the function raises."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 NAMES_MESSAGES = CARRIED[0]
 #: The columns of a stamped row.
 STAMP = ("receipt_id", "claim_version", "worker", "written_at")
-#: The bodies of so many messages that failed are read at a time.
+#: How many bodies of failed messages are read at a time.
 MOST_READ = 1_000
-#: So many culprits of a claim have a line of their own in the log.
+#: How many culprits of a claim get a log line of their own.
 MOST_TOLD = 20
 
 
 class ClaimWork:
-    """Works on one claim, and gives back what it still holds when that goes wrong."""
+    """Works on one claim, and gives back what it still holds if the work fails."""
 
     def __init__(self, access: Access, work: Work, claim: Claim, evidence: Evidence | None = None) -> None:
         assert claim.grant is not None
@@ -54,13 +54,16 @@ class ClaimWork:
         self._access, self._work, self._claim, self._grant = access, work, claim, claim.grant
         self._say, self._started = work.say, time.monotonic()
         self._done = self._failed = self._released = self._parked = self._lost = 0
-        #: The ids of messages that stand in the table of failures.
+        #: The ids of messages that the table of failures already has.
         self._told: set[str] = set()
         self._check: Callable[[], None] = claim.check
 
     def run(self) -> Worked:
-        """Work on the claim and acknowledge it; return what was done. What is still held when anything goes wrong is
-        given back at once, and counts as received only where its messages may be the cause."""
+        """Work on the claim, acknowledge it, and return the counts.
+
+        If anything fails, the messages still held are given back at once. The receive counts only if a message may be
+        the cause.
+        """
         claim = self._claim
         try:
             self._say(f"claimed {claim.count:,} messages (receipt {claim.receipt_id}, version {claim.version})")
@@ -82,12 +85,12 @@ class ClaimWork:
         return Worked(1, self._done, self._failed, self._lost)
 
     def _compute(self) -> None:
-        """The whole claim at once; where that raises, in parts."""
+        """Attempt the whole claim at once; if that raises, attempt it in parts."""
         try:
             self._attempt(self._grant)
             self._evidence.add((), any_succeeded=True)
         except EverythingFails as everything:
-            # Each row's exception was caught, and none is left to be raised.
+            # Each row's exception was caught, so none is left to be raised.
             raise LedgerError(self._tell_of(everything)) from None
         except Exception as error:
             if not is_of_function(error):
@@ -96,19 +99,19 @@ class ClaimWork:
                 self._isolate(error)
             except EverythingFails as everything:
                 self._tell_of(everything)
-                # Its cause is what the reason says.
+                # The log names this error's cause: keep it.
                 raise error from error.__cause__
 
     def _tell_of(self, everything: EverythingFails) -> str:
-        said = (
+        line = (
             f"everything fails alike, so the messages are not the cause: {everything.error.text}. They are given back, "
             "and this receive does not count"
         )
-        self._say(said)
-        return said
+        self._say(line)
+        return line
 
     def _isolate(self, error: Exception) -> None:
-        """Finds the messages for which the function raises; all others are done, and these fail by the usual rules."""
+        """Find the messages for which the function raises. All others are done; these fail by the usual rules."""
         raised = row_error(error)
         self._say(f"the function raised {raised.text}: the claim is tried again in halves")
         self._require_rows_as_cause(error)
@@ -121,15 +124,15 @@ class ClaimWork:
         self._fail(culprits)
 
     def _require_rows_as_cause(self, error: Exception) -> None:
-        """Raises EverythingFails where the function raises the same without any row."""
+        """Raise EverythingFails if the function raises the same error when it is given no rows."""
         try:
             self._work.function(self._claim.dataframe.limit(0))
         except Exception as without_rows:
-            if (known := row_error(without_rows)).is_like(row_error(error)):
-                raise EverythingFails(known) from None
+            if (raised := row_error(without_rows)).is_like(row_error(error)):
+                raise EverythingFails(raised) from None
 
     def _attempt(self, grant: Grant) -> None:
-        """Computes, writes and acknowledges the claim, or a part of it."""
+        """Compute, write and acknowledge the claim, or a part of it."""
 
         def lost(error: OutputNotWritten) -> None:
             self._say(f"another writer changed the table, the rows are computed again: {row_error(error).text}")
@@ -150,14 +153,14 @@ class ClaimWork:
         self._count(written.done, judge.released, judge.parked, written.changed)
 
     def _fail(self, culprits: list[Culprit]) -> None:
-        """Releases or parks the culprits, each for its own reason, in one commit."""
+        """Release or park the culprits in one commit, each for its own reason."""
         if not culprits:
             return
         self._check()
         record, access = self._access.record(), self._access
         runs = pa.concat_tables([culprit.run for culprit in culprits])
-        told = [[_id_of(culprit) for culprit in culprits], [culprit.error.text for culprit in culprits]]
-        reasons = pa.table([pa.array(column, pa.string()) for column in told], [NAMES_MESSAGES, "reason"])
+        columns = [[_id_of(culprit) for culprit in culprits], [culprit.error.text for culprit in culprits]]
+        reasons = pa.table([pa.array(column, pa.string()) for column in columns], [NAMES_MESSAGES, "reason"])
         released, parked, actions = self.verdict(record, self._grant, runs, reasons)
         with self._claim.endings.ending(runs.select(RUNS.names)):
             limits, receipts = limits_of(record.attributes), receipts_of(record.attributes)
@@ -176,19 +179,33 @@ class ClaimWork:
     def verdict(
         self, record: QueueRecord, grant: Grant, left: pa.Table, reasons: pa.Table | None
     ) -> tuple[int, int, list[Action]]:
-        """How many of the messages that failed (GRANTED_RUNS) are released, how many are parked, and the actions that
-        do it; the table of failures tells why before."""
+        """Decide which failed messages are released and which are parked.
+
+        The table of failures gets their rows first.
+
+        Args:
+            record: the queue.
+            grant: the claim, or the part of it.
+            left: the messages that failed (GRANTED_RUNS).
+            reasons: why they failed, by message.
+
+        Returns:
+            How many messages are released, how many are parked, and the actions that do both.
+        """
         most = redrive.receives_before_parking(record.attributes, self._work.maximum_receives)
         is_released = pc.less(left["receive_count"], most) if most else pa.repeat(True, left.num_rows)
         parts = left.filter(is_released), left.filter(pc.invert(is_released))
         if self._work.failures is not None:
             policy = redrive.policy_of(record.attributes)
             is_last = pc.greater_equal(parts[0]["receive_count"], policy.maximum_receives) if policy else None
-            told = [(parts[0], "release"), (parts[1], "park")]
+            verdicts = [(parts[0], "release"), (parts[1], "park")]
             if is_last is not None:
-                # Released like the others; the next receive takes it to the dead-letter queue.
-                told[:1] = [(parts[0].filter(pc.invert(is_last)), "release"), (parts[0].filter(is_last), "dead_letter")]
-            for part, verdict in told:
+                # `dead_letter` messages are released, too; the next receive moves them to the dead-letter queue.
+                verdicts[:1] = [
+                    (parts[0].filter(pc.invert(is_last)), "release"),
+                    (parts[0].filter(is_last), "dead_letter"),
+                ]
+            for part, verdict in verdicts:
                 self._tell(record, replace(grant, runs=part, order=None), reasons, verdict)
         actions = list[Action]()
         for part, hidden in zip(parts, (0, self._work.park)):
@@ -197,19 +214,19 @@ class ClaimWork:
         return count_messages(parts[0]), count_messages(parts[1]), actions
 
     def _tell(self, record: QueueRecord, failed: Grant, reasons: pa.Table | None, verdict: str) -> None:
-        """Appends to the table of failures what does not stand there yet: a part may be tried again as two."""
+        """Append messages that the table of failures does not have yet: a part may be tried again as two."""
         table = Failures(self._access, self._work.failures)
         for first in range(0, failed.count, MOST_READ):
-            some = failed.part(first, MOST_READ)
-            rows = failed_messages(record, some, self._access.store.read(record, some), reasons, verdict)
-            new = [message not in self._told for message in rows["message_id"].to_pylist()]
-            rows = rows.filter(pa.array(new, pa.bool_()))
+            chunk = failed.part(first, MOST_READ)
+            rows = failed_messages(record, chunk, self._access.store.read(record, chunk), reasons, verdict)
+            is_new = [message not in self._told for message in rows["message_id"].to_pylist()]
+            rows = rows.filter(pa.array(is_new, pa.bool_()))
             if rows.num_rows:
                 table.append(self._with_stamp(rows), self._claim.receipt_id, self._claim.version)
                 self._told.update(rows["message_id"].to_pylist())
 
     def _answered(self, answer: Any) -> tuple[DataFrame, DataFrame | None]:
-        """(done, failed) of what the function returned; failed is None when it returned one DataFrame."""
+        """Return (done, failed) of the function's answer; failed is None if the answer is one DataFrame."""
         parts = (answer,) if is_spark(answer) else answer
         if not isinstance(parts, (tuple, list)) or not 1 <= len(parts) <= 2 or not all(map(is_spark, parts)):
             shown = (
@@ -218,8 +235,8 @@ class ClaimWork:
             bound = "It returned this, and must return a DataFrame of Spark's, or two of them: (done, failed)"
             fix = "See Queue.work. A function of pandas frames is given to messages.mapInPandas(function, schema)."
             raise InvalidParameterValue("function", shown, bound, fix)
-        asked = {NAMES_MESSAGES} if self._work.reason is None else {NAMES_MESSAGES, self._work.reason}
-        for part, needed in zip(parts, (asked, {NAMES_MESSAGES, "reason"})):
+        required = {NAMES_MESSAGES} if self._work.reason is None else {NAMES_MESSAGES, self._work.reason}
+        for part, needed in zip(parts, (required, {NAMES_MESSAGES, "reason"})):
             missing = sorted(needed - set(part.columns))
             if missing:
                 which = "as failed" if part is not parts[0] else "as done" if parts[1:] else "as its rows"
@@ -232,7 +249,7 @@ class ClaimWork:
         return parts[0], parts[1] if parts[1:] else None
 
     def _stamp(self) -> dict[str, Any]:
-        """Under which claim a row was written, and by whom."""
+        """Return the columns that name the claim and the worker that wrote a row."""
         now = datetime.now(timezone.utc)
         owner = self._access.store.outputs.owner
         return dict(zip(STAMP, (self._claim.receipt_id, self._claim.version, owner, now)))
@@ -258,31 +275,33 @@ class ClaimWork:
         return rows
 
     def _give_back(self, why: BaseException) -> None:
-        # A message may be why the JVM ran out of memory. All else that ends the work here is no message's fault.
+        # A message can make the JVM run out of memory: then the receive counts. Any other end is no message's fault.
         counts = jvm_has_ended(why) or isinstance(why, MemoryError)
         try:
-            said = row_error(why).text if is_of_function(why) else why_ended(why)
-            messages = self._claim.release(said, counted=counts).messages
-            done = f"gives back {messages:,} messages: {said}"
+            reason = row_error(why).text if is_of_function(why) else why_ended(why)
+            messages = self._claim.release(reason, counted=counts).messages
+            line = f"gives back {messages:,} messages: {reason}"
         except Exception as error:
-            done = f"could not give the claim back, it runs out by {self._claim.deadline}: {error}"
-        # It may be the report that went wrong.
+            line = f"could not give the claim back, it runs out by {self._claim.deadline}: {error}"
+        # The report function may be what failed.
         with contextlib.suppress(Exception):
-            self._say(done)
+            self._say(line)
 
     @property
     def work(self) -> Work:
-        """What the worker was told."""
+        """The arguments of the worker."""
         return self._work
 
     def check(self) -> None:
-        """Raises LeaseLost when the claim is held no more."""
+        """Raise LeaseLost if the claim is no longer held."""
         self._check()
 
 
 def require_own_columns(work: Work) -> None:
-    """Raise InvalidParameterValue for a `schema` that names a column which the worker adds or leaves out itself, and
-    what `columns_asked` raises, before anything is received."""
+    """Raise InvalidParameterValue if `schema` names a column that the worker itself adds or leaves out.
+
+    Raise also what `columns_asked` raises. All this happens before a receive.
+    """
     declared = columns_asked(work.schema).declared
     names = [] if declared is None else [str(one["name"]) for one in declared["fields"]]
     if work.stamped:
@@ -301,14 +320,14 @@ def _require_no_stamp(parameter: str, names: Sequence[str]) -> None:
 
 
 class _Judge:
-    """Decides, once the rows of a part are computed, what becomes of its messages."""
+    """Decides what becomes of a part's messages, once its rows are computed."""
 
     def __init__(self, of: ClaimWork, grant: Grant, failed: DataFrame | None) -> None:
         self._of, self._grant, self._apart = of, grant, failed
         self.released = self.parked = 0
 
     def decide(self, record: QueueRecord, writer: Writer) -> Acknowledgement:
-        """What has a row is done; if the function tells what failed, all else has failed."""
+        """Acknowledge messages that have a row; if the function tells what failed, fail all others."""
         from ledger.outputs.named_messages import of_claim, others_of_claim
 
         self._of.check()
@@ -316,15 +335,15 @@ class _Judge:
         # Each row names a message of the claim.
         done = messages_of(record, grant, writer, NAMES_MESSAGES)
         if self._apart is None and reason is None:
-            # A function that returns one frame, without a column of reasons, is done with all of it.
+            # The function returned one frame without a column of reasons: the whole part is done.
             return Acknowledgement(grant.runs.select(RUNS.names))
         if self._apart is None:
-            both = of_claim(done, writer.named_failed(NAMES_MESSAGES, record.id).messages)[0]
-            if both.num_rows:
+            ambiguous = of_claim(done, writer.named_failed(NAMES_MESSAGES, record.id).messages)[0]
+            if ambiguous.num_rows:
                 raise InvalidParameterValue(
                     "function",
                     reason,
-                    f"Of {count_messages(both):,} messages it returned both a row with a reason and one without",
+                    f"Of {count_messages(ambiguous):,} messages it returned both a row with a reason and one without",
                     "A message is done or has failed.",
                 )
         left = others_of_claim(grant.runs, done)
@@ -340,14 +359,16 @@ class _Judge:
         if self._apart is None:
             table = writer.failed(NAMES_MESSAGES)
             return table.rename_columns([NAMES_MESSAGES, "reason"])
-        # Only now, and only for the reasons: which messages failed is decided.
-        found: pa.Table = self._apart.select(NAMES_MESSAGES, "reason").toArrow()
-        return found
+        # Only the reasons are read here: which messages failed is already decided.
+        reasons: pa.Table = self._apart.select(NAMES_MESSAGES, "reason").toArrow()
+        return reasons
 
 
 def _require_different(reasons: pa.Table, failed: pa.Table) -> None:
-    """Raise EverythingFails where all messages of a claim (GRANTED_RUNS) failed for reasons alike, and enough of them
-    are witnesses, as in `ledger.work.isolation`."""
+    """Raise EverythingFails if all messages of a claim failed alike, and enough of them are witnesses.
+
+    `failed` is GRANTED_RUNS. Witnesses are as in `ledger.work.isolation`; an error of the surroundings needs none.
+    """
     errors = [row_error_of(text) for text in reasons["reason"].unique().to_pylist() if text is not None]
     if not errors or not all(one.is_like(errors[0]) for one in errors):
         return

@@ -1,9 +1,9 @@
-"""The loop of a consumer, in one process and without Spark: claim, call the handler, write and acknowledge.
+"""The loop of a consumer in one process, without Spark: claim, call, write, acknowledge.
 
-One thread (the caller's) receives, reads and commits; threads or an event loop call the handler. At most two claims'
-worth of messages are in hand. The next claim is received while the handlers work on the last one.
+One thread (the caller's) receives, reads and commits. Other threads, or an event loop, call the handler. At most two
+claims' worth of messages are in hand. The next claim is received while the handlers work on the last one.
 
-A broken handler is told from bad messages by `ledger.work.handler_evidence`.
+`ledger.work.handler_evidence` tells a broken handler from bad messages.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from ledger.work.handler_rows import NAMES_MESSAGE
 from ledger.work.isolation import EverythingFails
 from ledger.work.tasks import Consumption
 
-#: How long a receive waits where nothing is in hand, and how long none is tried after an empty one, in seconds.
+#: How long a receive waits if nothing is in hand, and how long the loop pauses after an empty receive, in seconds.
 WAIT_SECONDS = 0.5
-#: How long the loop sleeps where nothing wakes it, in seconds.
+#: How long the loop sleeps if nothing wakes it, in seconds.
 LOOK_SECONDS = 0.05
-#: So many messages of a claim are read at a time.
+#: How many messages of a claim are read at a time.
 READ_AT_ONCE = 2_000
-#: The reason of what is given back when the consumer ends early.
+#: The reasons for which messages are given back when the consumer ends early.
 ENDED, FAILED = "the consumer was told to end", "the consumer ended with an error"
 
 
@@ -47,8 +47,8 @@ class Consumer:
     """Consumes one queue in this process.
 
     Raises:
-        InvalidParameterValue, SparkIsNeeded, OutputNotWritten: where what it is told cannot be done. Nothing was
-            claimed.
+        InvalidParameterValue, SparkIsNeeded, OutputNotWritten: if the arguments ask for something that cannot be done.
+            Nothing was claimed then.
     """
 
     def __init__(self, access: Access, told: Consumption) -> None:
@@ -90,10 +90,10 @@ class Consumer:
         self.consumed = Consumed()
 
     def run(self) -> Consumed:
-        """Consume until there is nothing left, as `Consumption.until` says; return what was done.
+        """Consume until nothing is left, as `Consumption.until` says; return the counts.
 
-        SIGTERM and Ctrl-C in the main thread drain: what is done is written, what is not begun is given back. The
-        second signal gives all back. The signal's own exception is raised at the end.
+        SIGTERM and Ctrl-C in the main thread drain: finished work is written, and messages that are not begun are
+        given back. The second signal gives everything back. The signal's own exception is raised at the end.
         """
         with draining() as drain:
             self._told_to_end = drain
@@ -112,7 +112,7 @@ class Consumer:
                 raise
             except BaseException as error:
                 if drain.asked is None:
-                    # Somebody else's handler of a signal raised it, such as Airflow's: no drain was tried.
+                    # Another handler of the signal raised this, such as Airflow's: no drain was tried.
                     self._write_what_is_done(error)
                 self._give_back(why_ended(error))
                 raise
@@ -130,7 +130,7 @@ class Consumer:
         return self._is_exhausted and not self._in_hand
 
     def _step(self) -> None:
-        """One round: receive, read, judge, settle; or sleep until a handler has something to say."""
+        """Run one round: receive, read, judge, settle. If nothing is to be done, sleep until a handler has news."""
         self._wake.clear()
         received = self._receive_more()
         self._feed()
@@ -162,16 +162,16 @@ class Consumer:
         return bool(claim.count)
 
     def _feed(self) -> None:
-        """Read messages for the handlers, as long as few wait for one."""
-        for one in self._in_hand:
-            # In an order of chance all messages are to come up alike.
-            while one.unread and (len(self._backlog) <= self._told.at_once or self._evidence.is_suspicious):
+        """Read messages for the handlers, as long as few messages wait."""
+        for claim in self._in_hand:
+            # While messages are shuffled, each message of the claim must have the same chance: read all of them.
+            while claim.unread and (len(self._backlog) <= self._told.at_once or self._evidence.is_suspicious):
                 room = self._told.max_bytes - self._bytes_held()
                 if room <= 0 and not self._is_stuck():
                     return
-                behind = self._backlog.add(one, one.read(READ_AT_ONCE, room))
+                behind = self._backlog.add(claim, claim.read(READ_AT_ONCE, room))
                 if behind:
-                    self._told_of.append((one, [Handled(message, Verdict.BEHIND) for message in behind]))
+                    self._told_of.append((claim, [Handled(message, Verdict.BEHIND) for message in behind]))
                 if self._evidence.is_suspicious:
                     self._backlog.shuffle()
 
@@ -179,20 +179,20 @@ class Consumer:
         return sum(one.bytes_held for one in self._in_hand)
 
     def _is_stuck(self) -> bool:
-        """Whether more must be read, however much is in memory: no call comes, and nothing can be settled."""
+        """Tell whether more must be read although memory is full: no call comes, and nothing can be settled."""
         if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._told_of:
             return False
         return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
 
     def _is_full(self) -> bool:
-        """Whether as much is pending as may be: it has cost `flush_cost`, or there is no memory for the next call."""
+        """Tell whether nothing more may be pending: it cost `flush_cost`, or the next call's messages have no room."""
         told = self._told
         if told.flush_cost is not None and sum(one.pending_cost for one in self._in_hand) >= told.flush_cost:
             return True
         return self._bytes_held() >= told.max_bytes and not len(self._backlog)
 
     def _tell(self, call: HandlerCall, steps: CallSteps) -> None:
-        """Called by the handlers' threads when a call has ended."""
+        """Note that a call has ended. The handlers' threads call this."""
         dropped = self._backlog.finish(call, steps.given_back, steps.aside)
         for one in steps.handled:
             self._judge(call.claim, one)
@@ -203,20 +203,20 @@ class Consumer:
             self._wake.set()
 
     def _judge(self, of: ClaimInHand, one: Handled) -> None:
-        """Look whether the handler is broken, by one more outcome."""
+        """Look whether one more outcome shows that the handler is broken."""
         running = self._backlog.calls * (self._told.batch or 1)
         may_judge = not any(held.unread for held in list(self._in_hand))
-        found = self._evidence.add(of, of.claim.count, one, running, may_judge=may_judge)
-        if found is Suspicion.SUSPICIOUS:
+        suspicion = self._evidence.add(of, of.claim.count, one, running, may_judge=may_judge)
+        if suspicion is Suspicion.SUSPICIOUS:
             self._backlog.shuffle()
             self._wake.set()
-        if found is Suspicion.BROKEN:
+        if suspicion is Suspicion.BROKEN:
             self._broken = one
             self._backlog.close()
             self._wake.set()
 
     def _collect(self) -> None:
-        """Take what the handlers have told. Raise what the handler raises for everything alike."""
+        """Take the outcomes from the handlers. If the handler fails for everything alike, raise its exception."""
         while self._told_of:
             claim, handled = self._told_of.popleft()
             claim.note(handled)
@@ -234,19 +234,19 @@ class Consumer:
             raise self._broken.raised
 
     def _is_quiet(self) -> bool:
-        """Whether no message in hand waits for a handler or is with one."""
+        """Tell whether no message in hand waits for a handler or is with one."""
         return all(one.is_handled for one in self._in_hand)
 
     def _settle_due(self) -> bool:
-        """Settle each claim of which enough is pending; return whether one was."""
+        """Settle each claim that has enough pending; return whether one was settled."""
         settled, is_full = False, self._is_full()
-        for one in list(self._in_hand):
-            if one.heartbeat.lost:
-                self._forget_lost(one, "its heartbeat found others with its messages")
+        for claim in list(self._in_hand):
+            if claim.heartbeat.lost:
+                self._forget_lost(claim, "its heartbeat found others with its messages")
                 continue
-            withheld = () if self._is_quiet() else tuple(self._evidence.undecided(one))
-            if one.is_due(withheld, is_full=is_full):
-                self._settle(one, withheld)
+            withheld = () if self._is_quiet() else tuple(self._evidence.undecided(claim))
+            if claim.is_due(withheld, is_full=is_full):
+                self._settle(claim, withheld)
                 settled = True
         return settled
 
@@ -272,7 +272,7 @@ class Consumer:
             self._grow(one)
 
     def _grow(self, one: ClaimInHand) -> None:
-        """Adapt the size of claims to what is handled within `flush_seconds`, where the caller did not say it."""
+        """Adapt the size of claims to what is handled within `flush_seconds`, unless the caller gave `max_messages`."""
         if self._told.max_messages is not None:
             return
         seconds = max(time.monotonic() - one.received_at, 0.001)
@@ -281,7 +281,7 @@ class Consumer:
         most = min(int(rate * self._told.flush_seconds), 4 * self._size, self._told.flush_rows)
         self._size = max(least, most)
         if one.bytes_read:
-            # A claim that does not fit in memory is held for longer than it is worked on.
+            # A claim that does not fit in memory would be held for longer than it is worked on.
             self._size = max(1, min(self._size, self._told.max_bytes * one.claim.count // one.bytes_read))
 
     def _forget_lost(self, one: ClaimInHand, why: str) -> None:
@@ -299,7 +299,7 @@ class Consumer:
         self._told.on_progress(self.consumed)
 
     def _drain(self) -> None:
-        """Wait for the calls that have begun, settle what they did, and give back the rest."""
+        """Wait for the calls that have begun, settle their outcomes, and give back all other messages."""
         waiting = self._backlog.remove() + sum(one.unread for one in self._in_hand)
         running = self._backlog.calls
         self._told.say(f"drains: waits for {running:,} calls, and gives back {waiting:,} messages that are not begun")
@@ -314,7 +314,7 @@ class Consumer:
         self._give_back(ENDED)
 
     def _write_what_is_done(self, error: BaseException) -> None:
-        """Settle what succeeded before everything failed, unless it is the writing that fails."""
+        """Settle what succeeded before everything failed, unless the write itself fails."""
         with contextlib.suppress(Exception):
             self._handlers.abandon()
             if isinstance(error, OutputNotWritten):

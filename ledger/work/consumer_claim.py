@@ -1,9 +1,9 @@
-"""One claim of a consumer: its messages as they are read, what came of them, and the commits that settle them.
+"""One claim of a consumer: its messages, their outcomes, and the commits that settle them.
 
-A settlement is one commit. It writes the rows of all messages that are done, acknowledges these, and gives back the
-others, each for its own reason. If the output table refuses rows, the consumer looks for them in halves: all others
-are written, and the messages of the refused rows have failed. `FirstRows` finds a table that refuses every row before
-anything is written.
+A settlement is one commit. The commit writes the rows of all messages that are done, acknowledges these, and gives back
+the others, each for its own reason. Messages that no retry helps go to the dead-letter queue in a commit before. If the
+output table refuses rows, the consumer searches for them in halves. All other rows are written, and the messages of the
+refused rows have failed. `FirstRows` finds a table that refuses every row before anything is written.
 """
 
 from __future__ import annotations
@@ -49,28 +49,28 @@ from ledger.work.tasks import Consumption
 from ledger.work.verdicts import RetryLater
 
 log = logging.getLogger("ledger.consume")
-#: What no retry helps.
+#: The verdicts on messages that no retry helps.
 HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
-#: A message is hidden for so many seconds less than its receipt may hold it: the store decides after this process.
+#: By how many seconds a message is hidden for less than its receipt may hold it: the store decides after this process.
 CEILING_MARGIN_SECONDS = 60
 
 
 class ClaimInHand:
-    """A claim under a heartbeat. Its consumer's thread alone uses it."""
+    """A claim under a heartbeat. Only its consumer's thread uses it."""
 
     def __init__(self, access: Access, told: Consumption, claim: Claim) -> None:
         assert claim.grant is not None
         self._access, self._told, self.claim, self._grant = access, told, claim, claim.grant
         self._unread = iter(claim)
         self.unread = claim.count
-        #: What is handled and not settled yet.
+        #: The messages that are handled and not settled yet.
         self.pending: list[Handled] = []
         self.pending_since: float | None = None
-        #: What the rows of what is pending have cost.
+        #: The cost of the pending rows.
         self.pending_cost = 0.0
-        #: It was said that the rows have no cost.
+        #: Whether the user was warned that the rows have no cost.
         self._is_cost_missing = False
-        #: How many bytes the bodies take that were read, and those of them that are not settled yet.
+        #: How many bytes the bodies read so far take, and how many of these are not settled yet.
         self.bytes_read = self.bytes_held = 0
         self.handled = 0
         self.settled = 0
@@ -80,7 +80,7 @@ class ClaimInHand:
 
     @property
     def is_handled(self) -> bool:
-        """Whether every message was with a handler."""
+        """Whether every message has an outcome."""
         return self.handled == self.claim.count
 
     @property
@@ -90,19 +90,19 @@ class ClaimInHand:
 
     def read(self, most: int, most_bytes: int) -> list[Message]:
         """Return the next messages: `most` at most, and no more once their bodies take `most_bytes`."""
-        found, size = [], 0
+        messages, size = [], 0
         for message in itertools.islice(self._unread, most):
-            found.append(message)
+            messages.append(message)
             size += _size_of(message)
             if size >= most_bytes:
                 break
-        self.unread -= len(found)
+        self.unread -= len(messages)
         self.bytes_read += size
         self.bytes_held += size
-        return found
+        return messages
 
     def note(self, handled: Sequence[Handled]) -> None:
-        """Take what came of some messages."""
+        """Add the outcomes of some messages to what is pending."""
         if handled and not self.pending:
             self.pending_since = time.monotonic()
         self.pending += handled
@@ -110,16 +110,16 @@ class ClaimInHand:
         self.handled += len(handled)
 
     def ripe(self, withheld: Collection[Handled]) -> list[Handled]:
-        """Return what is pending but the `withheld`."""
+        """Return what is pending except the `withheld`."""
         if not withheld:
             return list(self.pending)
         kept_back = {id(one) for one in withheld}
         return [one for one in self.pending if id(one) not in kept_back]
 
     def is_due(self, withheld: Collection[Handled], *, is_full: bool) -> bool:
-        """Return whether it is time to settle what is pending; the `withheld` of it cannot be judged yet.
+        """Tell whether it is time to settle what is pending. The `withheld` part cannot be judged yet.
 
-        `is_full`: all claims together have as much as may be pending.
+        `is_full`: all claims together have as much pending as they may have.
         """
         if self.pending_since is None or not self.pending:
             return False
@@ -128,14 +128,14 @@ class ClaimInHand:
         return ripe > 0 and (is_full or self.is_handled or ripe >= self._told.flush_rows or waits)
 
     def settle(self, withheld: Collection[Handled] = ()) -> Consumed:
-        """Settle what is pending but the `withheld`, in one commit.
+        """Settle what is pending except the `withheld`.
 
         Returns:
-            What was done.
+            The counts.
 
         Raises:
-            EverythingFails: where the output table refuses all rows alike.
-            LeaseLost: where others have messages of it; then nothing of this commit was done.
+            EverythingFails: if the output table refuses all rows alike.
+            LeaseLost: if others hold messages of the claim; then nothing of this commit was done.
         """
         ripe = self.ripe(withheld)
         if not ripe:
@@ -150,7 +150,7 @@ class ClaimInHand:
         return counts
 
     def give_back(self, reason: str) -> int:
-        """Give back all that is not settled, uncounted, and end the heartbeat; return how many messages."""
+        """Give back all unsettled messages, uncounted, and end the heartbeat; return how many messages."""
         try:
             if self.is_over:
                 return 0
@@ -185,11 +185,11 @@ class ClaimInHand:
     def _settle_apart(
         self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int, error: Exception
     ) -> Consumed:
-        """Settle in parts what the output table refused as a whole."""
+        """Settle in parts the messages whose rows the output table refused as a whole."""
         self._told.say(f"the rows could not be written, and are tried again in parts: {_why(error)}")
         refused = self._search(done, lambda some: require_fitting(self._access, self._told, some, types))
         if refused:
-            # The table's columns refuse them. What is left is one commit again, if nothing else is wrong.
+            # The table's columns refuse these rows. The others are one commit again, if nothing else is wrong.
             culprits = {one.message.message_id for one in refused}
             done = [one for one in done if one.message.message_id not in culprits]
         parts: list[Consumed] = []
@@ -200,7 +200,7 @@ class ClaimInHand:
         )
 
     def _search(self, done: list[Handled], attempt: Callable[[list[Handled]], object]) -> list[Handled]:
-        """Attempt something with messages that are done, in halves where it raises; return those that raise alone."""
+        """Attempt an action on messages that are done, in halves if it raises; return those that raise alone."""
         if not done:
             return []
         try:
@@ -231,8 +231,10 @@ class ClaimInHand:
         return [_refused(by_id[name], _error_of_rows(raised.get(name, first))) for name in alone]
 
     def _commit(self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int = 0) -> Consumed:
-        """One commit: rows, acknowledgements, and what is given back. `mark` is the first mark (see
-        `visibility.change`) that no earlier action of this settlement has."""
+        """Commit rows, acknowledgements and messages given back, as one commit.
+
+        `mark` is the first mark (see `visibility.change`) that no earlier action of this settlement has.
+        """
         if not done and not others:
             return Consumed()
         record = self._access.record()
@@ -256,11 +258,11 @@ class ClaimInHand:
         return tried_again(partial(write, asked=columns_asked_by(told)))
 
     def _reject(self, others: list[Handled], mark: int = 0) -> tuple[Consumed, list[Handled], int]:
-        """Move what no retry helps to the dead-letter queue, each message for its reason, in a commit of its own.
+        """Move messages that no retry helps to the dead-letter queue in one commit, each message for its reason.
 
         Returns:
-            What was done, which is nothing where there is no such queue; which messages are left to be given back; and
-            the first mark that is free.
+            The counts (all 0 if the queue has no dead-letter queue), the messages that are left to be given back, and
+            the first free mark.
         """
         record = self._access.record()
         hopeless = [one for one in others if one.verdict in HOPELESS]
@@ -279,7 +281,7 @@ class ClaimInHand:
         return counts, [one for one in others if one.verdict not in HOPELESS], mark + len(actions)
 
     def _apply(self, record: QueueRecord, done: pa.Table, actions: list[Action]) -> tuple[int, int]:
-        """Acknowledge and give back; return of how many messages each was true."""
+        """Acknowledge and give back; return how many messages were deleted, and how many were given back."""
         if done.num_rows:
             actions = [*actions, Action(Verb.DELETE, self._grant.receipt_id, done, 0, True)]
             self._access.store.require_messages(record, self._grant, done)
@@ -318,7 +320,7 @@ class ClaimInHand:
         )
 
     def _give_back_actions(self, record: QueueRecord, others: list[Handled], mark: int) -> list[Action]:
-        """An action for each way in which messages are given back, and for each reason."""
+        """Return an action for each way in which messages are given back, and for each reason."""
         actions: list[Action] = []
         for how, some in _grouped(others, lambda one: self._way_back(record, one)):
             seconds, postponed, counted = how
@@ -329,7 +331,7 @@ class ClaimInHand:
         return actions
 
     def _way_back(self, record: QueueRecord, one: Handled) -> tuple[int, Postponed, bool]:
-        """For how many seconds a message is hidden, as what, and whether its receive counts."""
+        """Return for how many seconds a message is hidden, as what, and whether its receive counts."""
         told = self._told
         if one.verdict is Verdict.FAILED:
             most = redrive.receives_before_parking(record.attributes, told.maximum_receives)
@@ -345,7 +347,7 @@ class ClaimInHand:
         return 0, Postponed.RETRY, False
 
     def _within_ceiling(self, record: QueueRecord, seconds: int) -> int:
-        """V7: a message is hidden for no longer than its receipt may hold it."""
+        """Cut the seconds by V7: a message is hidden for no longer than its receipt may hold it."""
         ceiling = limits_of(record.attributes).maximum_visibility_timeout
         if ceiling is None:
             return seconds
@@ -353,7 +355,7 @@ class ClaimInHand:
         return max(0, min(seconds, ceiling - passed - CEILING_MARGIN_SECONDS))
 
     def _runs_of(self, handled: Sequence[Handled]) -> pa.Table:
-        """The messages as RUNS."""
+        """Return the messages as RUNS."""
         if not handled:
             return RUNS.empty_table()
         named = named_by_ids(pa.chunked_array([pa.array([one.message.message_id for one in handled], pa.string())]))
@@ -362,17 +364,17 @@ class ClaimInHand:
 
 
 def _size_of(message: Message) -> int:
-    """How many bytes of memory a body takes."""
+    """Return how many bytes of memory a body takes."""
     return sys.getsizeof(message.body)
 
 
 def columns_asked_by(told: Consumption) -> ColumnsAsked:
-    """Return what a consumer asks of its table's columns. What its rows tell of a type, they tell by chance."""
+    """Return what a consumer asks of its table's columns. Types that only its rows show are shown by chance."""
     return replace(columns_asked(told.schema), by_chance=True)
 
 
 def require_fitting(access: Access, told: Consumption, done: Sequence[Handled], types: pa.Schema) -> None:
-    """Raise OutputNotWritten where the output table has no columns for the rows of messages. Nothing is written."""
+    """Raise OutputNotWritten if the output table has no columns for the rows of messages. Write nothing."""
     rows = [row for one in done for row in one.rows]
     if rows:
         ArrowWriter(
@@ -385,19 +387,19 @@ def _refused(one: Handled, error: RowError) -> Handled:
 
 
 def _error_of_rows(error: Exception) -> RowError:
-    """What is said of rows. What becomes of the claim is no matter of theirs."""
+    """Return the error of rows, without the part about the claim."""
     if isinstance(error, OutputNotWritten) and error.__cause__ is None:
         return RowError(type(error).__name__, error.reason[:LONGEST])
     return row_error(error)
 
 
 def _why(error: Exception) -> str:
-    """What an output table says of rows."""
+    """Return why an output table refuses rows."""
     return error.reason if isinstance(error, OutputNotWritten) else reason(error)
 
 
 def _reasons_of(handled: Sequence[Handled]) -> pa.Table:
-    """By message id, why messages are given back."""
+    """Return, by message id, why messages are given back."""
     columns = [one.message.message_id for one in handled], [_reason_of(one) for one in handled]
     return pa.table([pa.array(column, pa.string()) for column in columns], ["message_id", "reason"])
 
@@ -431,7 +433,7 @@ def _ids_of(runs: pa.Table) -> list[str]:
 
 
 class FirstRows:
-    """Compares rows with the columns of the output table until the first ones fit. The consumer's thread uses it."""
+    """Compares rows with the output table's columns until the first ones fit. Only the consumer's thread uses it."""
 
     def __init__(self, access: Access, told: Consumption) -> None:
         self._access, self._told = access, told
@@ -440,11 +442,11 @@ class FirstRows:
         self.are_awaited = told.output is not None
 
     def look(self, handled: Sequence[Handled]) -> None:
-        """Look at the rows of some messages.
+        """Compare the rows of some messages with the table's columns.
 
         Raises:
-            OutputNotWritten: where the table has no columns for the rows of LEAST_WITNESSES messages, received for the
-                first time, and none fitted before. Each further call would be made for nothing.
+            OutputNotWritten: if the table has no columns for the rows of LEAST_WITNESSES messages, received for the
+                first time, and no row fitted before. Further calls would be made for nothing.
         """
         for one in handled:
             if not self.are_awaited or not one.rows:

@@ -1,9 +1,9 @@
-"""Several processes that consume one queue, started by spawn, and their parent, which only looks after them.
+"""Several processes that consume one queue, and the parent that looks after them.
 
-Each child opens the ledger for itself and runs a Consumer of its own. A pipe joins it to the parent: the child tells
-what it has done, and which groups its handler closed; the parent passes closed groups on, and says when to end. A child
-whose parent has ended finds the pipe closed, and drains. A child that is killed leaves its messages to the others, who
-receive them when the lease ends.
+The children are started by spawn. Each opens the ledger for itself and runs a Consumer of its own. A pipe joins it to
+the parent. The child reports what it has done, and which groups its handler closed. The parent passes closed groups on,
+and says when to end. If the parent has ended, the child finds the pipe closed, and drains. A killed child leaves its
+messages to the others, who receive them when the lease ends.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from ledger.work.claim_source import STORED
 from ledger.work.consumer import Consumer
 from ledger.work.tasks import Consumption, ignore, log
 
-#: How long the parent waits for news of its children before it looks whether it was told to end, in seconds.
+#: How long the parent waits for news of its children before it checks whether it was told to end, in seconds.
 LOOK_SECONDS = 0.1
-#: What the parent tells a child, and what a child tells its parent.
+#: The kinds of messages between the parent and a child.
 END, CLOSED, PROGRESS, STEP, WARNING, RAISED = "end", "closed", "progress", "step", "warning", "raised"
 
 
 def consume(access: Access, told: Consumption, bar: bool | None) -> Consumed:
-    """Consume a queue as told, in this process or in several, and show how far that is; see Queue.consume."""
+    """Consume a queue in this process or in several, and show the progress; see Queue.consume."""
     counts = access.store.counts(access.record(), access.clock).by_status
     meter = Meter("messages", sum(counts.get(status, 0) for status in STORED), told.say, show=bar)
     told = replace(told, on_progress=lambda done: meter.update(done.messages, done.failed, done.cost))
@@ -59,7 +59,7 @@ def consume(access: Access, told: Consumption, bar: bool | None) -> Consumed:
 
 @contextlib.contextmanager
 def limits_folder(told: Consumption) -> Iterator[str | os.PathLike[str] | None]:
-    """Yield the folder by which the processes share the limits of groups: the caller's, or one for the meantime."""
+    """Yield the folder through which processes share the limits of groups: the caller's, or a temporary one."""
     if told.group_limits is None or told.limits_folder is not None:
         yield told.limits_folder
         return
@@ -77,7 +77,7 @@ class ConsumerProcesses:
     def __init__(self, access: Access, told: Consumption) -> None:
         require_importable(told.handler)
         self._reopen, self._told = require_reopened(access), told
-        # What is refused is refused here, before a process is started.
+        # Wrong arguments are refused here, before a process is started.
         Consumer(access, told)
         self._context = multiprocessing.get_context("spawn")
         self._children: dict[Connection, _Child] = {}
@@ -87,11 +87,11 @@ class ConsumerProcesses:
         self._is_told = False
 
     def run(self) -> Consumed:
-        """Run the children until all have ended; return what they did together.
+        """Run the children until all have ended; return the sum of their counts.
 
         Raises:
-            Exception: what a child raised; the others have drained then.
-            LedgerError: where every child was killed.
+            Exception: what a child raised, after the others have drained.
+            LedgerError: if every child was killed.
         """
         with draining() as drain:
             try:
@@ -103,13 +103,13 @@ class ConsumerProcesses:
                         self._is_told = True
                         self._tell_all((END,))
             except BaseException:
-                # The second signal, or a pipe that fails: the children give back all that they hold.
+                # A second signal, or a pipe that fails: the children give back all that they hold.
                 for _ in range(1 if self._is_told else 2):
                     self._tell_all((END,))
                 self._is_told = True
                 raise
             finally:
-                # A child whose news nobody takes would not end.
+                # A child cannot end while nobody reads its news.
                 while self._children:
                     self._listen_once()
             drain.end()
@@ -122,24 +122,26 @@ class ConsumerProcesses:
         return self._sum()
 
     def _start(self, number: int) -> None:
-        mine, its = self._context.Pipe()
+        own_end, child_end = self._context.Pipe()
         told = replace(
             self._told,
             processes=1,
             share=Share(number, self._told.processes),
-            # The child tells them through the pipe.
+            # The child reports through the pipe.
             say=log.info,
             warn=log.warning,
             on_progress=ignore,
         )
-        # Its children are not daemons: one may start processes of its own.
-        process = self._context.Process(target=_consume, args=(its, self._reopen, told), name=f"consumer {number}")
-        # Started by the first child otherwise, and lets interrupts through again.
+        # Children are not daemons: a child may start processes of its own.
+        process = self._context.Process(
+            target=_consume, args=(child_end, self._reopen, told), name=f"consumer {number}"
+        )
+        # Otherwise the start of the first child starts the tracker, which lets interrupts through again.
         resource_tracker.ensure_running()
         with interrupts_held_back():
             process.start()
-        its.close()
-        self._children[mine] = _Child(number, process)
+        child_end.close()
+        self._children[own_end] = _Child(number, process)
 
     def _listen_once(self) -> None:
         for connection in wait(list(self._children), LOOK_SECONDS):
@@ -149,24 +151,24 @@ class ConsumerProcesses:
     def _listen(self, connection: Connection) -> None:
         child = self._children[connection]
         try:
-            what, *told = connection.recv()
+            kind, *values = connection.recv()
         except (EOFError, OSError):
             del self._children[connection]
             connection.close()
             self._note_end(child)
             return
-        if what == PROGRESS:
-            (self._done[child.number],) = told
+        if kind == PROGRESS:
+            (self._done[child.number],) = values
             self._told.on_progress(self._sum())
-        elif what == STEP:
-            self._told.say(f"process {child.number}: {told[0]}")
-        elif what == WARNING:
-            self._told.warn(f"process {child.number}: {told[0]}")
-        elif what == CLOSED:
-            self._tell_all((CLOSED, *told), but=connection)
-        elif what == RAISED:
+        elif kind == STEP:
+            self._told.say(f"process {child.number}: {values[0]}")
+        elif kind == WARNING:
+            self._told.warn(f"process {child.number}: {values[0]}")
+        elif kind == CLOSED:
+            self._tell_all((CLOSED, *values), but=connection)
+        elif kind == RAISED:
             child.has_told = True
-            self._raised.append(told[0])
+            self._raised.append(values[0])
 
     def _note_end(self, child: _Child) -> None:
         child.process.join()
@@ -182,7 +184,7 @@ class ConsumerProcesses:
 
     def _tell_all(self, what: tuple[Any, ...], but: Connection | None = None) -> None:
         for connection in list(self._children):
-            # One that has ended is noticed when it is listened to.
+            # A child that has ended is noticed when its pipe is read.
             with contextlib.suppress(OSError):
                 if connection is not but:
                     connection.send(what)
@@ -199,7 +201,7 @@ class _Child:
 
 
 def require_reopened(access: Access) -> Callable[[], Access]:
-    """Return what opens the ledger in another process. Raise InvalidParameterValue where nothing does."""
+    """Return the function that opens the ledger in another process. Raise InvalidParameterValue if there is none."""
     bound = "It is of this process alone: in memory, through Spark, or by a clock of its own"
     reopen = access.reopen
     try:
@@ -214,7 +216,7 @@ def require_reopened(access: Access) -> Callable[[], Access]:
 
 
 def require_importable(handler: Any) -> None:
-    """Raise InvalidParameterValue for a handler that a process started by spawn cannot have."""
+    """Raise InvalidParameterValue for a handler that a spawned process cannot import."""
     fix = "Define it at the top level of a module that can be imported, and give that function; or processes=1."
     name = getattr(handler, "__qualname__", type(handler).__name__)
     try:
@@ -230,12 +232,12 @@ def require_importable(handler: Any) -> None:
 
 def _consume(connection: Connection, reopen: Callable[[], Access], told: Consumption) -> None:
     """Run one child."""
-    # Ctrl-C reaches every process of a terminal. The parent alone decides what it means.
+    # Ctrl-C reaches every process of a terminal. Only the parent decides about it.
     ignore_interrupts()
     lock = threading.Lock()
 
     def tell(what: tuple[Any, ...]) -> None:
-        # The parent may have ended: the thread that listens notices.
+        # The parent may have ended; the listening thread notices.
         with lock, contextlib.suppress(OSError):
             connection.send(what)
 
@@ -254,24 +256,27 @@ def _consume(connection: Connection, reopen: Callable[[], Access], told: Consump
     except BaseException as error:
         if is_termination(error):
             raise
-        # What a handler raises, SystemExit too, is no success of its process.
+        # If a handler raises, even SystemExit, its process has failed.
         tell((RAISED, _picklable(error)))
         sys.exit(1)
 
 
 def _listen(connection: Connection, consumer: Consumer) -> None:
-    """Do what the parent says. A signal to this very process drains it; a second one ends the drain. A signal to the
-    whole group reaches it, too: what the parent says of the same one is no second."""
+    """Do what the parent says.
+
+    A signal to this very process drains it; a second signal ends the drain. If a signal reaches the whole process
+    group, the parent's message about it does not count as a second one.
+    """
     ends = 0
     while True:
         try:
-            what, *told = connection.recv()
+            kind, *values = connection.recv()
         except (EOFError, OSError):
             if not consumer.is_draining:
                 os.kill(os.getpid(), signal.SIGTERM)
             return
-        if what == CLOSED:
-            consumer.closed.close(*told)
+        if kind == CLOSED:
+            consumer.closed.close(*values)
             continue
         ends += 1
         if ends > 1 or not consumer.is_draining:
@@ -279,7 +284,7 @@ def _listen(connection: Connection, consumer: Consumer) -> None:
 
 
 def _picklable(error: BaseException) -> BaseException:
-    """The error, or where it cannot be sent to another process an error that says the same."""
+    """Return the error, or one with the same text if the error cannot be sent to another process."""
     try:
         pickle.loads(pickle.dumps(error))
         return error

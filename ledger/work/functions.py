@@ -1,4 +1,4 @@
-"""Functions for the DataFrames of claims: a row whose Python raises becomes a row with its error, and harms no one."""
+"""Safe UDFs for claims: a row that raises becomes a row with its error."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-#: The fields of what a safe function returns.
+#: The fields of a safe function's result.
 VALUE, ERROR = "value", "error"
-#: By Spark's number: a UDF that gets values, with and without Arrow, and one that gets pandas.Series.
+#: Spark's numbers (evalType) of UDFs: those of values, without and with Arrow, and those of pandas.Series.
 _OF_VALUES, _OF_SERIES = (100, 101), 200
-#: The column of `rowwise` that says why a message failed.
+#: The column of `rowwise` that tells why a message failed.
 REASON = "_failed"
 
 
 def safely(function: Any) -> Any:
-    """Wrap a UDF so that a row for which it raises has its error in place of a value.
+    """Wrap a UDF: a row for which it raises gets the error in place of a value.
 
     Args:
-        function: what `pyspark.sql.functions.udf` or `pandas_udf` returned: of values, or of one pandas.Series for each
-            argument and for the result. A pandas UDF that raises for its batch is called again in halves, until
+        function: a UDF of values from `pyspark.sql.functions.udf`, or a UDF from `pandas_udf` with a pandas.Series for
+            each argument and for the result. If a pandas UDF raises for its batch, it is called again in halves, until
             the rows that raise stand alone.
 
     Returns:
-        A UDF of the same arguments. It returns a struct of `value`, as the UDF returns it, and `error`, a text such as
-        "ValueError: no such date (dates.py:7)". One of the two is null, or both where the UDF returned null.
-        Executors need no package of the ledger's.
+        A UDF with the same arguments. Its result is a struct: `value`, as the UDF returns it, and `error`, a text such
+        as "ValueError: no such date (dates.py:7)". One of the two is null; both are null where the UDF returned null.
+        Executors do not need this package.
 
     Raises:
-        InvalidParameterValue: for what is no such UDF: a plain function, one of iterators, groups or whole tables.
+        InvalidParameterValue: for anything else: a plain function, or a UDF of iterators, groups or whole tables.
     """
     kind = getattr(function, "evalType", None)
     if kind not in (*_OF_VALUES, _OF_SERIES):
@@ -46,7 +46,7 @@ def safely(function: Any) -> Any:
 
     returns = StructType([StructField(VALUE, function.returnType), StructField(ERROR, StringType())])
     if kind == _OF_SERIES:
-        # Its types know no function of any number of Series.
+        # PySpark's types have no function of any number of Series.
         of_series: Any = pandas_udf
         return of_series(_safe_of_series(function.func), returns)
     return udf(_safe_of_values(function.func), returns, useArrow=kind == 101)
@@ -56,14 +56,15 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
     """Return a function of a claim's DataFrame that calls `function` for each message, safely.
 
     Args:
-        function: gets a message as a Row, and returns a dict, a tuple or a Row of the columns of `schema`.
+        function: gets a message as a Row, and returns a dict, a tuple or a Row with the columns of `schema`.
         schema: the columns that it returns, as an Arrow schema, without message_id.
 
     Returns:
         The function. Its rows have message_id, the columns of `schema`, and REASON: null, or why the message failed.
 
     Raises:
-        InvalidParameterValue: for a schema that is none of Arrow's, or names one of these columns itself.
+        InvalidParameterValue: if `function` is a UDF, or `schema` is not Arrow's, has message_id or REASON itself, two
+            columns of one name, or a type that Spark lacks.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F
@@ -98,7 +99,7 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
 
 
 def _require_type_of_spark(name: str, kind: pa.DataType) -> None:
-    """Raise InvalidParameterValue for a type, or one inside it, that Spark does not have."""
+    """Raise InvalidParameterValue if Spark does not have a type, or a type inside it."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_type
 
@@ -120,7 +121,7 @@ def _require_type_of_spark(name: str, kind: pa.DataType) -> None:
         try:
             from_arrow_type(kind)
         except Exception:
-            others = {
+            substitutes = {
                 "uint8": "int16()",
                 "uint16": "int32()",
                 "uint32": "int64()",
@@ -129,7 +130,7 @@ def _require_type_of_spark(name: str, kind: pa.DataType) -> None:
                 "date64[ms]": "date32()",
                 "binary_view": "binary()",
             }
-            _refuse_type(name, kind, "list_(...)" if is_list else others.get(str(kind), "string()"))
+            _refuse_type(name, kind, "list_(...)" if is_list else substitutes.get(str(kind), "string()"))
 
 
 def _refuse_type(name: str, kind: pa.DataType, takes: str) -> NoReturn:
@@ -137,14 +138,14 @@ def _refuse_type(name: str, kind: pa.DataType, takes: str) -> NoReturn:
     raise InvalidParameterValue("schema", name, bound, f"Give pyarrow.{takes} in its place.")
 
 
-# What follows runs on executors, which may not have this package: each function that is sent there holds all it needs.
+# All that follows runs on executors, which may not have this package: each function sent there holds all it needs.
 
 
 def required(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any], Any]:
-    """The function, whose answers are values of the schema's types and no others.
+    """Return the function with a check that its answers are values of the schema's types.
 
-    Arrow and Spark convert what they are given: 1.5 becomes 1 inside a list of whole numbers, and a double too large
-    for a float becomes infinite. A value that would become another one raises TypeError here, with its column.
+    Arrow and Spark convert values silently: inside a list of whole numbers 1.5 becomes 1, and a double too large for a
+    float becomes infinite. A value that would change raises TypeError here, with its column.
     """
     names = list(schema.names)
     refuse = _refusing()
@@ -169,17 +170,20 @@ def required(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any
 
 def _refusing() -> Callable[[str], NoReturn]:
     def refuse(said: str) -> NoReturn:
-        refused = TypeError(f"the function returned {said}")
-        # The line that raised this is none of the user's.
-        refused.has_no_place = True  # type: ignore[attr-defined]
-        raise refused
+        error = TypeError(f"the function returned {said}")
+        # No line of the user's code raised this.
+        error.has_no_place = True  # type: ignore[attr-defined]
+        raise error
 
     return refuse
 
 
 def _keeping(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any, tuple[Any, ...]], Any]]:
-    """Return a function that makes, of an Arrow field, a function of a value and its path. That one returns the value
-    as Spark takes it for the field's type (maps are dicts, structs are tuples), or calls `refuse`."""
+    """Return a function that makes a check for an Arrow field.
+
+    The check takes a value and its path. The check returns the value as Spark takes it for the field's type (maps are
+    dicts, structs are tuples), or calls `refuse`.
+    """
     import array
     import contextlib
     import math
@@ -227,7 +231,7 @@ def _keeping(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any
         is_short = types.is_floating(kind) and not is_double
         least, most = bounds(kind)
         exact = kind
-        # Spark keeps microseconds, whatever the unit.
+        # Spark has microseconds at the finest.
         if types.is_timestamp(kind):
             exact = pa.timestamp("us", kind.tz) if kind.unit == "ns" else kind
         elif types.is_duration(kind):
@@ -236,19 +240,19 @@ def _keeping(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any
             exact = pa.time64("us")
 
         def keep(value: Any, path: tuple[Any, ...]) -> Any:
-            of = type(value)
-            # What most values are needs no help of Arrow's.
-            if of is float and is_double:
+            of_class = type(value)
+            # Most values need no help from Arrow.
+            if of_class is float and is_double:
                 return value
-            if of is int and least <= value <= most:
+            if of_class is int and least <= value <= most:
                 return value
-            if of is int and is_double and -most_exact <= value <= most_exact:
+            if of_class is int and is_double and -most_exact <= value <= most_exact:
                 return float(value)
-            if of is bool and is_bool:
+            if of_class is bool and is_bool:
                 return value
-            if of is str and is_text and value.isascii():
+            if of_class is str and is_text and value.isascii():
                 return value
-            # What Arrow says of a value that it refuses names no column.
+            # Arrow's own error names no column, so it is suppressed.
             with contextlib.suppress(Exception):
                 plain = plain_scalar(value)
                 kept = pa.scalar(plain, type=exact).as_py()
@@ -264,7 +268,7 @@ def _keeping(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any
         return (0, 2**kind.bit_width - 1) if types.is_integer(kind) else (1, 0)
 
     def plain_scalar(value: Any) -> Any:
-        """Return a scalar of numpy or pandas, or a UUID, as Python has it. Raise ValueError where Python cannot."""
+        """Return a scalar of numpy or pandas, or a UUID, as Python's value. Raise ValueError if Python has none."""
         if getattr(getattr(value, "dtype", None), "kind", "") in ("M", "m"):
             short = value.astype(f"{value.dtype.kind}8[us]")
             if short != value and value == value:
@@ -280,7 +284,7 @@ def _keeping(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any
         return value.bytes if isinstance(value, uuid.UUID) else value
 
     def is_same(value: Any, kept: Any, is_short: bool) -> bool:
-        """Whether a value is what it became. `is_short`: a float of fewer bits than a double may be rounded."""
+        """Tell whether a value equals what it became. `is_short`: a float shorter than a double may be rounded."""
         if isinstance(value, bool) or isinstance(kept, bool):
             return value is kept
         if isinstance(kept, bytes):
@@ -292,7 +296,7 @@ def _keeping(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any
         if isinstance(value, datetime) and isinstance(kept, datetime):
             if kept.tzinfo is None and value.tzinfo is not None and value.utcoffset():
                 return False
-            # Equality of two zones is never so in the hour that a clock goes through twice.
+            # Times of two zones never compare equal in the hour that a clock goes through twice: compare them in UTC.
             first, second = (one if one.tzinfo else one.replace(tzinfo=utc) for one in (value, kept))
             return first.astimezone(utc) == second.astimezone(utc)
         return isinstance(value, datetime) == isinstance(kept, datetime) and bool(value == kept)
@@ -309,13 +313,13 @@ def _keeping(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any
             items = None
             if not isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) and not hasattr(value, "asDict"):
                 with contextlib.suppress(Exception):
-                    of = getattr(getattr(value, "dtype", None), "kind", "M")
+                    numpy_kind = getattr(getattr(value, "dtype", None), "kind", "M")
                     len(value)
-                    # Instants of numpy are whole numbers in its lists.
-                    items = list(value) if of in ("M", "m") else value.tolist()
+                    # tolist() would turn numpy's instants into whole numbers.
+                    items = list(value) if numpy_kind in ("M", "m") else value.tolist()
             if items is None or (size is not None and len(items) != size):
                 refuse_value(value, kind, path)
-            # Long lists of numbers of one class are told to be right as a whole.
+            # A long list of numbers of one class is checked as a whole.
             of_items = set(map(type, items))
             if of_items == {int} and least <= min(items) and max(items) <= most:
                 return list(map(float, items)) if is_double or is_float else items
@@ -368,7 +372,7 @@ def _keeping(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any
         return keep
 
     def as_entries(value: Any) -> Any:
-        """Return what a mapping, or a sequence of pairs with different keys, holds, as a dict. Raise ValueError."""
+        """Return a mapping, or a sequence of pairs with different keys, as a dict. Raise ValueError for others."""
         if isinstance(value, Mapping):
             return dict(value)
         if not isinstance(value, (list, tuple)) or not all(isinstance(one, tuple) and len(one) == 2 for one in value):
@@ -399,10 +403,10 @@ def _safe_of_series(function: Callable[..., Any]) -> Callable[..., Any]:
     def halves(series: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
         count = len(series[0])
         try:
-            found = function(*series)
-            if len(found) != count:
-                raise ValueError(f"the function returned {len(found)} rows for {count}")
-            values = found.to_dict("records") if hasattr(found, "columns") else list(found)
+            result = function(*series)
+            if len(result) != count:
+                raise ValueError(f"the function returned {len(result)} rows for {count}")
+            values = result.to_dict("records") if hasattr(result, "columns") else list(result)
             return values, [None] * count
         except Exception as error:
             if count == 1:
@@ -422,7 +426,7 @@ def _safe_of_series(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _annotated(safe: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, as pandas_udf takes it for one of Series that returns a DataFrame."""
+    """Annotate the function as pandas_udf expects it: any number of Series in, a DataFrame out."""
     import inspect
 
     import pandas as pd
@@ -442,7 +446,7 @@ def _text_of_error() -> Callable[[Exception], str]:
         own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
         has_place = own and not hasattr(error, "has_no_place")
         place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if has_place else ""
-        said = " ".join(str(error).split())[:300]
-        return f"{type(error).__name__}: {said}{place}" if said else f"{type(error).__name__}{place}"
+        text = " ".join(str(error).split())[:300]
+        return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 
     return text_of

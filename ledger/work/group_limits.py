@@ -1,12 +1,12 @@
-"""Limits of message groups: closed groups, and how many calls at once and messages a second a group may have.
+"""Limits of message groups: closed groups, calls at once, and messages a second.
 
-A handler closes a group for a while by RetryLater: no handler is called for its messages until then (`ClosedGroups`).
+A handler closes a group for a while by RetryLater: until then no handler is called for its messages (`ClosedGroups`).
 
-Limits hold across processes. Their state is in a folder that the processes of one machine share, and no process has
-to look after it:
+Limits hold across processes. The state is in a folder that the processes of one machine share. No process has to look
+after the folder:
 
 - A slot is a file. A call holds the lock (flock) of one of its group's slots. The kernel gives the lock back when the
-  process ends in whatever way, so that a killed process takes no slot with it.
+  process ends in any way, so a killed process takes no slot with it.
 - A rate is a file with two instants, read and written under its lock. The first is when the group's next message is due
   if all come evenly (the generic cell rate algorithm). A message may come up to BURST_SECONDS before it is due. So a
   group has at most rate * (T + BURST_SECONDS) messages in any T seconds, and one more.
@@ -38,7 +38,7 @@ from ledger.rules.limits import MILLISECONDS, whole_number
 from ledger.rules.message import IDENTIFIER
 from ledger.work.verdicts import RetryLater
 
-#: What is said of a message that is given back because its group is closed.
+#: The reason of a message that is given back because its group is closed.
 CLOSED = "its group is closed until later"
 
 
@@ -52,7 +52,7 @@ class ClosedGroups:
         self.on_close: Callable[[str, int], None] = lambda group, until: None
 
     def close(self, group: str, until: int) -> None:
-        """Close a group until an instant (milliseconds); a later instant that is known already stays."""
+        """Close a group until an instant (milliseconds). A later instant that is set already stays."""
         with self._lock:
             self._until[group] = max(until, self._until.get(group, 0))
 
@@ -66,41 +66,41 @@ class ClosedGroups:
             self.on_close(group, until)
 
     def retry_of(self, message: Message) -> RetryLater | None:
-        """Return how a message is given back whose group is closed now; None where it is not."""
+        """Return how to give back a message whose group is closed now; None if the group is open."""
         if not self._until or message.message_group_id is None:
             return None
         with self._lock:
-            left = self._until.get(message.message_group_id, 0) - self._clock()
-            if left <= 0:
+            remaining = self._until.get(message.message_group_id, 0) - self._clock()
+            if remaining <= 0:
                 self._until.pop(message.message_group_id, None)
                 return None
-        return RetryLater(left / MILLISECONDS, reason=CLOSED)
+        return RetryLater(remaining / MILLISECONDS, reason=CLOSED)
 
 
-#: A group that did nothing for a while may have messages of so many seconds at once.
+#: After a pause, a group may have the messages of this many seconds at once.
 BURST_SECONDS = 1.0
-#: A message is put aside for so long, and a free slot is looked for so often, in seconds.
+#: How long a message is put aside, and how often a free slot is looked for, in seconds.
 PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
-#: What is refused is looked at again after so many seconds at the latest.
+#: A refused message is hidden for this many seconds at most.
 LONGEST_SECONDS = 60.0
-#: A slot is taken to be free again so often a second, until a call shows how long it holds one.
+#: How often a second a slot is assumed to become free.
 CALLS_A_SECOND = 10
 MOST_CONCURRENCY = 4_096
-#: What is said of a message that is given back for its group's limits.
+#: The reasons of messages that are given back for their group's limits.
 NO_SLOT, TOO_EARLY = "its group has as many calls as it may have", "its group has had its rate"
 _INSTANTS = struct.Struct("<dd")
 
 
 @dataclass(frozen=True)
 class GroupLimit:
-    """How much of a message group is with handlers of `Queue.consume`, in all processes that share the limit.
+    """How much of a message group may be with handlers of `Queue.consume`, in all processes that share the limit.
 
     Args:
         concurrency: calls at once.
-        rate: messages a second, on average. After a pause those of one second come at once.
+        rate: messages a second, on average. After a pause, the messages of one second come at once.
 
     Raises:
-        InvalidParameterValue: for a limit that is none, and where neither is given.
+        InvalidParameterValue: for a limit out of range, and if neither is given.
     """
 
     concurrency: int | None = None
@@ -118,12 +118,12 @@ class GroupLimit:
             raise InvalidParameterValue("rate", rate, "Must be a number > 0, of messages a second")
 
 
-#: By the name of a group; None is for each group that is not named. One limit alone is for each group.
+#: By the name of a group; None stands for each group that is not named. A single limit stands for each group.
 Limits: TypeAlias = Mapping[str | None, GroupLimit] | GroupLimit
 
 
 def require_limits(limits: object) -> dict[str | None, GroupLimit]:
-    """Return limits as a dictionary. Raise InvalidParameterValue for what is none."""
+    """Return limits as a dictionary. Raise InvalidParameterValue for anything else."""
     if isinstance(limits, GroupLimit):
         return {None: limits}
     if not isinstance(limits, Mapping):
@@ -144,27 +144,27 @@ class GroupLimits:
 
     Args:
         limits: by group, as from `require_limits`.
-        folder: is shared by all processes for which the limits are to hold. It exists.
+        folder: a folder that exists. The limits hold for all processes that share it.
         clock: the machine's, in milliseconds.
     """
 
     def __init__(self, limits: Mapping[str | None, GroupLimit], folder: str | os.PathLike[str], clock: Clock) -> None:
         self._limits, self._folder, self._clock = limits, Path(folder), clock
         self._lock = threading.Lock()
-        #: By group, how many calls were refused a slot since the last one that had one.
+        #: By group, how many calls were refused a slot since a call last got one.
         self._refused: Counter[str] = Counter()
 
     def for_call(self) -> CallPermits:
-        """Return what a call asks for its messages, and ends when it is over."""
+        """Return the permits of one call. The caller ends them when the call is over."""
         return CallPermits(self)
 
     def limit_of(self, message: Message) -> GroupLimit | None:
-        """Return the limit of a message's group; None where there is none."""
+        """Return the limit of a message's group; None if there is none."""
         group = message.message_group_id
         return None if group is None else self._limits.get(group, self._limits.get(None))
 
     def take_slot(self, group: str, most: int) -> int | None:
-        """Return the descriptor of a file whose lock is one of `most` slots; None where others hold them all."""
+        """Return the descriptor of a file whose lock is one of `most` slots; None if others hold them all."""
         for number in range(most):
             slot = os.open(self._file(group, f"slot{number}"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -178,19 +178,19 @@ class GroupLimits:
         return None
 
     def refuse_slot(self, group: str, most: int) -> RetryLater:
-        """Return how a message is given back that had no slot: the longer, the more of its group wait already."""
+        """Return how to give back a message that got no slot: it is hidden longer, the more of its group wait."""
         with self._lock:
             self._refused[group] += 1
             waiting = self._refused[group]
         return RetryLater(min(LONGEST_SECONDS, 1 + waiting / (most * CALLS_A_SECOND)), reason=NO_SLOT)
 
     def take_turn(self, group: str, rate: float) -> float:
-        """Let a message of a group have its turn now and return 0, or return in how many seconds one is due."""
+        """Let a message of a group have its turn now and return 0, or return in how many seconds its turn is due."""
         with self._instants(group) as instants:
             now = self._clock()
             interval = MILLISECONDS / rate
             early = max(BURST_SECONDS * MILLISECONDS - interval, 0)
-            # A clock that was set back must not stop the group: no more than a burst is ever ahead.
+            # A clock that was set back must not stop the group: `due` is never more than a burst ahead.
             due = min(instants.due, now + early + interval)
             if due - early > now:
                 return (due - early - now) / MILLISECONDS
@@ -198,7 +198,7 @@ class GroupLimits:
             return 0
 
     def book_turn(self, group: str, rate: float) -> RetryLater:
-        """Return how a message is given back that is too early: hidden until a turn that no other one waits for."""
+        """Return how to give back a message that is too early: hidden until a turn that no other message waits for."""
         with self._instants(group) as instants:
             now, interval = self._clock(), MILLISECONDS / rate
             latest = now + LONGEST_SECONDS * MILLISECONDS
@@ -214,31 +214,31 @@ class GroupLimits:
 
 @dataclass(frozen=True)
 class Aside:
-    """A message is put aside, and asked for again in so many seconds."""
+    """The order to put a message aside, and to ask for it again after some seconds."""
 
     seconds: float
 
 
 class CallPermits:
-    """What one call of a handler holds of its groups' limits, until `end`."""
+    """The slots that one call of a handler holds of its groups' limits, until `end`."""
 
     def __init__(self, limits: GroupLimits) -> None:
         self._limits = limits
         self._slots: dict[str, int] = {}
 
     def refuse(self, message: Message, waited: float = 0, before: int = 0) -> RetryLater | Aside | None:
-        """Return what becomes of a message for which its group's limit allows no call now; None where it allows one.
+        """Return what becomes of a message if its group's limit allows no call now; None if it allows one.
 
         Args:
             message: the message.
-            waited: for how many seconds it has been put aside already.
-            before: how many messages of its group are put aside, which have their turns first.
+            waited: for how many seconds the message has been put aside already.
+            before: how many messages of its group are put aside and have their turns first.
         """
         limit, group = self._limits.limit_of(message), message.message_group_id
         if limit is None or group is None:
             return None
         most, rate = limit.concurrency, limit.rate
-        # One that waits already may come a moment too early, or another process may have had its turn.
+        # A message that waits may be asked for a moment too early, or another process may have taken its turn.
         patience = PATIENCE_SECONDS * (2 if waited else 1)
         if most is not None and group not in self._slots:
             slot = self._limits.take_slot(group, most)
@@ -259,7 +259,7 @@ class CallPermits:
 
 
 class _Instants:
-    """The two instants of a group's rate, in milliseconds: read when it is entered, and written when it is left."""
+    """The two instants of a group's rate, in milliseconds: read on entry, and written on exit."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -268,7 +268,7 @@ class _Instants:
     def __enter__(self) -> _Instants:
         self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        # The file is new, or its writer was killed in the middle: then nothing is known, and a burst may come.
+        # A new file, or one whose writer was killed in the middle, holds no instants: then a burst may come.
         with suppress(struct.error):
             self.due, self.booked = _INSTANTS.unpack(os.pread(self._descriptor, _INSTANTS.size, 0))
         return self

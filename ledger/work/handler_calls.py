@@ -1,8 +1,8 @@
-"""The calls of a handler: messages that wait for one, threads or an event loop that make them, and what came of each.
+"""The calls of a handler, by threads or an event loop, and each message's outcome.
 
-A Backlog hands messages out, but for those that their group's limit refuses for a moment: they are put aside, and no
-thread waits with them. A batch that raises is tried again in halves until the messages that raise stand alone. Whatever
-is tried twice was not finished the first time.
+A Backlog hands out the messages. A message that its group's limit refuses for a moment is put aside; no thread waits
+with it. A batch that raises is tried again in halves, until the messages that raise stand alone. Only messages whose
+call did not finish are tried twice.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ledger.work.handler_rows import answer_text, rows_of
 from ledger.work.tasks import Consumption
 from ledger.work.verdicts import Reject, RetryLater
 
-#: What is said of a message that stands behind one of its group that was given back.
+#: The reason of a message that stands behind a message of its group that was given back.
 BEHIND = "a message before it in its group was given back"
 
 
 class Verdict(Enum):
-    """What becomes of a message that was with a handler."""
+    """The outcome of a message that was handed out."""
 
     DONE = "done"
     FAILED = "failed"
@@ -41,21 +41,21 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Handled:
-    """What came of one message: its rows, or what the handler raised, and what that says of the message."""
+    """The outcome of one message: its rows, or what the handler raised, and what that says of the message."""
 
     message: Message
     verdict: Verdict
     rows: Sequence[dict[str, Any]] = ()
     error: RowError | None = None
     raised: BaseException | None = None
-    #: Of one that is refused: what the handler returned, as a text.
+    #: If the verdict is REFUSED: what the handler returned, as a text.
     answer: str | None = None
 
 
 class CallSteps:
-    """One call, step by step: what the handler is called with next, and what came of each message in the end.
+    """One call, step by step: the handler's next argument, and each message's outcome.
 
-    It may hold slots of its messages' groups until `end`.
+    The call may hold slots of its messages' groups until `end`.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class CallSteps:
         self._permits = None if limits is None else limits.for_call()
         self._given_back: set[str] = set()
         self.handled: list[Handled] = []
-        #: Messages that are not handled now, and after how many seconds they are to be asked for again.
+        #: Messages that are not handled now, each with the seconds until the limit is asked again.
         self.aside: list[tuple[Message, float]] = []
 
     def next(self) -> Any:
-        """Return the handler's argument; None when there is nothing left to call it with."""
+        """Return the handler's next argument; None if nothing is left to call it with."""
         while self._todo:
             part = []
             for message in self._todo.pop():
@@ -98,7 +98,7 @@ class CallSteps:
         return None
 
     def _refuse(self, message: Message) -> RetryLater | Aside | None:
-        """Return what becomes of a message for which the limit of its group allows no call now."""
+        """Return what becomes of a message if its group's limit allows no call now; None if it allows one."""
         if self._permits is None:
             return None
         group = message.message_group_id
@@ -108,19 +108,19 @@ class CallSteps:
         waited = self._waiting.waited(message)
         if not waited and not self._in_order:
             before += self._waiting.count(group)
-        found = self._permits.refuse(message, waited, before)
-        if not isinstance(found, Aside):
+        refusal = self._permits.refuse(message, waited, before)
+        if not isinstance(refusal, Aside):
             self._waiting.forget(message)
-        return found
+        return refusal
 
     def end(self) -> None:
-        """Give back what the call holds of its groups' limits."""
+        """Give back the slots that the call holds of its groups' limits."""
         if self._permits is not None:
             self._permits.end()
 
     @property
     def given_back(self) -> set[str]:
-        """The groups of which a message was given back; empty on standard queues."""
+        """The groups with a message that was given back; empty on standard queues."""
         return self._given_back
 
     def answered(self, answer: Any) -> None:
@@ -130,18 +130,18 @@ class CallSteps:
             answers = [None] * len(part) if answer is None else answer
             if not isinstance(answers, (list, tuple)) or len(answers) != len(part):
                 many = f" of {len(answers)}" if isinstance(answers, (list, tuple)) else ""
-                said = f"the handler returned a {type(answer).__name__}{many} for a batch of {len(part)} messages"
-                said = f"{said}: it must return None, or a list with an answer for each message, in their order"
-                told.warn(f"{said}. More than one message is handed out again in halves")
-                self.raised(TypeError(said))
+                problem = f"the handler returned a {type(answer).__name__}{many} for a batch of {len(part)} messages"
+                problem = f"{problem}: it must return None, or a list with an answer for each message, in their order"
+                told.warn(f"{problem}. More than one message is handed out again in halves")
+                self.raised(TypeError(problem))
                 return
-        for message, one in zip(part, answers):
+        for message, own_answer in zip(part, answers):
             if self._is_behind(message):
                 self._note(Handled(message, Verdict.BEHIND))
-            elif isinstance(one, BaseException):
-                self._note_raised(message, one)
+            elif isinstance(own_answer, BaseException):
+                self._note_raised(message, own_answer)
             else:
-                self._note_answer(message, one)
+                self._note_answer(message, own_answer)
 
     def raised(self, error: BaseException) -> None:
         """Note what the handler raised for the argument."""
@@ -159,9 +159,9 @@ class CallSteps:
             if rows and self._told.output is None:
                 raise TypeError("the handler returned a row, and there is no output to write it to: name output=")
         except Exception as error:
-            # The work is done, and another call is not known to answer better. Objects of the user's raise anything.
-            said = row_error(error)
-            self._note(Handled(message, Verdict.REFUSED, error=said, raised=error, answer=answer_text(answer)))
+            # The work is done, and another call need not answer better. Objects of the user's may raise anything.
+            problem = row_error(error)
+            self._note(Handled(message, Verdict.REFUSED, error=problem, raised=error, answer=answer_text(answer)))
         else:
             self._note(Handled(message, Verdict.DONE, rows))
 
@@ -184,9 +184,9 @@ class CallSteps:
 
 
 class Handlers:
-    """Threads, or an event loop, that call the handler for what a backlog hands out. `tell` gets each call that ended.
+    """Threads, or an event loop, that call the handler with what a backlog hands out. `tell` gets each ended call.
 
-    An exception that is none of the handler's own (SystemExit, KeyboardInterrupt) is kept in `fatal`.
+    `fatal` keeps an exception that ends a thread or the loop, such as SystemExit or KeyboardInterrupt.
     """
 
     def __init__(
@@ -216,12 +216,12 @@ class Handlers:
             thread.start()
 
     def abandon(self) -> None:
-        """Close the backlog, and cancel what an event loop runs. A thread ends with its call; nobody waits for it."""
+        """Close the backlog and cancel the tasks of the loop. A thread ends after its call; nobody waits for it."""
         self._is_abandoned = True
         self._backlog.close()
         loop = self._loop
         if loop is not None and not loop.is_closed():
-            # It may have ended by itself.
+            # The loop may have ended by itself.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(_cancel_all, loop)
 
@@ -252,7 +252,7 @@ class Handlers:
         loop, more = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            # Once the loop has ended there is nobody to wake.
+            # After the loop has ended, there is nobody to wake.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(more.set)
 
@@ -275,7 +275,8 @@ class Handlers:
                     try:
                         answer = await handler(argument)
                     except asyncio.CancelledError as error:
-                        # By `abandon`, or because what the handler awaited was cancelled: then it is the handler's own.
+                        # Either `abandon` cancelled this task, or something that the handler awaited was cancelled:
+                        # then the handler has failed.
                         if self._is_abandoned:
                             raise
                         own = RuntimeError("what the handler awaited was cancelled")
@@ -296,7 +297,7 @@ class Handlers:
             steps.end()
 
     async def _next(self, steps: CallSteps) -> Any:
-        """The next argument; the event loop does not wait for the files of the limits of groups."""
+        """Return the next argument. Only a thread waits for the files of the groups' limits, never the event loop."""
         return steps.next() if self._limits is None else await asyncio.to_thread(steps.next)
 
     def _end(self, error: BaseException) -> None:

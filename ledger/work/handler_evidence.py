@@ -1,17 +1,18 @@
-"""What the failures of a handler say: that messages are bad, or that the handler is broken. The rules of `isolation`,
-applied to outcomes that come one by one.
+"""The evidence that tells bad messages from a broken handler, outcome by outcome.
 
-1. What is missing or not reached (an ImportError, no connection) is no message's fault. LEAST_WITNESSES + log2(claim)
-   such failures in a row, of whatever messages, are a broken handler.
+The rules are those of `isolation`, applied to outcomes that come one by one.
+
+1. A thing that is missing or not reached (an ImportError, no connection) is no message's fault. The handler is broken
+   after LEAST_WITNESSES + log2(claim) such failures in a row, of whatever messages.
 2. Bad messages stand together, as they do in a sorted file. So after LEAST_WITNESSES failures of one claim that are
-   alike, and no success, all that waits is put into an order of chance. When as many more as in rule 1 fail alike, not
-   counting the calls that had begun before, the handler is broken. One success, or another error, acquits it as long as
-   this claim lasts.
-3. When nothing is left to call, the claims together are judged: LEAST_WITNESSES failures alike, and no success since
-   the consumer began. (A few bad messages may be all that is left of a queue.)
+   alike, and no success, all waiting messages are shuffled. If as many more as in rule 1 fail alike, not counting the
+   calls that had begun before, the handler is broken. One success, or another error, acquits it as long as this claim
+   lasts.
+3. When nothing is left to call, the claims are judged together. The handler is broken after LEAST_WITNESSES failures
+   alike, if nothing has succeeded since the consumer began. (A few bad messages may be all that is left of a queue.)
 
-A witness of rules 2 and 3 is a message that was received for the first time: another one may come again because it is
-bad. Failures of a claim that is not judged yet are undecided, and are not settled until it is.
+A witness of rules 2 and 3 is a message that was received for the first time. A message that comes again may come
+because it is bad. Failures of a claim that is not judged yet are undecided, and are not settled until it is.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ledger.work.isolation import LEAST_WITNESSES
 
 
 class Suspicion(Enum):
-    """What one more outcome has shown."""
+    """What one more outcome shows."""
 
     NOTHING = "nothing new"
     SUSPICIOUS = "what waits is to be put into an order of chance"
@@ -34,7 +35,7 @@ class Suspicion(Enum):
 
 
 class _OfClaim:
-    """What is known of one claim."""
+    """What the outcomes of one claim show so far."""
 
     def __init__(self, messages: int) -> None:
         self.bound = LEAST_WITNESSES + ceil(log2(max(messages, 2)))
@@ -44,7 +45,7 @@ class _OfClaim:
 
 
 class HandlerEvidence:
-    """The outcomes of a consumer, as far as they say whether its handler is broken. Threads share it."""
+    """The outcomes of a consumer that tell whether its handler is broken. Threads share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -56,56 +57,56 @@ class HandlerEvidence:
         """Add an outcome.
 
         Args:
-            claim: what the claim is known by.
-            messages: how many messages it has.
+            claim: the key of the claim.
+            messages: how many messages the claim has.
             one: the outcome.
             running: how many messages are with handlers now.
-            may_judge: whether all messages in hand have been put into the order of chance, if there is one.
+            may_judge: whether all messages in hand have been shuffled, if they had to be.
 
         Returns:
-            What that shows.
+            What the outcome shows.
         """
         with self._lock:
-            known = self._of.setdefault(claim, _OfClaim(messages))
+            of_claim = self._of.setdefault(claim, _OfClaim(messages))
             if one.verdict is Verdict.DONE:
-                self._acquit(known)
+                self._acquit(of_claim)
                 return Suspicion.NOTHING
             if one.error is None:
                 return Suspicion.NOTHING
             if self._in_a_row and not _are_alike(one, self._in_a_row[0]):
                 self._in_a_row.clear()
             self._in_a_row.append(one)
-            if one.error.is_of_surroundings and len(self._in_a_row) >= known.bound:
+            if one.error.is_of_surroundings and len(self._in_a_row) >= of_claim.bound:
                 return Suspicion.BROKEN
-            if known.is_acquitted:
+            if of_claim.is_acquitted:
                 return Suspicion.NOTHING
-            if known.failures and not _are_alike(one, known.failures[0]):
-                known.is_acquitted = True
+            if of_claim.failures and not _are_alike(one, of_claim.failures[0]):
+                of_claim.is_acquitted = True
                 return Suspicion.NOTHING
-            known.failures.append(one)
-            witnesses = _count_witnesses(known.failures)
-            if known.needed is None and witnesses >= LEAST_WITNESSES:
-                known.needed = witnesses + running + known.bound
+            of_claim.failures.append(one)
+            witnesses = _count_witnesses(of_claim.failures)
+            if of_claim.needed is None and witnesses >= LEAST_WITNESSES:
+                of_claim.needed = witnesses + running + of_claim.bound
                 return Suspicion.SUSPICIOUS
-            if known.needed is not None and witnesses >= known.needed and may_judge:
+            if of_claim.needed is not None and witnesses >= of_claim.needed and may_judge:
                 return Suspicion.BROKEN
             return Suspicion.NOTHING
 
     def undecided(self, claim: Any) -> list[Handled]:
         """Return the failures of a claim that may be no message's fault."""
         with self._lock:
-            known = self._of.get(claim)
-            own = [] if known is None or known.is_acquitted else known.failures
+            of_claim = self._of.get(claim)
+            own = [] if of_claim is None or of_claim.is_acquitted else of_claim.failures
             return [*own, *(one for one in self._in_a_row if one.error and one.error.is_of_surroundings)]
 
     @property
     def is_suspicious(self) -> bool:
-        """Whether what waits is to be in an order of chance."""
+        """Whether the waiting messages are to be shuffled."""
         with self._lock:
-            return any(known.needed is not None and not known.is_acquitted for known in self._of.values())
+            return any(of_claim.needed is not None and not of_claim.is_acquitted for of_claim in self._of.values())
 
     def judge_all(self) -> Handled | None:
-        """Return a failure of a broken handler, once nothing is left to call; None where it is not broken."""
+        """Return a failure of a broken handler, once nothing is left to call; None if the handler is not broken."""
         with self._lock:
             row = self._in_a_row
             is_broken = _count_witnesses(row) >= LEAST_WITNESSES and not self._has_succeeded

@@ -15,18 +15,18 @@ import pyarrow as pa
 from ledger.rules.text import escaped
 from ledger.work.row_types import NO_SUCH_VALUE
 
-#: The column by which each row names its message.
+#: The column that names the message of a row.
 NAMES_MESSAGE = "message_id"
-#: Classes of values that have no columns inside.
+#: Classes of values that contain no columns.
 _SCALARS = frozenset({float, int, str, bool, type(None)})
 _KINDS = "must return None (no row), a dict, a dataclass, or a list of them"
 
 
 def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
-    """Return what a handler returned for a message as rows, each with the message's id.
+    """Return a handler's answer for a message as rows, each with the message's id.
 
     Raises:
-        TypeError: for an answer that is no row, a column whose name is no text, and a row about another message.
+        TypeError: for an answer that is not a row, a column whose name is not a text, and a row about another message.
     """
     if answer is None:
         return []
@@ -37,14 +37,13 @@ def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
 
 
 def cost_of(rows: Iterable[Mapping[str, Any]], column: str | None) -> float:
-    """Return the sum of a column of rows, as far as its values are finite numbers, numpy's and Decimal too; 0 without a
-    column."""
+    """Return the sum of a column's finite numbers, those of numpy and Decimal too; 0 without a column."""
     costs = [row[column] for row in rows if has_cost(row, column)] if column else []
     return sum(int(cost) if isinstance(cost, Integral) else float(cost) for cost in costs)
 
 
 def has_cost(row: Mapping[str, Any], column: str) -> bool:
-    """Return whether a row has a finite number in a column, one that a float holds."""
+    """Tell whether a row has, in a column, a finite number that a float holds."""
     cost = row.get(column)
     try:
         return isinstance(cost, (Real, Decimal)) and not isinstance(cost, bool) and math.isfinite(cost)
@@ -56,7 +55,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
     """Return rows as a table with those columns of `types` that a row has.
 
     Raises:
-        TypeError: for a value that is none of its column's type; the column is named.
+        TypeError: for a value that does not fit its column's type; the error names the column.
     """
     names = {name for row in rows for name in row}
     columns = {}
@@ -72,15 +71,15 @@ def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
 
 def row_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows of one message as JSON, without the message's id."""
-    told = [{name: value for name, value in row.items() if name != NAMES_MESSAGE} for row in rows]
+    without_ids = [{name: value for name, value in row.items() if name != NAMES_MESSAGE} for row in rows]
     try:
-        return json.dumps(told[0] if len(told) == 1 else told, default=str, ensure_ascii=False)
+        return json.dumps(without_ids[0] if len(without_ids) == 1 else without_ids, default=str, ensure_ascii=False)
     except Exception:
-        return answer_text(told)
+        return answer_text(without_ids)
 
 
 def answer_text(answer: Any) -> str:
-    """Return what a handler returned as a text, or what it is where it has none."""
+    """Return a handler's answer as a text, or the name of its class if it has no text."""
     try:
         return repr(answer)
     except Exception:
@@ -110,15 +109,15 @@ def _row(one: Any, message_id: str) -> dict[str, Any]:
 
 
 def _nameless(value: Any) -> str | None:
-    """Return the name of a column, at any depth, that has nothing to be read, or half a character."""
+    """Return the name of a column, at any depth, that is blank or has half a character; None if there is none."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if isinstance(name, str) and (not name.strip() or escaped(name) != name):
                 return name
-            found = _nameless(inner)
-            if found is not None:
-                return found
-    # The numbers of an embedding are many, and have no columns.
+            inner_name = _nameless(inner)
+            if inner_name is not None:
+                return inner_name
+    # Skip the numbers of an embedding: they are many, and contain no columns.
     if isinstance(value, (list, tuple)) and not _SCALARS.issuperset(map(type, value)):
-        return next((found for inner in value if (found := _nameless(inner)) is not None), None)
+        return next((inner_name for inner in value if (inner_name := _nameless(inner)) is not None), None)
     return None

@@ -1,13 +1,13 @@
-"""A claim whose rows cannot all be computed, tried again in halves until the messages that raise stand alone.
+"""The search for the messages that raise: a claim is tried again in halves.
 
-A row is computed at most log2(n) times more. The search ends early where everything fails alike. The rule for that:
+A row is computed at most log2(n) times more. The search ends early if everything fails alike. The rule for that:
 
 - The function is called on no rows first. If that raises the same at the same place, the rows are not the cause.
-- Else, when the first message that was tried alone has raised and nothing has succeeded yet, 3 + log2(n) messages in
-  all, drawn by chance, are tried alone as witnesses. If each of them raises alike, everything does.
-- A witness is a message that was received for the first time. One that comes again may come because it failed before:
-  two poison messages that are all of a claim are two culprits. With fewer than LEAST_WITNESSES such messages, nothing
-  is said of everything, but where the type of the exception says so (a missing module, no connection). Small claims
+- Otherwise witnesses decide, if the first message that was tried alone has raised and nothing has succeeded yet. Of all
+  messages, 3 + log2(n) are drawn at random and tried alone. If each of them raises alike, everything does.
+- A witness is a message that was received for the first time. A message that comes again may come because it failed
+  before: two poison messages that are all of a claim are two culprits. With fewer than LEAST_WITNESSES witnesses, the
+  search does not end early, unless the type of the exception says so (a missing module, no connection). Small claims
   of one worker are witnesses together: see `Evidence`.
 """
 
@@ -26,7 +26,7 @@ from ledger.output_tables.row_errors import RowError, is_of_function, row_error
 from ledger.outputs.named_messages import others_of_claim
 from ledger.store.protocol import RUNS, Grant, count_messages
 
-#: Fewer messages that raise alike are no everything: a poison pair, of which a claim may consist.
+#: Fewer messages that raise alike do not show that everything fails: a claim may consist of a poison pair.
 LEAST_WITNESSES = 3
 
 
@@ -38,7 +38,7 @@ class Culprit(NamedTuple):
 
 
 class EverythingFails(Exception):
-    """All that was tried raised alike: the cause is none of the messages. `error` is how."""
+    """All that was tried raised alike, so no message is the cause. `error` is what was raised."""
 
     def __init__(self, error: RowError) -> None:
         super().__init__(error.text)
@@ -46,14 +46,17 @@ class EverythingFails(Exception):
 
 
 class Evidence:
-    """What the claims of one worker say of everything, where each alone has too few messages to tell."""
+    """What the claims of one worker show together, if each alone has too few messages."""
 
     def __init__(self) -> None:
         self._failed: list[RowError] = []
 
     def add(self, culprits: Sequence[Culprit], *, any_succeeded: bool) -> None:
-        """Add what became of a claim. Raises EverythingFails where messages that were received for the first time have
-        raised alike, LEAST_WITNESSES of them, and nothing has succeeded since the first one."""
+        """Add the outcome of a claim.
+
+        Raises EverythingFails if LEAST_WITNESSES messages, received for the first time, have raised alike, and nothing
+        has succeeded since the first of them.
+        """
         if any_succeeded:
             self._failed.clear()
             return
@@ -78,14 +81,14 @@ class Isolation:
     def search(self, error: BaseException) -> list[Culprit]:
         """Return the culprits of a claim that raised `error` as a whole; all other messages are done then.
 
-        Raises EverythingFails where all that was tried raised alike, and what `attempt` raises that is not of the
+        Raises EverythingFails if all that was tried raised alike, and what `attempt` raises that is not of the
         function or its rows.
         """
         self._search(self._grant, row_error(error))
         return self.culprits
 
     def _search(self, part: Grant, error: RowError) -> None:
-        """In a part that raised as a whole."""
+        """Search in a part that raised as a whole."""
         if part.count == 1:
             self._blame(part, error)
             return
@@ -94,18 +97,18 @@ class Isolation:
         first = self._try(halves[0])
         if first is not None:
             self._search(halves[0], first)
-        # After a first half that went well, it is the second one that raised.
+        # If the first half succeeded, the second half raised `error`.
         second = error if first is None and halves[1].count > 1 else self._try(halves[1])
         if second is not None:
             self._search(halves[1], second)
 
     def _try(self, part: Grant) -> RowError | None:
-        """What a part raises, but for messages that were tried alone; None: it is done."""
-        left = replace(part, runs=others_of_claim(part.runs, self._alone.select(RUNS.names)))
-        if not left.count:
+        """Attempt a part, without the messages that were tried alone. Return what it raises, or None if it is done."""
+        untried = replace(part, runs=others_of_claim(part.runs, self._alone.select(RUNS.names)))
+        if not untried.count:
             return None
         try:
-            self._attempt(left)
+            self._attempt(untried)
         except Exception as error:
             if not is_of_function(error):
                 raise
@@ -122,7 +125,7 @@ class Isolation:
             self._require_one_that_differs(error)
 
     def _require_one_that_differs(self, error: RowError) -> None:
-        """Raises EverythingFails where each witness raises like the first message that was tried alone."""
+        """Raise EverythingFails if each witness raises like the first message that was tried alone."""
         runs, count = self._grant.runs, self._grant.count
         lengths = runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy() + 1
         is_new = np.repeat(runs["receive_count"].to_numpy() <= 1, lengths)
@@ -144,5 +147,5 @@ class Isolation:
 
 
 def _drawn(places: Sequence[int], most: int) -> list[int]:
-    """Some of the places, by chance: a fixed choice could be one that only ever meets culprits."""
+    """Return some of the places at random: a fixed choice could meet only culprits, each time."""
     return random.sample(places, min(most, len(places)))

@@ -1,8 +1,8 @@
-"""The types of columns of Python values: what the values of one commit have in common.
+"""The Arrow types of columns of Python values, found in the values of one commit.
 
-Handlers return Python's values, and a column of them has no type but what its values say. Whole numbers and fractions
-are fractions; short and long numbers are long ones. Where values have nothing in common (numbers and texts), most
-values say what the column is. The rows of the others are refused, each with its column and both types.
+Handlers return Python values, and only the values tell the type of a column. Whole numbers with fractions become
+fractions; short numbers with long ones become long ones. If values have nothing in common (numbers and texts), the type
+of most values counts. The rows of the others are refused, each with its column and both types.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ import pyarrow as pa
 
 from ledger.output_tables.arrow_values import first_changed
 
-#: What Arrow and Python raise for a value that has no type, or not the one that is asked for; the user's objects raise
+#: What Arrow and Python raise for a value that has no type, or not the type asked for. Objects of the user's may raise
 #: anything.
 NO_SUCH_VALUE = (Exception,)
 Row = Mapping[str, Any]
 
 
 def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int, TypeError]]:
-    """Return the columns of the rows of many messages, in the order in which they first came; and by a message's place
-    among them why its rows are refused.
+    """Return the columns of the rows of many messages, and why rows are refused.
 
     Args:
         answers: the rows of each message.
+
+    Returns:
+        The columns, in the order in which they first came; and by a message's place, why its rows are refused.
     """
     names = dict.fromkeys(name for rows in answers for row in rows for name in row)
     fields, refused = [], dict[int, TypeError]()
@@ -39,46 +41,48 @@ def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int,
 
 
 def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
-    """Return the type of a column, and by their places what is wrong with values that are none of it."""
+    """Return the type of a column, and by their places what is wrong with values that do not fit it."""
     groups: dict[type, list[int]] = {}
     for place, value in enumerate(values):
         if value is not None:
             groups.setdefault(type(value), []).append(place)
     by_kind, wrong = dict[pa.DataType, list[int]](), dict[int, str]()
     for places in groups.values():
-        for kind, those in _types_of(values, places, wrong).items():
-            by_kind.setdefault(kind, []).extend(those)
+        for kind, fitting in _types_of(values, places, wrong).items():
+            by_kind.setdefault(kind, []).extend(fitting)
     common = pa.null()
     for kind in sorted(by_kind, key=lambda one: len(by_kind[one]), reverse=True):
-        # A struct without fields is false.
+        # A struct without fields is false: compare with None.
         unified = _unified(common, kind)
         common = common if unified is None else unified
     for kind, places in by_kind.items():
         if _unified(common, kind) != common:
             wrong |= dict.fromkeys(places, f"its value is {kind}, and those of most other rows are {common}")
         elif kind != common and _refusal([values[place] for place in places], common) is not None:
-            found = ((place, _refusal([values[place]], common)) for place in places)
-            wrong |= {place: why for place, why in found if why is not None}
+            refusals = ((place, _refusal([values[place]], common)) for place in places)
+            wrong |= {place: why for place, why in refusals if why is not None}
     return common, wrong
 
 
 def _types_of(values: Sequence[Any], places: Sequence[int], wrong: dict[int, str]) -> dict[pa.DataType, list[int]]:
-    """Return the types of values of one class of Python's; note what is wrong with those that have none."""
+    """Return the types of values of one Python class, with their places. Note in `wrong` why values have none."""
     try:
         return {_type_that_keeps([values[place] for place in places]): list(places)}
     except NO_SUCH_VALUE:
-        found: dict[pa.DataType, list[int]] = {}
+        places_by_kind: dict[pa.DataType, list[int]] = {}
         for place in places:
             try:
-                found.setdefault(_type_that_keeps([values[place]]), []).append(place)
+                places_by_kind.setdefault(_type_that_keeps([values[place]]), []).append(place)
             except NO_SUCH_VALUE as error:
                 wrong[place] = str(error)
-        return found
+        return places_by_kind
 
 
 def _type_that_keeps(values: Sequence[Any]) -> pa.DataType:
-    """Return the type that Arrow finds for values. Raise TypeError where one would be another value in it, and what
-    Arrow does for values without a type."""
+    """Return the type that Arrow finds for values.
+
+    Raise TypeError if a value would change in it, and what Arrow raises for values without a type.
+    """
     kind: pa.DataType = pa.array(values).type
     changed = first_changed(values, kind)
     if changed is not None:
@@ -88,7 +92,7 @@ def _type_that_keeps(values: Sequence[Any]) -> pa.DataType:
 
 
 def _refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
-    """Return what Arrow says of values that are none of a type."""
+    """Return why values do not fit a type; None if they do."""
     try:
         pa.array(values, kind)
         if first_changed(values, kind) is not None:
@@ -99,20 +103,20 @@ def _refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
 
 
 def _unified(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type that has the values of both; None where there is none."""
+    """Return the type that holds the values of both; None if there is none."""
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
         return other
     if _is_text(one) != _is_text(other):
-        # Arrow makes bytes of both.
+        # Arrow would make bytes of both.
         return None
     try:
         schemas = [pa.schema([("value", kind)]) for kind in (one, other)]
-        found: pa.DataType = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+        unified: pa.DataType = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
     except pa.ArrowException:
         return None
-    return found
+    return unified
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""What a worker and a consumer are told to do: function, tables, bounds. It is checked before a message is claimed."""
+"""The arguments of a worker and of a consumer, checked before a message is claimed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.consume")
 work_log = logging.getLogger("ledger.work")
 UNTIL = ("empty", "once", "forever")
-#: What a user gives: a function, or an `async def`, of a message, or with `batch` of a list of them.
+#: A user's handler: a function or an `async def` of one message, or with `batch` of a list of messages.
 Handler: TypeAlias = Callable[[Message], object] | Callable[[list[Message]], object]
 MOST_CONCURRENCY, MOST_PROCESSES = 4_096, 256
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker is told; as in Queue.work."""
+    """The arguments of a worker; as in Queue.work."""
 
     function: Callable[[DataFrame], Any]
     output: Any
@@ -46,13 +46,13 @@ class Work:
     schema: Any = None
     say: Callable[[str], None] = work_log.info
     bar: bool | None = None
-    #: The reasons are exceptions of single rows, caught: nothing raises where everything fails.
+    #: The reasons are caught exceptions of single rows, so nothing raises if everything fails.
     per_row: bool = False
 
     def __post_init__(self) -> None:
-        for name, given in (("function", self.function), ("report", self.say)):
-            if not callable(given):
-                raise InvalidParameterValue(name, type(given).__name__, "Must be a function")
+        for name, function in (("function", self.function), ("report", self.say)):
+            if not callable(function):
+                raise InvalidParameterValue(name, type(function).__name__, "Must be a function")
         if self.failures is not None and str(self.failures) == str(self.output):
             raise InvalidParameterValue(
                 "failures", str(self.failures), "It is the output table", "Name another table for what failed."
@@ -65,12 +65,12 @@ class Work:
 
 
 def ignore(done: Consumed) -> None:
-    """Do nothing with what was done so far."""
+    """Do nothing with the counts so far."""
 
 
 @dataclass(frozen=True)
 class Consumption:
-    """What a consumer is told; as in Queue.consume. Raises InvalidParameterValue."""
+    """The arguments of a consumer; as in Queue.consume. Raises InvalidParameterValue."""
 
     handler: Callable[[Any], Any]
     output: Any = None
@@ -91,14 +91,14 @@ class Consumption:
     flush_cost: float | None = None
     max_bytes: int = 128 << 20
     group_limits: Limits | None = None
-    #: The folder by which processes share the limits of groups.
+    #: The folder through which processes share the limits of groups.
     limits_folder: str | os.PathLike[str] | None = None
     say: Callable[[str], None] = log.info
-    #: Says what the caller should see.
+    #: Gets a line that the caller should see.
     warn: Callable[[str], None] = log.warning
-    #: Called with all that was done so far, after each commit.
+    #: Gets the counts so far after each commit.
     on_progress: Callable[[Consumed], None] = ignore
-    #: Which of the processes of this attempt does it.
+    #: Which of the processes of this attempt this one is.
     share: Share = ALONE
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ def _positive(name: str, value: Any, unit: str) -> None:
 
 
 def require_handler(handler: Any) -> None:
-    """Raise InvalidParameterValue for what cannot be called with one argument, or does not return its answer."""
+    """Raise InvalidParameterValue for a handler that does not take one argument, or does not return its answer."""
     if not callable(handler):
         raise InvalidParameterValue("handler", type(handler).__name__, "Must be a function")
     called = _called(handler)
@@ -172,7 +172,7 @@ def _is_async(handler: Any) -> bool:
 
 
 def _called(handler: Any) -> Any:
-    """The function that a call of an object runs: of an object of a class of the user's, the method of the class."""
+    """Return the function that a call runs: for an object of a user's class, the class's `__call__`."""
     return handler if inspect.isroutine(handler) or inspect.isclass(handler) else type(handler).__call__
 
 

@@ -1,4 +1,4 @@
-"""What a handler raises to say what becomes of its message, when that is neither a success nor an ordinary failure."""
+"""The exceptions by which a handler decides about its message: RetryLater and Reject."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from ledger.errors import InvalidParameterValue
 
 
 class RetryLater(Exception):
-    """A handler of `Queue.consume` raises it where the message is not to blame: a rate limit, an outage.
+    """A handler of `Queue.consume` raises this if the message is not to blame: a rate limit, an outage.
 
     The message is given back, and hidden until its time comes. Unless `counted`, this receive does not count: it brings
     the message no nearer to its queue's maxReceiveCount.
 
     Args:
         seconds: how long the message stays hidden, from the moment of the raise.
-        until: in place of it an instant, a datetime with a time zone.
+        until: in place of `seconds` an instant, a datetime with a time zone.
         group: True closes the message's own group until then, a text the message group of that name. The consumer,
-            with all its processes, calls no handler for a message of a closed group; such messages are given back
-            alike. Other consumers do not know of it.
+            with all its processes, calls no handler for messages of a closed group, and gives them back alike. Other
+            consumers do not know of the closing.
         counted: True counts the receive.
-        reason: what the view `receipts` says of it.
+        reason: what the view `receipts` says of the message.
 
     Raises:
-        InvalidParameterValue: for a time that is none, both times, or none of them.
+        InvalidParameterValue: for an invalid time, for both times, or for none of them.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class RetryLater(Exception):
 
 
 class Reject(Exception):
-    """A handler of `Queue.consume` raises it for a message that no retry can help.
+    """A handler of `Queue.consume` raises this for a message that no retry can help.
 
     The message goes to the queue's dead-letter queue now, however seldom it was received, with `reason` in the view
     `dead_letters`. A queue without a RedrivePolicy parks it: hides it for the `park` seconds of `Queue.consume`.
 
     Raises:
-        InvalidParameterValue: for a reason that is no text, or a blank one.
+        InvalidParameterValue: for a reason that is not a text, or is blank.
     """
 
     def __init__(self, reason: str) -> None:

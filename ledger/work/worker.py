@@ -1,4 +1,4 @@
-"""The loop of a worker: claim, call the function, write, acknowledge, under a heartbeat, until nothing is left."""
+"""The loop of a worker: claim, compute, write and acknowledge, until nothing is left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     pass
 
 log = logging.getLogger("ledger.work")
-#: How long a receive waits for messages before the worker looks whether any may come, in seconds.
+#: How long a receive waits for messages before the worker checks whether any may come, in seconds.
 WAIT = 2.0
 
 
@@ -40,7 +40,7 @@ class Worker:
         self._evidence = Evidence()
 
     def run(self) -> Worked:
-        """Works until there is nothing left, as `Work.until` says."""
+        """Work until nothing is left, as `Work.until` says; return the counts."""
         self._access.spark("Queue.work")
         worked, once = Worked(0, 0, 0), self._work.until == "once"
         with ended_by_sigterm(), self._meter() as meter:
@@ -64,5 +64,5 @@ class Worker:
         return Meter("messages", stored, self._work.say, show=self._work.bar)
 
     def work(self, claim: Claim) -> Worked:
-        """Works on a claim and acknowledges it. Whatever goes wrong, what is still held is given back at once."""
+        """Work on a claim and acknowledge it. If anything fails, give back at once what is still held."""
         return ClaimWork(self._access, self._work, claim, self._evidence).run()
