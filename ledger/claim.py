@@ -245,11 +245,8 @@ class Claim(Settling):
 
         A crash at any point neither repeats nor loses a row. The next receiver of the messages asks the table whether
         the rows are in, and gets only the messages whose rows are not (the argument: `ledger.rules.output_doubts`).
-
-        **Rows that carry ids** must be about exactly the acknowledged messages. A row about a failed message is
-        refused. So is a message that has no row and is not named, and an id that is not of this claim. Rows without ids
-        cannot be checked, and the other messages are acknowledged. A DataFrame of failed messages is refused then,
-        because Spark computes it separately.
+        Rows that carry ids of messages outside this claim are refused. An empty claim, of a receive that got nothing,
+        writes nothing and raises nothing. Keep a heartbeat running while Spark computes the rows.
 
         **Types.** A value is stored only as itself (`ledger.rules.column_types` has the table). A column of another
         type than the table's is refused where a value would change. The error names the column, the types, the value,
@@ -258,11 +255,8 @@ class Claim(Settling):
         add it.
 
         **Retries are safe.** Messages for which an earlier call wrote rows are not written again, and the log
-        "ledger.output" says so. In the result `failed` is how many messages this call released. To write a claim in
-        parts, name the messages of each part: `messages="message_id"`. Keep a heartbeat running while Spark computes
-        the rows.
-
-        An empty claim, of a receive that got nothing, writes nothing and raises nothing.
+        "ledger.output" says so. In the result `failed` is how many messages this call gave back. To write a claim in
+        parts, name the messages of each part: `messages="message_id"`.
 
         Args:
             rows: A DataFrame, which is computed once, before anything else happens. Without Spark an Arrow table
@@ -286,6 +280,9 @@ class Claim(Settling):
                   evaluation decides;
                 - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
 
+                Rows that carry ids must then be about exactly the other messages. A row about a failed message is
+                    refused, and so is a message that has no row and is not named. Rows without ids cannot be checked:
+                    the others are acknowledged, and a DataFrame of failed messages is refused, as it is computed apart.
                 The view `receipts` has the reasons of such a column, an event for each of the 100 most frequent;
                     `dead_letters` has them too. `Queue.work` writes a row for each failed message, with its own reason.
                     Hidden messages leave the claim: no heartbeat extends them, and their handles still change them.

@@ -134,7 +134,7 @@ class Queue(Settling):
         M2: LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches, a wrong entry is refused alone, and the others are
         sent. Its outcome is false and has the error. `all(outcomes)` says whether all were sent, and the log
         ("ledger.send") warns if not. With `all_or_nothing=True` the error is raised, and nothing is sent. That always
-        holds for one string or entry without a list and for tables. As in the service, it holds for an entry of a FIFO
+        holds for one string or entry without a list, and for tables. As in the service, it holds for an entry of a FIFO
         queue without its group or deduplication id.
 
         **Retries.** `attempt_id` makes a retry safe: a send that was committed under it is not sent again, and its ids
@@ -148,15 +148,15 @@ class Queue(Settling):
         engine="spark" it is evaluated once, and the executors keep its rows until they are sent. In both cases a later
         call whose frame computes other rows is another send. Delays are not compared.
 
+        An entry of a list is refused with the errors below that concern its body or group. For a DataFrame they name
+        the column and the value.
+
         Raises:
             InvalidParameterValue: A body is no string, or over the queue's MaximumMessageSize. Also for a streaming
                 DataFrame (send its batches, in foreachBatch), for rows that Spark cannot compute, for a keyword
                 argument that can hold for no message, and for a missing column. Nothing was sent.
             MissingParameter: A body is empty, or a group is missing.
             InvalidMessageContents: A body has a character that the service does not take (M1).
-
-        An entry is refused for the first reason of each of these. They are raised where all or nothing is sent; for a
-        DataFrame they name the column and the value.
         """
         common = {
             "delay_seconds": delay_seconds,
@@ -742,7 +742,7 @@ class Queue(Settling):
 
         Raises:
             InvalidParameterValue: The label is in use, or an action is not granted to others.
-            OverLimit: There are more than seven actions or statements.
+            OverLimit: There are more than seven actions.
         """
         queue_settings.change_policy(
             self.access, lambda text: policy.with_permission(text, self.arn, label, account_ids, actions)
