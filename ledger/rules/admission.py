@@ -1,16 +1,16 @@
-"""How many messages a receive may take under the quota on messages in flight (Q2, Q3), and a queue may have at all."""
+"""The quota on messages in flight (Q2, Q3), and the bound on stored messages."""
 
 from __future__ import annotations
 
 from ledger.errors import OverLimit
 from ledger.rules.limits import Limits
 
-#: How the advice of `require_room` begins.
+#: The begin of the advice of `require_room`.
 NOTHING_SENT = "Nothing was sent. "
 
 
 def admit(asked: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> int | None:
-    """`asked`, or as many as the quota leaves; None is without bound. Raises OverLimit at the quota.
+    """Return `asked`, or as many as the quota leaves; None is without bound. Raises OverLimit at the quota.
 
     S1: "If you reach this limit, Amazon SQS returns the OverLimit error message"; for FIFO queues "Amazon SQS returns
     no error messages": there, 0.
@@ -29,10 +29,12 @@ def admit(asked: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> i
 
 
 def require_room(queue: str, there: int, more: int, limits: Limits) -> None:
-    """Raise OverLimit where a send of `more` messages would pass the queue's MaximumMessages. `there`: messages that it
-    has, in whatever state; not those that are deleted, expired or moved."""
+    """Raise OverLimit where a send of `more` messages would pass the queue's MaximumMessages.
+
+    `there` is how many messages the queue has in any state, without those deleted, expired or moved.
+    """
     most = limits.maximum_messages
-    # What was sent before is answered as it was, however full the queue is by now.
+    # A repeated send is answered as before, however full the queue is by now.
     if most is None or not more or there + more <= most:
         return
     left = max(0, most - there)
@@ -44,6 +46,8 @@ def require_room(queue: str, there: int, more: int, limits: Limits) -> None:
 
 
 def counted_sends(queue: str) -> str:
-    """The application id under which sends to a queue with a bound are counted: one that did not see the send before it
-    does not commit, so that two at once cannot pass the bound together."""
+    """Return the application id that counts the sends to a queue with a bound.
+
+    A send that did not see the send before it does not commit, so two sends at once cannot pass the bound together.
+    """
     return f"quota/{queue}"
