@@ -81,6 +81,6 @@ def describe_backup(folder: Path) -> tuple[bool, str, str] | None:
         except LedgerTooNew as newer:
             return False, f"it is a backup, and no ledger. {newer.message}", ""
         files = f"{len(manifest['files']):,} files, which are all there, as large as written"
-        found = f"it is a backup of {manifest.get('taken_at')}, and no ledger: {files}"
-        return place == folder, found, error.fix
+        contents = f"it is a backup of {manifest.get('taken_at')}, and no ledger: {files}"
+        return place == folder, contents, error.fix
     return None

@@ -98,8 +98,8 @@ class Claim(Settling):
     def __iter__(self) -> Iterator[Message]:
         """Yield the messages, as `messages` has them.
 
-        The messages of a standard queue are read in parts of about PART characters of bodies, so that a claim of any
-        size fits in memory. Each part is sorted, oldest first.
+        A standard queue's messages are read in parts of about PART characters of bodies. So a claim of any size fits in
+        memory. Each part is sorted, oldest first.
         """
         if self.grant is None:
             return
@@ -201,7 +201,7 @@ class Claim(Settling):
     def release(self, reason: str | None = None, *, counted: bool = True) -> Settled:
         """Release all messages that are still held, at once.
 
-        A second call releases nothing, and says so: what was ended through this object is not lost.
+        A second call releases nothing, and says so: messages that this object ended before are not lost.
 
         Args:
             reason: The views `receipts` and `dead_letters` show it (500 characters of it).
@@ -216,13 +216,13 @@ class Claim(Settling):
     def delete(self) -> Settled:
         """Acknowledge all messages that are still held. Costs the same for any size; safe to retry.
 
-        Messages that were released stay released. Where `dataframe` was used in a session that ignores missing or
-        corrupt files (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles), the call first reads the claim once
-        more.
+        Messages that were released stay released. A session may ignore missing or corrupt files
+        (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles). If `dataframe` was used in such a session, the call
+        first reads the claim once more.
 
         Raises:
-            LeaseLost: Others hold, released or deleted all of the claim: somebody else did its work, or will. So two
-                holders of one receipt (two tasks with one attempt id) learn of each other.
+            LeaseLost: Others hold, released or deleted all of the claim: somebody else did its work, or will. Two
+                holders of one receipt (two tasks with one attempt id) learn of each other in this way.
             LedgerDamaged: In such a session, a file of the claim is missing or corrupt. Nothing is acknowledged.
         """
         record = self.access.record()
@@ -480,18 +480,18 @@ def receive(
 def receive_many(access: Access, requests: Sequence[Sequence[object]]) -> list[Claim]:
     """See Queue.receive_many."""
     record, rows = access.record(), listed("requests", requests)
-    for one in rows:
-        if isinstance(one, (str, bytes)) or not isinstance(one, Sequence) or not 1 <= len(one) <= 3:
+    for row in rows:
+        if isinstance(row, (str, bytes)) or not isinstance(row, Sequence) or not 1 <= len(row) <= 3:
             bound = "Must be (max_messages, visibility_timeout, attempt_id), of which the last ones may be missing"
-            raise InvalidParameterValue("requests", one, bound)
-    checked = [_request(record, *one) for one in rows]
+            raise InvalidParameterValue("requests", row, bound)
+    checked = [_request(record, *row) for row in rows]
     attempts.require_different([request.attempt_id for request in checked])
     answers = access.store.receive(record, checked, access.clock) if checked else []
     return [
-        Claim(access, None, request.timeout, error=one)
-        if isinstance(one, LedgerError)
-        else Claim(access, one, request.timeout)
-        for request, one in zip(checked, answers)
+        Claim(access, None, request.timeout, error=answer)
+        if isinstance(answer, LedgerError)
+        else Claim(access, answer, request.timeout)
+        for request, answer in zip(checked, answers)
     ]
 
 

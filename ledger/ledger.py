@@ -51,11 +51,16 @@ DEFAULT_ROOT = "ledger-data"
 class Ledger:
     """Queues on Delta tables under one root. Threads may share it; processes open their own.
 
-    A forked child may use its parent's ledger on a local path. It sends, receives, extends, releases, deletes and
-    counts, in segments of its own, from what the parent knew. Before the fork the parent should call `Queue.counts`,
-    and send to each FIFO queue that a child sends to. delta-rs does not survive a fork, so calls that need it raise
-    ForkedProcess at once. These are calls about what the parent did not know, opening a ledger where the parent has
-    opened one, upkeep, SQL, outputs, sends under an attempt id, and everything on an object store or through Spark.
+    A forked child may use its parent's ledger on a local path. The child sends, receives, extends, releases, deletes
+    and counts, in segments of its own, from what the parent knew. Before the fork the parent should call
+    `Queue.counts`, and send to each FIFO queue that a child sends to.
+
+    A fork breaks delta-rs, so a child's calls that need it raise ForkedProcess at once:
+
+    - calls about what the parent did not know, and opening a ledger where the parent has opened one;
+    - upkeep, SQL, outputs, and sends under an attempt id;
+    - everything on an object store or through Spark.
+
     Start workers that need these with multiprocessing's `spawn` or `forkserver`.
 
     For tools and tests: `store` does the work (a DeltaStore has its `engine` and `transactions`), `clock` is the
@@ -119,7 +124,7 @@ class Ledger:
 
         Args:
             root: A path or URI of a folder, or `schema:NAME` for a schema of Spark's catalog.
-            spark: Without it everything but DataFrames works, through delta-rs, without a JVM.
+            spark: Without a session everything but DataFrames works, through delta-rs, without a JVM.
             engine: auto, spark or delta-rs. auto commits through delta-rs wherever it can: on paths, S3, ABFS and GCS.
                 On S3 only delta-rs may commit.
             create: False raises LedgerDoesNotExist where there is no ledger, so that a mistyped root does not become a
@@ -129,28 +134,27 @@ class Ledger:
                 messages, views, attributes). A call that writes raises LedgerIsReadOnly.
             merge: The setting of that name, over what `settings` say. auto writes small commits out directly; statement
                 runs the engine's MERGE statement for each verb. See `Queue.explain`.
-            owner: Who the receipts ledger names (default: user, machine and process).
+            owner: The name of this process in the receipts ledger (default: user, machine and process).
             sender_id: Stored with every message sent through this object, as its SenderId: an account or a user. The
                 default is the account of the queues' ARNs, which is not stored.
             storage_options: delta-rs's (aws_access_key_id, aws_endpoint, ...), over those of the environment. When none
                 are given, on S3 with `spark` they are what the session says of the bucket (fs.s3a.access.key, endpoint,
                 ...).
 
-        Raises:
-            ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue, StorageFailed,
-                ForkedProcess.
+        Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue, StorageFailed,
+        ForkedProcess.
         """
         from ledger.store.delta.opening import open_tables
 
-        for name, given, kinds, bound, fix in (
+        for name, value, kinds, bound, fix in (
             ("root", root, (str, os.PathLike), "Must be a path or a URI", "Is a variable of the environment not set?"),
             ("settings", settings, (Settings, type(None)), "Must be Settings", "Settings.read(path) reads a file."),
             ("owner", owner, (str, type(None)), "Must be a text", "Name who acts."),
             ("read_only", read_only, (bool,), "Must be True or False", "True opens it to be looked at."),
             ("create", create, (bool,), "Must be True or False", "False refuses a root that holds no ledger."),
         ):
-            if not isinstance(given, kinds):
-                raise InvalidParameterValue(name, given, bound, fix)
+            if not isinstance(value, kinds):
+                raise InvalidParameterValue(name, value, bound, fix)
         settings = settings or Settings()
         if merge is not None:
             settings = replace(settings, merge=merge)
@@ -195,10 +199,11 @@ class Ledger:
     def create_queue(
         self, name: str, attributes: Mapping[str, object] | None = None, tags: Mapping[str, str] | None = None
     ) -> Queue:
-        """Return the queue of this name. It is made if there is none, so the call may be repeated.
+        """Return the queue of this name; make it if there is none. The call may be repeated.
 
         Raises:
-            QueueNameExists: It exists with a different value of a given attribute, or with other tags than those given.
+            QueueNameExists: The queue exists with a different value of a given attribute, or with other tags than those
+                given.
             InvalidAttributeName: An attribute is unknown.
             InvalidAttributeValue: An attribute's value is out of its range.
             InvalidParameterValue: The name, a tag or a redrive policy is refused.
@@ -229,9 +234,9 @@ class Ledger:
         For paging, return at most `max_results` behind the name `after` (SQS's NextToken: the last name of the page
         before).
         """
-        for field, given in (("prefix", prefix), ("after", after)):
-            if not isinstance(given, str):
-                raise InvalidParameterValue(field, given, "Must be a text", "Leave it out for all queues.")
+        for field, value in (("prefix", prefix), ("after", after)):
+            if not isinstance(value, str):
+                raise InvalidParameterValue(field, value, "Must be a text", "Leave it out for all queues.")
         records = [record for record in self.store.queues() if record.name.startswith(prefix) and record.name > after]
         most = bounds.maximum_messages(max_results, bounds.UNBOUNDED, "MaxResults")
         return [self._queue(record) for record in records[:most]]
@@ -250,7 +255,7 @@ class Ledger:
         receipts.
 
         Reading disturbs nobody. `sql` has the same views without Spark. The rows are read when the DataFrame is used,
-        in your session. Where its spark.sql.files.ignoreMissingFiles or ignoreCorruptFiles is on, Spark leaves out the
+        in your session. If its spark.sql.files.ignoreMissingFiles or ignoreCorruptFiles is on, Spark leaves out the
         rows of a missing or corrupt file. `sql` never does.
 
         `version` shows the view as of a version of the visibility table (as in `receipts` and `Claim.version`), by the
@@ -258,9 +263,7 @@ class Ledger:
         last 7 days can be read, or as long as the settings of upkeep say. `receipts`, and the views made of them, are
         up to date without an upkeep. The present `queue_depth` is what `Queue.counts` returns, and reads no message.
 
-        Raises:
-            SparkIsNeeded, InvalidParameterValue: The view cannot be read so.
-            StorageFailed: The ledger's folder is gone.
+        Raises SparkIsNeeded, InvalidParameterValue, and StorageFailed where the ledger's folder is gone.
         """
         from ledger.store.delta.dataframes.views import open_view, queue_depth
 
@@ -315,10 +318,10 @@ class Ledger:
     def health(self, *, deep: bool = False) -> Health:
         """Return the state of the tables: queues, files, the length of the logs, and what an upkeep would remove.
 
-        It also has the age of the oldest commit that no upkeep has gone over, and as `vitals` what grows with the load
-        and what hangs. The call only reads, through delta-rs where it reads the storage. `ledger doctor ROOT --json`
-        prints the same for a monitor. Each table's `damaged` names data files that are missing, empty or of another
-        size than the log says. With `deep` the call also reads each file's footer, and counts its rows.
+        The result also has the age of the oldest commit that no upkeep has gone over. Its `vitals` are what grows with
+        the load and what hangs. The call only reads, through delta-rs where that reads the storage. `ledger doctor ROOT
+        --json` prints the same for a monitor. Each table's `damaged` names data files that are missing, empty or of
+        another size than the log says. With `deep` the call also reads each file's footer, and counts its rows.
 
         Raises:
             StorageFailed: The storage cannot be read.
@@ -393,10 +396,10 @@ class Ledger:
         a round at least once in 30 days. The load decides how often a round is worth its price: `ledger upkeep --every
         5m`, and `ledger serve`, follow it. A round records its progress in the log of `tasks`.
 
-        Before a round drops anything for its age, an earlier look must have found the same age. That look was an
-        earlier round, or the opening of this ledger, at least the setting mark_seconds (5 minutes) before. So one wrong
-        look at the clock destroys nothing. `report` gets a line of text for each step; without it the lines are logged
-        at level debug.
+        A round drops something for its age only if an earlier look found the same age. The earlier look is an earlier
+        round, or the opening of this ledger, at least the setting mark_seconds (5 minutes) before. One wrong look at
+        the clock therefore destroys nothing. `report` gets a line of text for each step; without it the lines are
+        logged at level debug.
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
         """

@@ -204,12 +204,12 @@ class Queue(Settling):
 
         Each request is (max_messages, visibility_timeout, attempt_id) as in `receive`; the last ones may be left out.
         The call does not wait. It returns a Claim for each request, in their order, with a receipt of its own. The
-        claims are those of receives one after the other at one instant, but each message goes to one claim only, also
-        with a timeout of 0. On FIFO queues (F2) no group goes to two new claims: no claim gets what another leaves of
-        its last group. A request whose attempt holds a claim gets that claim again. All granted claims have the same
-        `version`. Safe to retry where every request has an attempt id.
+        claims are those of receives one after the other at one instant, with one difference: each message goes to one
+        claim only, also with a timeout of 0. On FIFO queues (F2) no group goes to two new claims: no claim gets what
+        another leaves of its last group. A request whose attempt holds a claim gets that claim again. All granted
+        claims have the same `version`. Safe to retry where every request has an attempt id.
 
-        An error of one request leaves the others as they are: its claim is empty and has the `error`. It is OverLimit
+        An error of one request leaves the others as they are: its claim is empty and has the `error`. That is OverLimit
         once a standard queue's quota is used up, by claims of this call too (Q2); InvalidParameterValue when its
         attempt holds more than it asks for; OutputUnreadable as in `receive`.
 
@@ -569,7 +569,7 @@ class Queue(Settling):
         their retention are restored, and only while their receipts are kept (the setting keep_deleted_receipts).
         Returns 0 when nothing was deleted under the receipt, it is forgotten, or there is none (None).
 
-        Messages that a `claim.write` left in doubt under the receipt are restored as well, once their deadline has
+        A `claim.write` may have left messages in doubt under the receipt. These are restored once their deadline has
         passed, whether their rows are in or not. The output table is asked first. A write that is not in is fenced off,
         so that a writer that still runs somewhere cannot write its rows later. A table that is gone (there is none, or
         another one in its place) cannot be fenced off: the call then trusts the owner that the table is gone for good.

@@ -63,9 +63,9 @@ MAY_BE_0 = ("mark_seconds", "purge_interval", "deletion_interval")
 class Settings:
     """How a ledger works; durations in seconds. Raises InvalidParameterValue for a value out of bounds."""
 
-    #: Which engine commits: auto, spark or delta-rs.
+    #: The engine that commits: auto, spark or delta-rs.
     engine: str = "auto"
-    #: How verbs commit. auto writes small commits out directly where storage and table allow it; statement runs the
+    #: How verbs commit. auto writes small commits out directly where storage and table allow it. statement runs the
     #: engine's MERGE statement for each.
     merge: str = AUTO
     #: How often a verb is tried before ContentionOutlastedRetries.

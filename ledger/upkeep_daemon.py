@@ -98,13 +98,14 @@ class Upkeeper:
         passing: Passing = UPTIME,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """
+        """Prepare the upkeep of one ledger.
+
         Args:
             ledger: A ledger on Delta tables.
-            period: So many seconds lie between two looks.
+            period: How many seconds lie between two looks.
             vacuum: As in `Ledger.upkeep`.
-            report: Is given what each round did that did something; by default the log is, at level info.
-            passing: The seconds that passed, whatever a clock is set to.
+            report: Called with the report of each round that did something; by default the log gets it, at level info.
+            passing: The seconds that passed, even when somebody sets the clock.
             jitter: Returns a number from 0 to 1, another one each time.
         """
         self._ledger, self._period, self._vacuum = ledger, period, vacuum
@@ -117,12 +118,12 @@ class Upkeeper:
         self._seen: tuple[int, float] | None = None
 
     def run(self, wait: Wait, is_ended: Callable[[], bool], *, first: float = 0.0) -> None:
-        """Look each period until `wait` says that this is to end.
+        """Look each period until `wait` says that the loop is to end.
 
         Args:
-            wait: Waits.
-            is_ended: Whether this is to end; asked between the steps of a round.
-            first: The first look comes after so many seconds.
+            wait: Waits, and tells whether the loop is to end.
+            is_ended: Whether the loop is to end; asked between the steps of a round.
+            first: How many seconds before the first look.
         """
         pause = first
         while not wait(pause):
@@ -143,7 +144,7 @@ class Upkeeper:
         return self._pause()
 
     def run_if_due(self, is_ended: Callable[[], bool] = lambda: False) -> UpkeepReport | None:
-        """Run a round if one is due and no other process is at one; return what it did, and None where none was run.
+        """Run a round if one is due and no other process runs one; return what it did, or None where none was run.
 
         Raises what `Ledger.upkeep` does.
         """

@@ -36,7 +36,7 @@ class Access:
     #: Opens the ledger in another process, started by spawn, and returns access to this queue; None where no other
     #: process can open it.
     reopen: Callable[[], Access] | None = field(default=None, compare=False)
-    #: What was ended through the claims that this access made.
+    #: The messages that were ended through the claims of this access.
     endings: OpenClaims = field(default_factory=OpenClaims, init=False)
 
     @property

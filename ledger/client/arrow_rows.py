@@ -57,11 +57,11 @@ def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> l
     """Return every row as a message for a queue with these attributes. Raises InvalidParameterValue,
     MissingParameter."""
     entries = []
-    for number, given in enumerate(rows_of(table, queue, body)):
+    for number, fields in enumerate(rows_of(table, queue, body)):
         try:
-            if isinstance(given, LedgerError):
-                raise given
-            entries.append(entry(given.pop("body"), queue, **given))
+            if isinstance(fields, LedgerError):
+                raise fields
+            entries.append(entry(fields.pop("body"), queue, **fields))
         except LedgerError as error:
             raise error.advised(f"It is row {number}. Nothing was sent.") from None
     return entries

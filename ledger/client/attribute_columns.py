@@ -71,10 +71,9 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
 def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
     """Return a table of plain types whose column of attributes is a map from names to attributes in full.
 
-    A table whose rows are sent whole, as JSON, keeps its columns as they are.
-
-    Raises InvalidParameterValue for a type that is not understood, and for attributes that a list of messages may not
-    have either; it names the column or the row.
+    A table whose rows are sent whole, as JSON, keeps its columns as they are. Raises InvalidParameterValue for a type
+    that is not understood; it names the column. Raises it also for attributes that a list of messages may not have
+    either; it names the row.
     """
     if not _has_attributes(table, body) or is_attributes(table[COLUMN].type):
         return table

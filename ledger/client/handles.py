@@ -47,7 +47,7 @@ OUTCOMES = pa.schema(
 
 @dataclass(frozen=True)
 class HandleRequest:
-    """What to do through one receipt handle, and why. Nothing is done where its timeout is `refused`."""
+    """A request for one receipt handle, and its reason. Nothing is done where its timeout is `refused`."""
 
     handle: str | None
     verb: Verb

@@ -70,8 +70,8 @@ class MoveTasks:
     def step(self, task: MoveTask) -> MoveTask | None:
         """Move what a running task may move now, and return the task after it.
 
-        Of all processes that try a step, one moves. Returns None when another process takes this step, the task was
-        cancelled, or it waits.
+        Several processes may try a step, and only one of them moves messages. Returns None when another process takes
+        this step, the task was cancelled, or it waits.
         """
         taken = move_task.taken(task, self._clock())
         return self._move(taken) if self._store.put_task(taken) else None

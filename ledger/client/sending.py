@@ -52,10 +52,10 @@ class EntryList:
 
     def require(self, *, every: bool) -> None:
         """Raise the error of the first entry that is refused (`every`), or of the first that fails the whole call."""
-        for number, one in enumerate(self._read):
-            if isinstance(one, LedgerError) and (every or fails_the_batch(one)):
-                one.entry = number
-                raise one if len(self._read) == 1 else one.advised(of_entry(number))
+        for number, entry in enumerate(self._read):
+            if isinstance(entry, LedgerError) and (every or fails_the_batch(entry)):
+                entry.entry = number
+                raise entry if len(self._read) == 1 else entry.advised(of_entry(number))
 
     def outcomes(self, sent: Sequence[StoredSend], name: str) -> list[SendOutcome]:
         """Return one outcome per entry, in order, from the store's answers for `entries`.

@@ -32,7 +32,7 @@ _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
 
 class ClaimSettlements:
-    """What was deleted or released through the claim with this receipt, as RUNS."""
+    """The messages that were deleted or released through the claim with this receipt, as RUNS."""
 
     def __init__(self, receipt_id: str | None) -> None:
         self.receipt_id = receipt_id
@@ -94,7 +94,7 @@ class ClaimSettlements:
 
 
 class Ending:
-    """One verb that ends messages. `done` is what it ended; None until that is known."""
+    """A verb that ends messages. `done` is what it ended; None until that is known."""
 
     done: pa.Table | None = None
 
@@ -104,7 +104,7 @@ class Ending:
 
 
 class OpenClaims:
-    """What was ended through the claims that a queue object made, while these claims exist."""
+    """The messages that were ended through the claims of a queue object, while these claims exist."""
 
     def __init__(self) -> None:
         self._lock, self._known = threading.Lock(), weakref.WeakSet[ClaimSettlements]()

@@ -51,8 +51,8 @@ def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> lis
             for own in access.endings.of(action.receipt_id)
         ]
         answers = access.store.apply(record, actions, limits, receipts, access.clock)
-        for number, one in ending:
-            one.answered(answers[number])
+        for number, claim_ending in ending:
+            claim_ending.answered(answers[number])
         return answers
 
 
@@ -98,8 +98,8 @@ def settle(
         )
     if timeout is None:
         timeout = int(record.attributes["VisibilityTimeout"])
-    given = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, timeout)]
-    parts = [(verb, _read(handles), seconds) for verb, handles, seconds in given if handles is not None]
+    handles_by_verb = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, timeout)]
+    parts = [(verb, _read(handles), seconds) for verb, handles, seconds in handles_by_verb if handles is not None]
     _require_timeout(timeout, None if extend is None else parts[-1][1], limits)
     if any(is_spark(handles) for _, handles, _ in parts):
         why = reason_of(reason)

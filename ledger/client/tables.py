@@ -70,9 +70,9 @@ def is_empty(rows: Any) -> bool:
 def arrow_table(field: str, value: Any) -> pa.Table | None:
     """Return `value` as an Arrow table of plain types (`arrow_values`).
 
-    It may be a table, a batch, a reader or a dataset of pyarrow, or any object with the Arrow PyCapsule interface (a
-    DataFrame of pandas or polars). Return None for other values, and for Spark's DataFrames. An index without a name is
-    left out.
+    Accepted are pyarrow's tables, batches, readers and datasets, and objects with the Arrow PyCapsule interface
+    (DataFrames of pandas or polars). Return None for other values, and for Spark's DataFrames. An index without a name
+    is left out.
 
     Raises InvalidParameterValue for a single column, and for a table that Arrow cannot read: it names the column, and
     the row where one value is wrong. No error of a library passes through.

@@ -18,14 +18,14 @@ def admit(asked: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> i
     most = limits.maximum_in_flight
     if most is None:
         return asked
-    left = max(0, most - in_flight)
-    if not left and not fifo:
+    room = max(0, most - in_flight)
+    if not room and not fifo:
         raise OverLimit(
             "The maximum number of in flight messages is reached.",
             f"{in_flight} messages are in flight, and the queue's limit is {most}: delete or release some of them, or "
             "make a queue with Limits=UNBOUNDED.",
         )
-    return left if asked is None else min(asked, left)
+    return room if asked is None else min(asked, room)
 
 
 def require_room(queue: str, there: int, more: int, limits: Limits) -> None:
@@ -37,8 +37,8 @@ def require_room(queue: str, there: int, more: int, limits: Limits) -> None:
     # A repeated send is answered as before, however full the queue is by now.
     if most is None or not more or there + more <= most:
         return
-    left = max(0, most - there)
-    fits = f"send at most {left:,} of them" if left else "wait until some are done"
+    room = max(0, most - there)
+    fits = f"send at most {room:,} of them" if room else "wait until some are done"
     raise OverLimit(
         f"The queue {queue} has {there:,} messages, and {more:,} more would pass its MaximumMessages of {most:,}.",
         f"{NOTHING_SENT}Receive and delete messages, {fits}, or raise the queue's MaximumMessages (0: no bound).",

@@ -93,11 +93,13 @@ def require_different(ids: Iterable[str | None]) -> None:
     Nobody could tell which of them is a retry.
     """
     seen: set[str | None] = set()
-    for one in ids:
-        if one is not None and one in seen:
+    for attempt in ids:
+        if attempt is not None and attempt in seen:
             bound = "Two receives of one call have it"
-            raise InvalidParameterValue("ReceiveRequestAttemptId", one, bound, "Give every receive an id of its own.")
-        seen.add(one)
+            raise InvalidParameterValue(
+                "ReceiveRequestAttemptId", attempt, bound, "Give every receive an id of its own."
+            )
+        seen.add(attempt)
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:

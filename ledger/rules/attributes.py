@@ -39,8 +39,8 @@ FIFO_SUFFIX = ".fifo"
 def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> str:
     """Return `name` if SQS accepts it: 1 to 80 letters, digits, - and _. A FIFO queue's ends in .fifo, within the
     80."""
-    given = attributes if isinstance(attributes, Mapping) else {}
-    fifo = str(given.get("FifoQueue", "")).lower() == "true"
+    named_attributes = attributes if isinstance(attributes, Mapping) else {}
+    fifo = str(named_attributes.get("FifoQueue", "")).lower() == "true"
     text = name if isinstance(name, str) else ""
     if fifo:
         stem = text[: -len(FIFO_SUFFIX)] if text.endswith(FIFO_SUFFIX) else ""

@@ -193,12 +193,12 @@ def field_named_twice(kind: Any, path: str = "") -> str | None:
     if isinstance(kind, str):
         return None
     seen = set[str]()
-    for one in kind.get("fields", ()):
-        name = f"{path}{one['name']}"
-        if one["name"].lower() in seen:
+    for field in kind.get("fields", ()):
+        name = f"{path}{field['name']}"
+        if field["name"].lower() in seen:
             return name
-        seen.add(one["name"].lower())
-        found = field_named_twice(one["type"], f"{name}.")
+        seen.add(field["name"].lower())
+        found = field_named_twice(field["type"], f"{name}.")
         if found is not None:
             return found
     inner = [(part, kind[part]) for part in ("elementType", "keyType", "valueType") if part in kind]
@@ -253,9 +253,9 @@ def _digits_of(kind: str) -> tuple[int, int] | None:
 
 
 def _fit_of_structs(given: Any, column: Any) -> Fit:
-    column_types = {one["name"].lower(): one["type"] for one in column["fields"]}
+    column_types = {field["name"].lower(): field["type"] for field in column["fields"]}
     worst = Fit.ALWAYS
-    for one in given["fields"]:
-        kind = column_types.get(one["name"].lower(), VOID)
-        worst = min(worst, fit(one["type"], kind) if kind != VOID or told(one["type"]) else Fit.ALWAYS)
+    for field in given["fields"]:
+        kind = column_types.get(field["name"].lower(), VOID)
+        worst = min(worst, fit(field["type"], kind) if kind != VOID or told(field["type"]) else Fit.ALWAYS)
     return worst

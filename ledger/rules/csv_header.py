@@ -20,9 +20,9 @@ def wrong_header(names: Sequence[str], body: str | None) -> str | None:
     spaced = next((name for name in names if name != name.strip() and name != body), None)
     if spaced is not None:
         return f"The header has a column {spaced!r}, with spaces around its name: take them away."
-    if len(names) == 1 and names[0] != body and (other := _OTHER_SEPARATOR.search(names[0])):
+    if len(names) == 1 and names[0] != body and (mark := _OTHER_SEPARATOR.search(names[0])):
         return (
-            f"The header is one column {names[0]!r}: are its columns separated by {other[0]!r}? They have to be by "
+            f"The header is one column {names[0]!r}: are its columns separated by {mark[0]!r}? They have to be by "
             "commas. If it is one column, name it with --body."
         )
     for separator in _SEPARATORS:

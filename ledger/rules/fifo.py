@@ -80,7 +80,7 @@ def hold_ended(record: Record, expires_at: int) -> int | None:
 def drained(messages: Iterable[Message], group_of: Callable[[Message], str | None]) -> list[Message]:
     """Return the messages with each group before the next, in the order of the groups' first messages.
 
-    Such is the order of a claim whose order of grants nobody knows any more.
+    A claim has this order when nobody knows any more in which order its messages were granted.
     """
     groups: dict[str | None, list[Message]] = {}
     for message in messages:

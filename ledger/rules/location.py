@@ -168,8 +168,8 @@ def _normal(path: str) -> str:
 
 
 def _require_usable(field: str, given: object, path: str) -> None:
-    found = _UNUSABLE.search(path)
-    if found:
+    unusable = _UNUSABLE.search(path)
+    if unusable:
         raise InvalidParameterValue(
-            field, given, f"The engines cannot use a path with {found[0]!r}", "Name another folder."
+            field, given, f"The engines cannot use a path with {unusable[0]!r}", "Name another folder."
         )

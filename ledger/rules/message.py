@@ -96,9 +96,9 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
 def require_columns(names: Iterable[str], body: str | None = None) -> None:
     """Raise InvalidParameterValue for a table with a wrong column name.
 
-    Wrong are two columns of one name, a column with an entry's name, and one with the name of the column in which a
-    field is stored. A name is also wrong if it differs from a meaningful column in capitals only, and is not the
-    `body`. Such columns would mean nothing, and bodies, delays or groups would silently be left out.
+    These names are wrong: the name of a second column; an entry's name; the name of the column in which a field is
+    stored. A name is also wrong if it differs from a meaningful column in capitals only, and is not the `body`. Columns
+    of these names would mean nothing, and bodies, delays or groups would silently be left out.
     """
     seen = set[str]()
     for name in names:
@@ -222,7 +222,7 @@ NO_DEDUPLICATION_ID = (
 def fails_the_batch(error: Exception) -> bool:
     """Tell whether the error of one entry is the error of the whole call (M2).
 
-    It is for an entry of a FIFO queue without its group or deduplication id. Recorded:
+    So is the error of a FIFO queue's entry without its group or deduplication id. Recorded:
     "send_batch_missing_deduplication_id_for_fifo_queue".
     """
     if isinstance(error, MissingParameter):

@@ -93,11 +93,11 @@ def md5_of_attributes(attributes: Mapping[str, Attribute]) -> str | None:
         return None
     digest = hashlib.md5(usedforsecurity=False)
     for name in sorted(attributes):
-        one = attributes[name]
-        for text in (_bytes(name), _bytes(one.data_type)):
+        attribute = attributes[name]
+        for text in (_bytes(name), _bytes(attribute.data_type)):
             digest.update(struct.pack("!I", len(text)) + text)
-        value = _bytes(one.value)
-        digest.update((b"\1" if one.binary_value is None else b"\2") + struct.pack("!I", len(value)) + value)
+        value = _bytes(attribute.value)
+        digest.update((b"\1" if attribute.binary_value is None else b"\2") + struct.pack("!I", len(value)) + value)
     return digest.hexdigest()
 
 

@@ -1,12 +1,12 @@
 """The fields of a message, each listed once.
 
-Every list of fields is made of this one: the entries that senders give, the columns of tables that are sent, those of
-the table `messages` and of its statistics, and those of a claim's DataFrame and of the views.
+Every list of fields is made of this one: the entries that senders give, and the columns of tables that are sent. So are
+the columns and statistics of the table `messages`, and the columns of a claim's DataFrame and of the views.
 
-A new field also needs its place in `Entry` and `StoredMessage` or `Message`, which have its type, and a rule for a
-sender's value (`rules.message.entry`, and its twin in `bulk_rows.message_columns`). A stored field needs the next
-format of the table `messages` (`store/delta/model/formats.py`). `tests/delta/test_message_fields.py` says which of
-these is missing.
+A new field also needs its place in `Entry` and `StoredMessage` or `Message`, which have its type. A sender's field
+needs a rule for its value (`rules.message.entry`, and its twin in `bulk_rows.message_columns`). A stored field needs
+the next format of the table `messages` (`store/delta/model/formats.py`). `tests/delta/test_message_fields.py` says
+which of these is missing.
 """
 
 from __future__ import annotations

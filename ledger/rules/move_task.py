@@ -59,7 +59,7 @@ def new_task(
     """Return a task that starts now; `others` are all of the same source. Recorded: only one may run at a time.
 
     Its id follows from theirs. Two tasks that start beside the same others, without knowing each other, have the same
-    id, and a store keeps one of them by the key alone. A MERGE of Spark's sees no more than that.
+    id. A store keeps one of them by the key alone, and a MERGE of Spark's sees no more than that.
     """
     others = list(others)
     if any(task.is_running for task in others):

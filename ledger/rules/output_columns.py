@@ -1,9 +1,8 @@
 """The columns of a new or existing output table, from its rows.
 
-A column whose type no row tells (None only, [], {}) is left out of a new table, which remembers the name in its
-property LEFT_OUT. The first rows that tell the type add the column. Other missing columns are added, and columns are
-widened, only when the writer asks for it (WIDEN). Otherwise the rows are refused, so that a mistyped name makes no new
-column.
+A new table leaves out a column whose type no row tells (None only, [], {}), and remembers its name in the property
+LEFT_OUT. The first rows that tell the type add the column. Other missing columns are added, and columns are widened,
+only when the writer asks for it (WIDEN). Otherwise the rows are refused, so that a mistyped name makes no new column.
 """
 
 from __future__ import annotations
@@ -118,13 +117,13 @@ def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED)
     Raises ColumnsDiffer where no column has a type, or two differ in their capitals only.
     """
     declared = asked.declared
-    types = {one["name"]: one["type"] for one in rows["fields"]}
-    types.update({one["name"]: one["type"] for one in (declared or {"fields": ()})["fields"]})
+    types = {field["name"]: field["type"] for field in rows["fields"]}
+    types.update({field["name"]: field["type"] for field in (declared or {"fields": ()})["fields"]})
     fields, left_out = [], []
     for name, kind in types.items():
-        known = told(kind)
-        if known is not None:
-            fields.append(field_of(name, known))
+        column_type = told(kind)
+        if column_type is not None:
+            fields.append(field_of(name, column_type))
         left_out += untold(name, kind)
     wrong = [_unread_said(name, unread) for name, kind in types.items() if (unread := unread_by_some(kind)) is not None]
     if wrong:
@@ -141,12 +140,14 @@ def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED)
             f"no row tells the type of a column ({names}), and a table needs one: give schema= (an Arrow schema)"
         )
     schema = {"type": "struct", "fields": fields}
-    for one in rows["fields"]:
-        known = _type_of(schema, one["name"])
-        if known is not None and fit(one["type"], known) is Fit.NEVER:
-            raise ColumnsDiffer(f"column {one['name']} is {name_of(one['type'])}, and {name_of(known)} in schema=")
-    declared_names = {one["name"].lower() for one in (declared or {"fields": ()})["fields"]}
-    undeclared = [one["name"] for one in fields if asked.by_chance and one["name"].lower() not in declared_names]
+    for field in rows["fields"]:
+        column_type = _type_of(schema, field["name"])
+        if column_type is not None and fit(field["type"], column_type) is Fit.NEVER:
+            raise ColumnsDiffer(
+                f"column {field['name']} is {name_of(field['type'])}, and {name_of(column_type)} in schema="
+            )
+    declared_names = {field["name"].lower() for field in (declared or {"fields": ()})["fields"]}
+    undeclared = [field["name"] for field in fields if asked.by_chance and field["name"].lower() not in declared_names]
     by_chance = [name for name in undeclared if _has_numbers(types[name])]
     return Columns(schema, left_out=tuple(left_out), by_chance=tuple(by_chance))
 
@@ -166,15 +167,15 @@ def columns_of(
     merge = _Merge(_named(properties, LEFT_OUT), _named(properties, BY_CHANCE), asked, first)
     before = table
     if asked.declared is not None:
-        kinds = {one["name"]: _type_of(table, one["name"]) for one in asked.declared["fields"]}
+        kinds = {field["name"]: _type_of(table, field["name"]) for field in asked.declared["fields"]}
         # The errors about these columns are about `schema`, not about rows.
         differ = {name for name, kind in kinds.items() if kind is not None and _clashes(asked.declared, name, kind)}
-        others = [one for one in asked.declared["fields"] if one["name"] not in differ]
-        before = merge.struct(table, {**asked.declared, "fields": others}, "")
-        for one in asked.declared["fields"]:
-            present = _type_of(before, one["name"])
-            if told(one["type"]) is not None and plain(present) != plain(one["type"]):
-                merge.wrong.append(_declared_said(one["name"], one["type"], present))
+        agreeing = [field for field in asked.declared["fields"] if field["name"] not in differ]
+        before = merge.struct(table, {**asked.declared, "fields": agreeing}, "")
+        for field in asked.declared["fields"]:
+            present = _type_of(before, field["name"])
+            if told(field["type"]) is not None and plain(present) != plain(field["type"]):
+                merge.wrong.append(_declared_said(field["name"], field["type"], present))
     after = merge.struct(before, rows, "")
     if merge.wrong:
         raise ColumnsDiffer(", ".join(dict.fromkeys(merge.wrong)))
@@ -285,24 +286,24 @@ class _Merge:
         self.wrong: list[str] = []
 
     def struct(self, table: Mapping[str, Any], rows: Mapping[str, Any], path: str) -> dict[str, Any]:
-        fields = [dict(one) for one in table["fields"]]
-        places = {one["name"].lower(): number for number, one in enumerate(fields)}
+        fields = [dict(field) for field in table["fields"]]
+        places = {field["name"].lower(): number for number, field in enumerate(fields)}
         seen: set[str] = set()
         if not path:
-            self._whole = tuple(one["name"] for one in rows["fields"])
-        for one in rows["fields"]:
-            name, kind = f"{path}{one['name']}", one["type"]
-            if one["name"].lower() in seen:
+            self._whole = tuple(field["name"] for field in rows["fields"])
+        for field in rows["fields"]:
+            name, kind = f"{path}{field['name']}", field["type"]
+            if field["name"].lower() in seen:
                 self.wrong.append(_twice_said(name))
-            seen.add(one["name"].lower())
-            place = places.get(one["name"].lower())
+            seen.add(field["name"].lower())
+            place = places.get(field["name"].lower())
             if place is not None:
                 fields[place]["type"] = self.kind(fields[place]["type"], kind, name)
                 continue
             told_type = told(kind)
             if told_type is None:
                 continue
-            if _is_nameless(one["name"], kind):
+            if _is_nameless(field["name"], kind):
                 self.wrong.append(_nameless_said(name))
                 continue
             unread = unread_by_some(kind)
@@ -317,7 +318,7 @@ class _Merge:
                 fix = f'rename it, leave it out, or give schema="{WIDEN}", which adds it'
                 self.wrong.append(f"the table has no column {name} ({name_of(kind)}): {fix}")
                 continue
-            fields.append(field_of(one["name"], told_type))
+            fields.append(field_of(field["name"], told_type))
             self.added.append(name)
         return {"type": "struct", "fields": fields}
 
@@ -396,8 +397,8 @@ def _is_nameless(name: str, kind: Any) -> bool:
 
 def untold(name: str, kind: Any) -> list[str]:
     """Return the paths of the parts that the type of a column does not tell, such as those of nulls."""
-    known = told(kind)
-    if known is None:
+    told_type = told(kind)
+    if told_type is None:
         return [name]
     if not isinstance(kind, str) and kind["type"] == "struct":
         return [path for one in kind["fields"] for path in untold(f"{name}.{one['name']}", one["type"])]

@@ -106,12 +106,12 @@ def with_permission(
         raise OverLimit(f"{len(actions)} Actions were found, maximum allowed is {MOST_ACTIONS}.")
     for action in actions:
         if action not in ACTIONS:
-            whose = "Only the queue owner is allowed to invoke this action"
-            other = "Please refer to the appropriate WSDL for a list of valid actions"
+            owner_only = "Only the queue owner is allowed to invoke this action"
+            unknown_action = "Please refer to the appropriate WSDL for a list of valid actions"
             raise InvalidParameterValue(
                 "ActionName",
                 f"SQS:{action}",
-                whose if action in OWNER_ACTIONS else other,
+                owner_only if action in OWNER_ACTIONS else unknown_action,
                 f"Give {', '.join(ACTIONS)}.",
             )
     document = _read(policy, arn)

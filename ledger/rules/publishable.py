@@ -82,16 +82,16 @@ def not_applied(demands: Demands) -> list[str]:
     protocol = demands.protocol
     reader, writer = protocol["minReaderVersion"], protocol["minWriterVersion"]
     features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
-    found = sorted(f"the feature {name}" for name in features - set(APPLIED))
+    demanded = sorted(f"the feature {name}" for name in features - set(APPLIED))
     if reader not in (READER, READER_OF_FEATURES) or not (writer <= WRITER or writer == WRITER_OF_FEATURES):
-        found.append(f"the protocol ({reader}, {writer})")
-    found += sorted(
+        demanded.append(f"the protocol ({reader}, {writer})")
+    demanded += sorted(
         f"the property {name}"
         for name, value in demands.properties.items()
         if name.startswith(REFUSED) and value.lower() not in NOTHING
     )
     columns = json.loads(demands.schema)["fields"]
-    return found + [f"the column {column['name']}" for column in columns if _is_stateful(column)]
+    return demanded + [f"the column {column['name']}" for column in columns if _is_stateful(column)]
 
 
 def _is_stateful(column: Mapping[str, Any]) -> bool:
@@ -121,11 +121,11 @@ def odd_name(kind: Any) -> str | None:
     """
     if isinstance(kind, str):
         return None
-    for one in kind.get("fields", ()):
-        if any(character in one["name"] for character in NOT_IN_NAMES):
-            return str(one["name"])
+    for field in kind.get("fields", ()):
+        if any(character in field["name"] for character in NOT_IN_NAMES):
+            return str(field["name"])
     inner = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
-    inner += [one["type"] for one in kind.get("fields", ())]
+    inner += [field["type"] for field in kind.get("fields", ())]
     return next((found for one in inner if (found := odd_name(one)) is not None), None)
 
 

@@ -36,8 +36,8 @@ def distinct(reasons: Iterable[object]) -> list[str]:
     None and blank texts do not count. Each reason is a text by itself, so that SQL groups messages by it.
     """
     counted: Counter[str] = Counter()
-    for given, count in Counter(str(reason) for reason in reasons if reason is not None).items():
-        reason = reason_of(given)
+    for text, count in Counter(str(reason) for reason in reasons if reason is not None).items():
+        reason = reason_of(text)
         if reason is not None:
             counted[reason] += count
     ordered = sorted(counted, key=lambda reason: (-counted[reason], reason))

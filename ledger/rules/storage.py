@@ -49,8 +49,8 @@ def unknown(scheme: str) -> tuple[str, str]:
             "s3n: has gone from Hadoop, and no other engine ever knew it",
             "Write s3a://..., which is the same place.",
         )
-    known = ", ".join((*SAFE_FOR_BOTH, *SAFE_FOR_SPARK, *S3))
-    fix = f"Known are paths and {known}; another one needs Spark, with a file system of Hadoop's for it."
+    schemes = ", ".join((*SAFE_FOR_BOTH, *SAFE_FOR_SPARK, *S3))
+    fix = f"Known are paths and {schemes}; another one needs Spark, with a file system of Hadoop's for it."
     return f"{scheme}: is no storage that is known here", fix
 
 

@@ -72,8 +72,8 @@ def json_value(text: str) -> Any:
 def forbidden(text: str) -> str | None:
     """Return the first character of a text that the service refuses, by the service's name (#xB, say); None if there is
     none."""
-    found = _FORBIDDEN.search(text)
-    return found and f"#x{ord(found[0]):X}"
+    match = _FORBIDDEN.search(text)
+    return match and f"#x{ord(match[0]):X}"
 
 
 def escaped(text: str) -> str:

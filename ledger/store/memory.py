@@ -219,7 +219,7 @@ class MemoryReceives(MemoryQueues):
             # Look up the attempts' messages before granting any: a message granted now belongs to no earlier attempt.
             held = [_held_by(queue, stored, request.attempt_id, now) for request in requests]
             free = [] if all(held) else self._receivable(queue, stored, states, now)
-            left: list[Place] | None = None
+            remaining: list[Place] | None = None
             for request, places in zip(requests, held):
                 try:
                     if places:
@@ -230,9 +230,9 @@ class MemoryReceives(MemoryQueues):
                         most = admit(
                             request.maximum, in_flight, limits_of(queue.attributes), fifo=is_fifo(queue.attributes)
                         )
-                        if left is None:
-                            left = self._bury(queue, stored, free, now)
-                        places, left = _dealt(queue, stored, left, most)
+                        if remaining is None:
+                            remaining = self._bury(queue, stored, free, now)
+                        places, remaining = _dealt(queue, stored, remaining, most)
                         in_flight += len(places)
                         _record(stored, places, request, now)
                 except LedgerError as error:
@@ -274,11 +274,11 @@ class MemoryReceives(MemoryQueues):
     def _move(
         self, source: QueueRecord, target: QueueRecord, places: Sequence[Place], arrives: Callable[[Record], Record]
     ) -> None:
-        here, there = self._stored(source), self._stored(target)
+        source_messages, target_messages = self._stored(source), self._stored(target)
         for place in places:
-            there[place] = replace(here[place], record=arrives(here[place].record))
-            if here is not there:
-                here[place].record = redrive.moved_away(here[place].record, target.id)
+            target_messages[place] = replace(source_messages[place], record=arrives(source_messages[place].record))
+            if source_messages is not target_messages:
+                source_messages[place].record = redrive.moved_away(source_messages[place].record, target.id)
         if places:
             self._commit()
 
@@ -321,8 +321,10 @@ class MemoryReceives(MemoryQueues):
                 visible = [place for place in visible if place in chosen_places]
             if target is not None:
                 redrive.require_destination(source, target)
-            others = [q for q in self._queues.values() if q.id != source.id]
-            homes: dict[str | None, QueueRecord] = {q.id: q for q in others if redrive.broken_bound(source, q) is None}
+            other_queues = [q for q in self._queues.values() if q.id != source.id]
+            homes: dict[str | None, QueueRecord] = {
+                q.id: q for q in other_queues if redrive.broken_bound(source, q) is None
+            }
             destinations = [(place, target or homes.get(stored[place].record.origin_queue)) for place in visible]
             moves = [(place, destination) for place, destination in destinations if destination is not None][:maximum]
             for place, destination in moves:
@@ -585,14 +587,14 @@ class MemoryStore(MemoryReceives):
         with self._lock:
             now = clock()
             alive = {p: m for p, m in self._stored(queue).items() if self._status(queue, m, now) not in GONE}
-            found = [self._answer(place, message) for place, message in alive.items()]
+            messages = [self._answer(place, message) for place, message in alive.items()]
         if after is not None:
-            found = [message for message in found if message.position > after]
+            messages = [message for message in messages if message.position > after]
         if until is not None:
-            found = [message for message in found if message.position.arrived_at <= until]
-        found.sort(key=lambda message: message.position)
-        parts = (found[first : first + PART] for first in range(0, len(found), PART))
-        return Contents(len(found), max((one.position.arrived_at for one in found), default=0), parts)
+            messages = [message for message in messages if message.position.arrived_at <= until]
+        messages.sort(key=lambda message: message.position)
+        parts = (messages[first : first + PART] for first in range(0, len(messages), PART))
+        return Contents(len(messages), max((one.position.arrived_at for one in messages), default=0), parts)
 
     def copy_progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
         with self._lock:

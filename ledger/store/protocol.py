@@ -280,7 +280,7 @@ OUTCOME_RUNS = pa.schema([*RUN_FIELDS, pa.field("outcome", pa.string())])
 
 @dataclass(frozen=True)
 class Grant:
-    """What a receive was granted: `runs` as GRANTED_RUNS; `version` is the commit that granted it.
+    """The result of a receive: `runs` as GRANTED_RUNS; `version` is the commit that granted them.
 
     `order` has a number for each message of `runs`, smaller for messages that come first. Only receives of FIFO queues
     have it, where their store keeps the order here. Runs in that order would be more.
@@ -306,17 +306,17 @@ class Grant:
         lowest, highest = self.runs["first_seq"].to_numpy(), self.runs["last_seq"].to_numpy()
         ends = np.cumsum(highest - lowest + 1)
         begins = ends - (highest - lowest + 1)
-        some = pa.array((begins < first + count) & (ends > first))
+        is_in_part = pa.array((begins < first + count) & (ends > first))
         cut = {
             "first_seq": lowest + np.maximum(first - begins, 0),
             "last_seq": highest - np.maximum(ends - first - count, 0),
         }
         columns = [pa.array(cut[name]) if name in cut else self.runs[name] for name in self.runs.column_names]
-        return replace(self, runs=pa.table(columns, schema=self.runs.schema).filter(some))
+        return replace(self, runs=pa.table(columns, schema=self.runs.schema).filter(is_in_part))
 
 
 class ReceiveRequest(NamedTuple):
-    """One receive: at most `maximum` messages (None: all), for `timeout` seconds."""
+    """A receive of at most `maximum` messages (None: all), for `timeout` seconds."""
 
     maximum: int | None
     timeout: int
@@ -336,7 +336,7 @@ class Postponed(str, Enum):
 
 @dataclass(frozen=True)
 class Action:
-    """One verb on the `runs` of one receipt. `timeout` is for Verb.CHANGE; 0 releases.
+    """A verb on the `runs` of one receipt. `timeout` is for Verb.CHANGE; 0 releases.
 
     `whole_claim`, `only_later`, `counted` and `mark` are as in `visibility.change`. `reason` goes into the receipts
     ledger. `postponed`: the action releases the messages now, and hides them until the deadline. It also names the
@@ -438,7 +438,7 @@ class StoredSend(NamedTuple):
 
 
 class Store(Protocol):
-    """What a store must do. Every verb is one atomic commit. A verb that changes nothing commits nothing."""
+    """The contract of a store. Every verb is one atomic commit. A verb that changes nothing commits nothing."""
 
     def create_queue(
         self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock
@@ -589,7 +589,7 @@ class Store(Protocol):
 
     @property
     def place(self) -> str:
-        """Where the ledger lies: the same for every process that opened it, and different for every other ledger."""
+        """The place of the ledger: the same for every process that opened it, and different for every other ledger."""
 
     def copy_progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
         """Return how far the copy of this name into the queue is; None: no part of it is committed."""
@@ -660,12 +660,12 @@ def apply_action(
 
 def leases_of(records: Iterable[tuple[Record, int]], now: int, *, postponed: bool) -> list[Lease]:
     """Return the leases of (record, messages) under which messages are held, or if `postponed` were released."""
-    found: Counter[tuple[str, str | None, int]] = Counter()
+    count_by_lease: Counter[tuple[str, str | None, int]] = Counter()
     for record, messages in records:
         receipt = record.receipt_id or ""
         if visibility.is_postponed(record, now) if postponed else visibility.is_held(record, receipt, now):
-            found[receipt, record.attempt_id, deadline(record)] += messages
-    return [Lease(*key, found[key]) for key in sorted(found, key=lambda key: (key[0], key[2]))]
+            count_by_lease[receipt, record.attempt_id, deadline(record)] += messages
+    return [Lease(*key, count_by_lease[key]) for key in sorted(count_by_lease, key=lambda key: (key[0], key[2]))]
 
 
 def count_messages(runs: pa.Table) -> int:
