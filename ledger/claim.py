@@ -52,8 +52,9 @@ FEW, PART, GROWTH, MANY = 100, 16 << 20, 4, 20_000
 
 
 class Claim(Settling):
-    """Messages held under one receipt. A claim is false when it holds none: nothing was received, or it is over (see
-    `held`).
+    """Messages held under one receipt.
+
+    A claim is false when it holds none: nothing was received, or it is over (see `held`).
 
     - `receipt_id`: a string; None when the claim is empty.
     - `count`: how many messages were received. It does not change.
@@ -326,8 +327,8 @@ class Claim(Settling):
         return Heartbeat(self.receipt_id, self._beat, timeout, timeout / 3 if every is None else every)
 
     def _beat(self, timeout: int) -> Beat:
-        """Extend the messages that are not hidden for longer; return also whether this is the last time, at the ceiling
-        (V7)."""
+        """Extend the messages that are not hidden for longer; tell also whether this is the last time (V7's
+        ceiling)."""
         record = self.access.record()
         ceiling, now = self._ceiling(record), self.access.clock()
         last = ceiling is not None and now + timeout * MILLISECONDS > ceiling
@@ -434,8 +435,9 @@ class ReceiveAttempt:
         self.wait = bounds.wait(default if wait is None else wait, limits)
 
     def poll(self, *, last: bool) -> Claim | None:
-        """Return the claim, in one commit; None when there is nothing yet. The `last` poll returns an empty claim
-        instead.
+        """Return the claim, in one commit; None when there is nothing yet.
+
+        The `last` poll returns an empty claim instead.
 
         Raises:
             OverLimit: The quota is used up, and the receive does not wait.
@@ -496,8 +498,10 @@ def receive_many(access: Access, requests: Sequence[Sequence[object]]) -> list[C
 
 
 def _wait_for_change(access: Access, seen: object, give_up: float) -> None:
-    """Sleep until a commit changed the tables, or one second passed (a visibility timeout may have run out), or
-    `give_up`."""
+    """Sleep until a commit changed the tables, but for one second at most, and not past `give_up`.
+
+    After a second some visibility timeout may have run out.
+    """
     look_again = min(give_up, time.monotonic() + 1.0)
     while time.monotonic() < look_again:
         time.sleep(min(access.settings.poll_interval, max(0.0, look_again - time.monotonic())))

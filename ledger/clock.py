@@ -33,8 +33,10 @@ class Uptime:
 
     @cached_property
     def boot(self) -> str:
-        """The name of this start of the machine; empty if unknown. Processes with the same name count from the same
-        moment."""
+        """The name of this start of the machine; empty if unknown.
+
+        Processes with the same name count from the same moment.
+        """
         try:
             return _BOOT.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
@@ -46,15 +48,16 @@ UPTIME = Uptime()
 
 
 def passing_of(clock: Clock) -> Passing:
-    """Return the passing time that belongs to a clock: its method `passing`, if it has one, else the machine's
-    uptime."""
+    """Return the passing time of a clock: its method `passing`, if it has one, else the machine's uptime."""
     passing: Passing = getattr(clock, "passing", UPTIME)
     return passing
 
 
 def boot_of(passing: Passing) -> str:
-    """Return the name of the moment from which `passing` counts. Processes may share it; empty: no other process
-    does."""
+    """Return the name of the moment from which `passing` counts.
+
+    Processes may share it; empty: no other process does.
+    """
     return str(getattr(passing, "boot", ""))
 
 

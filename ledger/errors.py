@@ -24,8 +24,10 @@ def shown(value: object) -> str:
 
 
 def quoted(value: object) -> str:
-    """Return a value as Python writes it. A long value is cut. A value whose repr fails is shown as the name of its
-    type."""
+    """Return a value as Python writes it.
+
+    A long value is cut. A value whose repr fails is shown as the name of its type.
+    """
     try:
         return _cut(repr(value), LONGEST_OTHER)
     except Exception:  # an object's own, or that of a number with thousands of digits
@@ -33,8 +35,10 @@ def quoted(value: object) -> str:
 
 
 def invalid_character(character: str, place: str) -> str:
-    """Return the service's sentence about a character that it refuses; public reports agree on the sentence for
-    bodies."""
+    """Return the service's sentence about a character that it refuses.
+
+    Public reports of it agree on the sentence for bodies.
+    """
     return (
         f"Invalid binary character '{character}' was found in the {place}, the set of allowed characters is "
         "#x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | [#x10000-#x10FFFF]."
@@ -224,8 +228,10 @@ class LeaseLost(MessageNotInflight):
 
 
 class ContentionOutlastedRetries(LedgerError):
-    """Other writers won every attempt. The verb changed nothing and may be called again; the error says how often it
-    was tried."""
+    """Other writers won every attempt.
+
+    The verb changed nothing and may be called again; the error says how often it was tried.
+    """
 
     code = "RequestThrottled"
 
@@ -238,8 +244,9 @@ class ContentionOutlastedRetries(LedgerError):
 
 
 class OutputNotWritten(LedgerError):
-    """`claim.write` wrote nothing to the table. The claim is held as before, unless the error says that it was given
-    back.
+    """`claim.write` wrote nothing to the table.
+
+    The claim is held as before, unless the error says that it was given back.
 
     `place` names the row, in words, when the `reason` is about one row.
     """

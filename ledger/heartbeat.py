@@ -59,8 +59,10 @@ class Heartbeat:
     def __init__(
         self, receipt_id: str | None, extend: Callable[[int], Beat], visibility_timeout: int, every: float
     ) -> None:
-        """Make the heartbeat of the claim with this receipt (None: an empty one). `extend` extends it by so many
-        seconds."""
+        """Make the heartbeat of the claim with this receipt (None: an empty one).
+
+        `extend` extends it by so many seconds.
+        """
         is_number = isinstance(every, (int, float)) and not isinstance(every, bool)
         if not is_number or not 0 < every < max(visibility_timeout, 1):
             raise InvalidParameterValue(

@@ -75,8 +75,7 @@ class Ledger:
         opened: OpenLedger | None = None,
         reopening: Mapping[str, object] | None = None,
     ) -> None:
-        """`reopening`: the arguments by which another process opens the same ledger; None where no other process
-        can."""
+        """`reopening`: the arguments by which another process opens the same ledger; None where none can."""
         self.store, self.clock, self.settings, self._opened = store, clock, settings, opened
         self._reopening = reopening
 
@@ -251,12 +250,12 @@ class Ledger:
         log.info("the queue %s is deleted", name)
 
     def view(self, name: str, version: int | None = None, *, timestamp: datetime | str | None = None) -> DataFrame:
-        """Return an analyst view as a DataFrame: messages, in_flight, queue_depth, dead_letters, processing_times or
-        receipts.
+        """Return an analyst view as a DataFrame. Reading disturbs nobody.
 
-        Reading disturbs nobody. `sql` has the same views without Spark. The rows are read when the DataFrame is used,
-        in your session. If its spark.sql.files.ignoreMissingFiles or ignoreCorruptFiles is on, Spark leaves out the
-        rows of a missing or corrupt file. `sql` never does.
+        The views are messages, in_flight, queue_depth, dead_letters, processing_times and receipts. `sql` has the same
+        views without Spark. The rows are read when the DataFrame is used, in your session. If its
+        spark.sql.files.ignoreMissingFiles or ignoreCorruptFiles is on, Spark leaves out the rows of a missing or
+        corrupt file. `sql` never does.
 
         `version` shows the view as of a version of the visibility table (as in `receipts` and `Claim.version`), by the
         clock of that commit. `timestamp`, a datetime with a time zone or such a text, shows it as of that instant. The
@@ -389,12 +388,12 @@ class Ledger:
         return share_ledger(root, group, everyone=everyone)
 
     def upkeep(self, vacuum: bool = True, report: Callable[[str], None] | None = None) -> UpkeepReport:
-        """Drop finished segments, join rows, compact lanes, fill receipts, vacuum, and carry on orphaned message move
-        tasks.
+        """Run a round of upkeep. Safe beside running claims, as often as you like.
 
-        The vacuum keeps to the retention. Safe beside running claims, as often as you like. A complete `receipts` needs
-        a round at least once in 30 days. The load decides how often a round is worth its price: `ledger upkeep --every
-        5m`, and `ledger serve`, follow it. A round records its progress in the log of `tasks`.
+        The round drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention, and
+        carries on orphaned message move tasks. A complete `receipts` needs a round at least once in 30 days. The load
+        decides how often a round is worth its price: `ledger upkeep --every 5m`, and `ledger serve`, follow it. A round
+        records its progress in the log of `tasks`.
 
         A round drops something for its age only if an earlier look found the same age. The earlier look is an earlier
         round, or the opening of this ledger, at least the setting mark_seconds (5 minutes) before. One wrong look at

@@ -55,12 +55,11 @@ class Queue(Settling):
         return html_view.of_queue(self)
 
     def plot(self, last: float | None = None) -> Figure:
-        """Return a matplotlib figure of the message states over time, with claims as bars by their holder; notebooks
-        show it.
+        """Return a matplotlib figure of the message states over time, with claims as bars by their holder.
 
-        Times are UTC. `last` limits the figure to so many seconds until now; without it the figure shows all that is
-        known. The data are the receipts, and the part of the log that is not copied there yet. Needs matplotlib, and no
-        Spark.
+        Notebooks show it. Times are UTC. `last` limits the figure to so many seconds until now; without it the figure
+        shows all that is known. The data are the receipts, and the part of the log that is not copied there yet. Needs
+        matplotlib, and no Spark.
 
         Raises:
             InvalidParameterValue: `last` is no number of seconds.
@@ -398,13 +397,12 @@ class Queue(Settling):
         return consume(self.access, consumption, bar)
 
     def claim(self, receipt_id: str) -> Claim:
-        """Return the claim of a receipt, so that another process can carry on: the messages that nobody deleted or
-        took.
+        """Return the claim of a receipt, so that another process can carry on.
 
-        The claim is empty, and so false, where nothing is held under the receipt any more: `if claim:` tells. On a FIFO
-        queue `messages()` has each group in order and by itself, and the groups as their first messages arrived. The
-        order in which they were granted is not recorded. The same holds for an attempt that gets its claim again. None,
-        the receipt of an empty claim, gives an empty claim.
+        The claim has the messages that nobody deleted or took. It is empty, and so false, where nothing is held under
+        the receipt any more: `if claim:` tells. On a FIFO queue `messages()` has each group in order and by itself, and
+        the groups as their first messages arrived. The order in which they were granted is not recorded. The same holds
+        for an attempt that gets its claim again. None, the receipt of an empty claim, gives an empty claim.
 
         Raises:
             InvalidParameterValue: The value cannot be a receipt.
@@ -632,11 +630,10 @@ class Queue(Settling):
         return settling.change_many(self.access, receipt_handles, visibility_timeout)
 
     def dead_letter_source_queues(self, after: str = "", max_results: int | None = None) -> list[str]:
-        """Return the names of the queues whose RedrivePolicy names this one, in order, as SQS's
-        ListDeadLetterSourceQueues.
+        """Return the names of the queues whose RedrivePolicy names this one, in order.
 
-        For paging, return at most `max_results` behind the name `after` (SQS's NextToken: the last name of the page
-        before).
+        As SQS's ListDeadLetterSourceQueues. For paging, return at most `max_results` behind the name `after` (SQS's
+        NextToken: the last name of the page before).
         """
         return queue_settings.source_queues(self.access, after, max_results)
 
@@ -663,8 +660,8 @@ class Queue(Settling):
     def start_message_move_task(
         self, destination: str | None = None, max_messages_per_second: int | None = None
     ) -> str:
-        """Start moving the messages of this dead-letter queue back to their origins, or to `destination`; return the
-        task's handle.
+        """Start moving the messages of this dead-letter queue to their origins, or to `destination`; return the task's
+        handle.
 
         As SQS's StartMessageMoveTask; like the service's, the handle tells the queue's ARN. Without a rate all messages
         move in one commit, before the return. With one, this process moves that many a second in the background. If the
@@ -695,9 +692,9 @@ class Queue(Settling):
         return MoveTasks(self.access.store, self.access.record(), self.access.clock)
 
     def attributes(self) -> dict[str, str]:
-        """Return all attributes as text, as SQS does, with QueueArn, CreatedTimestamp and LastModifiedTimestamp
-        (seconds).
+        """Return all attributes as text, as SQS does.
 
+        QueueArn, CreatedTimestamp and LastModifiedTimestamp (seconds) are among them.
         `ledger.rules.attribute_kinds.OURS` names those that SQS does not have.
         """
         return queue_settings.attributes(self.access)
@@ -749,8 +746,10 @@ class Queue(Settling):
         )
 
     def remove_permission(self, label: str) -> None:
-        """Remove the statement of this label from the queue's Policy. Raises InvalidParameterValue when there is
-        none."""
+        """Remove the statement of this label from the queue's Policy.
+
+        Raises InvalidParameterValue when there is none.
+        """
         queue_settings.change_policy(self.access, lambda text: policy.without_permission(text, label))
 
     def counts(self) -> Counts:

@@ -232,10 +232,10 @@ class Exported:
 
 @dataclass(frozen=True)
 class Settled:
-    """The result of a verb on a whole claim: how many messages it changed, and how many of the claim others have by
-    now.
+    """The result of a verb on a whole claim.
 
-    `failed`: how many messages a `write` released, or hid for longer, because the caller named them as failed.
+    `messages`: how many messages the verb changed. `lost`: how many of the claim others have by now. `failed`: how many
+    messages a `write` released, or hid for longer, because the caller named them as failed.
     """
 
     messages: int

@@ -40,8 +40,10 @@ class SentTable:
     _ids: pa.Table = dataclasses.field(repr=False)
 
     def ids(self) -> pa.Table:
-        """Return a row per message: message_id, body (strings). In the order of the rows where the ledger has no
-        Spark."""
+        """Return a row per message: message_id, body (strings).
+
+        In the order of the rows where the ledger has no Spark.
+        """
         return self._ids
 
 
@@ -54,8 +56,10 @@ def sent_table(entries: Sequence[Entry], sent: Sequence[StoredSend]) -> SentTabl
 
 
 def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> list[Entry]:
-    """Return every row as a message for a queue with these attributes. Raises InvalidParameterValue,
-    MissingParameter."""
+    """Return every row as a message for a queue with these attributes.
+
+    Raises InvalidParameterValue, MissingParameter.
+    """
     entries = []
     for number, fields in enumerate(rows_of(table, queue, body)):
         try:

@@ -114,8 +114,7 @@ def _counts(names: Iterable[str], body: str | None) -> bool:
 
 
 def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
-    """Return the function that reads the attributes from a value of this type; None for a type that is not
-    understood."""
+    """Return the function that reads the attributes from a value of this type; None for an unknown type."""
     types = pa.types
     if types.is_struct(kind):
         return _of_struct if all(_is_value(field.type) for field in kind) else None
@@ -165,8 +164,10 @@ def _of_pairs(pairs: Any) -> dict[str, object]:
 
 
 def once(pairs: Any) -> Any:
-    """Return the pairs of a map. Raises InvalidParameterValue for a repeated key: it is unknown which of its values
-    counts."""
+    """Return the pairs of a map.
+
+    Raises InvalidParameterValue for a repeated key: it is unknown which of its values counts.
+    """
     if len(dict(pairs)) < len(pairs):
         names = [name for name, _ in pairs]
         double = next(name for name in names if names.count(name) > 1)

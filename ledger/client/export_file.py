@@ -60,8 +60,7 @@ _FIX = "Name a file that `ledger export` or queue.export_to wrote. What else has
 
 @dataclass(frozen=True)
 class ExportFile:
-    """An open exported file: its path, its id, whether it is of a FIFO queue, and its numbers of row groups and
-    messages."""
+    """An open exported file: its path, its id, its kind of queue, and its numbers of row groups and messages."""
 
     path: str
     id: str

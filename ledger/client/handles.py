@@ -110,16 +110,20 @@ class HandleList:
 
 
 def _mark(marks: Mapping[str, int], reason: str | None) -> int:
-    """Return the mark of a reason (see `visibility.change`). Further reasons, and then none, come behind the named
-    ones."""
+    """Return the mark of a reason (see `visibility.change`).
+
+    Further reasons, and then none, come behind the named ones.
+    """
     if reason is None:
         return len(marks) + 1 if marks else 0
     return marks.get(reason, len(marks))
 
 
 def handles_of(field: str, handles: object) -> list[str | None]:
-    """Return a list of receipt handles. Raises InvalidParameterValue, also for an element that is neither text nor
-    None."""
+    """Return a list of receipt handles.
+
+    Raises InvalidParameterValue, also for an element that is neither text nor None.
+    """
     if hasattr(handles, "receipt_handle"):
         bound = "Must be a receipt handle (a string), or a list of them"
         raise InvalidParameterValue(field, type(handles).__name__, bound, "Give message.receipt_handle.")

@@ -125,8 +125,10 @@ class OpenClaims:
 
 
 def count_outside(runs: pa.Table, others: pa.Table) -> int:
-    """Return how many messages of `runs` are in none of `others`. The runs of `others` may overlap, those of `runs`
-    not."""
+    """Return how many messages of `runs` are in none of `others`.
+
+    The runs of `others` may overlap, those of `runs` not.
+    """
     if not runs.num_rows:
         return 0
     names = pa.chunked_array([*runs["segment"].chunks, *others["segment"].chunks]).unique()

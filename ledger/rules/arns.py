@@ -40,8 +40,7 @@ def queue_of(arn: object) -> str | None:
 
 
 def not_ours(arn: object, account: Account) -> str | None:
-    """Return why an ARN that a caller gives cannot name a queue of this ledger, in the service's words; None when it
-    may.
+    """Return why an ARN cannot name a queue of this ledger, in the service's words; None when it may.
 
     Another region's or another account's queue of the same name is not ours.
     """

@@ -37,8 +37,10 @@ FIFO_SUFFIX = ".fifo"
 
 
 def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> str:
-    """Return `name` if SQS accepts it: 1 to 80 letters, digits, - and _. A FIFO queue's ends in .fifo, within the
-    80."""
+    """Return `name` if SQS accepts it: 1 to 80 letters, digits, - and _.
+
+    A FIFO queue's ends in .fifo, within the 80.
+    """
     named_attributes = attributes if isinstance(attributes, Mapping) else {}
     fifo = str(named_attributes.get("FifoQueue", "")).lower() == "true"
     text = name if isinstance(name, str) else ""
@@ -127,8 +129,10 @@ def complete(
 
 
 def answered(known: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes that a queue answers for these stored ones. Recorded: the reuse period only beside a
-    key."""
+    """Return the attributes that a queue answers for these stored ones.
+
+    Recorded: the reuse period only beside a key.
+    """
     kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(known) else {})}
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
     answer = {name: value for name, value in {**defaults, **known}.items() if name != KEY_PERIOD or known.get(KEY)}
@@ -230,8 +234,10 @@ def limits_of(attributes: Mapping[str, str]) -> Limits:
 
 
 def _together(given: Mapping[str, str], values: dict[str, str]) -> None:
-    """Set LateChange to the value that Receipts implies, unless both are given; `recorded` has late changes
-    accepted."""
+    """Set LateChange to the value that Receipts implies, unless both are given.
+
+    With Receipts=recorded late changes are accepted.
+    """
     if "Receipts" in given and "LateChange" not in given:
         values["LateChange"] = "accept" if values["Receipts"] == "recorded" else "reject"
     if values["Receipts"] == "recorded" and values["LateChange"] == "reject":

@@ -42,8 +42,10 @@ class BatchRequestTooLong(LedgerError, ValueError):
 
 
 def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
-    """Raise the service's error for a batch that is wrong as a whole. `kind` is the service's name of an entry.
-    Recorded."""
+    """Raise the service's error for a batch that is wrong as a whole.
+
+    `kind` is the service's name of an entry. Recorded.
+    """
     if not entries:
         raise EmptyBatchRequest(f"There should be at least one {kind} in the request.")
     if len(entries) > MAXIMUM_MESSAGES:

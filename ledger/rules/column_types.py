@@ -144,10 +144,10 @@ def widened(given: Any, column: Any) -> Any:
 
 
 def told(kind: Any) -> Any:
-    """Return the type without the parts that rows of nulls, empty lists and empty objects do not tell; None if nothing
-    is told.
+    """Return the type without the parts that rows do not tell; None if they tell nothing.
 
-    Some readers could not read a table with such a column.
+    Rows of nulls, of empty lists and of empty objects tell no type. Some readers could not read a table with such a
+    column.
     """
     kind = plain(kind)
     if isinstance(kind, str):
@@ -173,8 +173,7 @@ def inner_types(kind: Mapping[str, Any]) -> list[Any]:
 
 
 def unread_by_some(kind: Any) -> str | None:
-    """Return the name of a type, at any depth, that not every reader has (variant, an interval); None if there is
-    none."""
+    """Return the name of a type, at any depth, that some readers lack (variant, an interval); None if there is none."""
     if isinstance(kind, str):
         read_by_all = (*INTEGERS, *FLOATS, *INSTANTS, "boolean", "string", "binary", VOID, "null")
         return None if plain(kind) in read_by_all or decimal_of(kind) is not None else name_of(kind)
@@ -185,10 +184,9 @@ def unread_by_some(kind: Any) -> str | None:
 
 
 def field_named_twice(kind: Any, path: str = "") -> str | None:
-    """Return the path of the second of two fields of a struct, at any depth, whose names differ in their capitals at
-    most.
+    """Return the path of a struct's field, at any depth, whose name differs from another's at most in capitals.
 
-    Returns None if there is none.
+    The path is that of the second of the two fields. Returns None if there is none.
     """
     if isinstance(kind, str):
         return None

@@ -46,8 +46,10 @@ class CopyProgress(NamedTuple):
     marks: tuple[int, ...]
 
     def transactions(self, key: str) -> list[tuple[str, int]]:
-        """Return the transactions of a part's commit. The first one lets the part commit only directly after the part
-        before."""
+        """Return the transactions of a part's commit.
+
+        The first one lets the part commit only directly after the part before.
+        """
         marks = [(mark_application(key, number), mark) for number, mark in enumerate(self.marks)]
         return [(application(key), self.parts), (messages_application(key), self.messages), *marks]
 

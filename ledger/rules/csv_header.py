@@ -12,8 +12,10 @@ _OTHER_SEPARATOR = re.compile(f"[{_SEPARATORS}]")
 
 
 def wrong_header(names: Sequence[str], body: str | None) -> str | None:
-    """Return why no row of a file with these columns is sent; None if its rows are sent. `body` names the bodies'
-    column."""
+    """Return why no row of a file with these columns is sent; None if its rows are sent.
+
+    `body` names the bodies' column.
+    """
     double = [name for name, count in Counter(names).items() if count > 1]
     if double:
         return f"The header has two columns {double[0]!r}."

@@ -29,10 +29,10 @@ def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
 
 
 def require_expiry(now: int, noted_at: int, maximum_skew: float) -> None:
-    """Raise ClocksDisagree when a clock more than `maximum_skew` seconds ahead may have noted a queue's expiry at
-    `noted_at`.
+    """Raise ClocksDisagree when a clock that is too far ahead may have noted what had expired in a queue.
 
-    By such a note, messages that are sent now may have expired.
+    The note was made at `noted_at`; the bound is `maximum_skew` seconds. By such a note, messages that are sent now may
+    have expired.
     """
     what = "the queue was changed by a clock that is ahead, and with it what has expired"
     require_alike(now, noted_at, maximum_skew, what, only_behind=True)
@@ -47,8 +47,10 @@ def require_alike(
     only_behind: bool = False,
     bound: str = "setting maximum_clock_skew",
 ) -> None:
-    """Raise ClocksDisagree when this clock (`now`) and another differ by more than `maximum_skew` seconds, the
-    `bound`."""
+    """Raise ClocksDisagree when this clock (`now`) and another differ by more than `maximum_skew` seconds.
+
+    `bound` says in words where that limit comes from.
+    """
     apart = (other - now) / MILLISECONDS
     if apart > maximum_skew or (not only_behind and -apart > maximum_skew):
         repair = ". If this clock is right, `ledger repair --clock` puts right what a wrong one left" * only_behind

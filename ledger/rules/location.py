@@ -162,8 +162,10 @@ def _of_path(field: str, given: object, path: str) -> Location:
 
 
 def _normal(path: str) -> str:
-    """Return a path without `.`, `..` and doubled /, as both engines read it: `..` goes back by name, even through
-    links."""
+    """Return a path without `.`, `..` and doubled /, as both engines read it.
+
+    `..` goes back by name, even through links.
+    """
     return posixpath.normpath("/" + path.lstrip("/"))
 
 

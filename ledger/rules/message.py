@@ -115,8 +115,7 @@ def require_columns(names: Iterable[str], body: str | None = None) -> None:
 
 
 def meant_by(name: str, absent: Collection[str]) -> str | None:
-    """Return the meaningful column that a column's name resembles, among those `absent` from its table; None if none
-    does.
+    """Return the meaningful column that a column's name resembles, among those `absent` from its table, or None.
 
     `messageGroupId` and `group_id` resemble `message_group_id`.
     """
@@ -319,8 +318,7 @@ def content_digest(text: str) -> str:
 
 
 def deduplication_key(queue: Mapping[str, str], group: str, deduplication_id: str) -> tuple[str, str]:
-    """Return the key that two repeated messages share: the id alone, or with its group when that is the
-    DeduplicationScope."""
+    """Return the key that repeated messages share: the id, with its group when that is the DeduplicationScope."""
     return (group if queue["DeduplicationScope"] == "messageGroup" else ""), deduplication_id
 
 

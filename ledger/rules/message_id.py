@@ -32,10 +32,10 @@ def send_key(*parts: str) -> str:
 
 
 def segment(key: str, ordinal: int, *, is_open: bool = False) -> str:
-    """Return the name of a send's `ordinal`-th segment: 70 bits of the send (two of its 72 give way), 18 of the
-    ordinal.
+    """Return the name of a send's `ordinal`-th segment.
 
-    The one writer of an open segment may append to it; nobody appends to a sealed one.
+    It has 70 bits of the send (two of its 72 give way) and 18 of the ordinal. The one writer of an open segment may
+    append to it; nobody appends to a sealed one.
     """
     low = f"{((int(key[14:18], 16) & 0x3FFF) << 18) | ordinal:08x}"
     digits = key[:8] + key[8:12] + "8" + key[12:14] + low[0] + ("9" if is_open else "8") + low[1:4] + low[4:8]

@@ -109,8 +109,10 @@ def put_back(task: MoveTask, now: int) -> MoveTask:
 
 
 def taken(task: MoveTask, now: int) -> MoveTask:
-    """Return the task for a process that is about to take its next step. The process that stores it alone moves
-    messages then."""
+    """Return the task for a process that is about to take its next step.
+
+    The process that stores it alone moves messages then.
+    """
     return task._replace(updated_at=now, revision=task.revision + 1)
 
 

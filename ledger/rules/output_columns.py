@@ -183,8 +183,10 @@ def columns_of(
 
 
 def refused_value(found: re.Match[str]) -> tuple[str, str]:
-    """Return the sentence about the value that failed a task, and its row in words if known, from a match of
-    REFUSED."""
+    """Return the sentence about the value that failed a task, and its row in words if known.
+
+    `found` is a match of REFUSED in Spark's message.
+    """
     sentence, message = (one.replace(BAR + POINT, BAR) for one in found.groups())
     return sentence, f"the row of message {message}" if message else ""
 
@@ -407,10 +409,10 @@ def untold(name: str, kind: Any) -> list[str]:
 
 
 def without_later(columns: Columns) -> Columns:
-    """Return the columns with which delta-rs makes a new table, without those that it cannot make
-    (`has_local_time_in_map`).
+    """Return the columns with which delta-rs makes a new table.
 
-    These are left out until rows bring them, which the first rows do at once.
+    Columns that it cannot make (`has_local_time_in_map`) are left out until rows bring them, which the first rows do at
+    once.
     """
     fields = columns.schema["fields"]
     later = [one["name"] for one in fields if has_local_time_in_map(one["type"])]

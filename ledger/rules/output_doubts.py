@@ -79,8 +79,10 @@ def to_fence(record: Record, receipt_id: str, now: int) -> bool:
 
 
 def part(record: Record, receipt_id: str, now: int, *, written: bool) -> Part:
-    """Return how a message relates to a write under `receipt_id`. `written`: the table's answer, when it had to be
-    asked."""
+    """Return how a message relates to a write under `receipt_id`.
+
+    `written`: the table's answer, when it had to be asked.
+    """
     if written:
         return Part.WRITTEN
     if record.deleted_at is not None and record.receipt_id == receipt_id:
@@ -94,8 +96,10 @@ def begin(record: Record, table: str, identifier: str) -> Record:
 
 
 def finish(record: Record, identifier: str | None, now: int) -> Record | None:
-    """Return the record after the write is in: deleted, even after its deadline. None: another process recorded it
-    already."""
+    """Return the record after the write is in: deleted, even after its deadline.
+
+    None: another process recorded it already.
+    """
     if not in_doubt(record) or record.write_id != identifier:
         return None
     return record._replace(deleted_at=now)

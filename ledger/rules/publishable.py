@@ -64,8 +64,7 @@ class Demands:
         return features, json.loads(self.schema), self.partitions, dict(self.properties)
 
     def actions(self, table_id: str, now: int) -> dict[str, Any]:
-        """Return the actions of the first commit of a table with these demands, as Delta's log has them, by their
-        names."""
+        """Return the actions of the first commit of a table with these demands, by name, as Delta's log has them."""
         metadata = {
             "id": table_id,
             "format": {"provider": "parquet", "options": {}},

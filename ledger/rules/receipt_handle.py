@@ -38,8 +38,10 @@ def new_receipt_id() -> str:
 
 
 def is_receipt(receipt_id: object) -> bool:
-    """Tell whether there is a receipt; an empty claim has None. Raises InvalidParameterValue for an impossible
-    receipt."""
+    """Tell whether there is a receipt; an empty claim has None.
+
+    Raises InvalidParameterValue for an impossible receipt.
+    """
     if receipt_id is None or receipt_id == "":
         return False
     if not isinstance(receipt_id, str) or _RECEIPT.fullmatch(receipt_id) is None:

@@ -75,8 +75,9 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
 
 
 def answered(text: str) -> str:
-    """Return a redrive policy as a queue answers it: without spaces, the count a number. Other texts are answered
-    unchanged.
+    """Return a redrive policy as a queue answers it: without spaces, the count a number.
+
+    Other texts are answered unchanged.
 
     Source: issue 5119 of hashicorp/terraform and pull request 5888, "the AWS API accepts either, but will always return
     an integer"; the service answered a policy of several lines so.
@@ -145,8 +146,7 @@ def require_own(given: Mapping[str, str], account: Account) -> None:
 def require_target(
     queues: Iterable[Any], name: str, attributes: Mapping[str, str], given: Mapping[str, object]
 ) -> None:
-    """M4: raise InvalidParameterValue when a RedrivePolicy that is being set names a queue that cannot be its
-    target."""
+    """M4: raise InvalidParameterValue when a RedrivePolicy that is being set names an impossible target."""
     policy = policy_of(attributes) if "RedrivePolicy" in given else None
     if policy is None:
         return
@@ -212,8 +212,9 @@ def moved_away(record: Record, target: str) -> Record:
 
 
 def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: str | None = None) -> Record:
-    """D1: return the target's record of a dead letter. Its counts go on (recorded); on FIFO queues the retention
-    restarts.
+    """D1: return the target's record of a dead letter.
+
+    Its counts go on (recorded); on FIFO queues the retention restarts.
 
     M4: where the target is the queue itself, the counts restart, or nobody could ever receive the message again. No
     earlier receipt works on it, and on FIFO queues it comes behind the messages that are there. On standard queues its

@@ -84,8 +84,10 @@ def deadline(record: Record) -> int:
 
 
 def hold(record: Record) -> Hold | None:
-    """Return the last hold of a message by a receipt, also when it is over; None if there was none, or a lock came
-    after it."""
+    """Return the last hold of a message by a receipt, also when it is over.
+
+    Returns None if there was none, or a lock came after it.
+    """
     if record.receipt_id is None or record.received_at is None or record.visible_at is None:
         return None
     return Hold(record.receipt_id, record.received_at, record.visible_at)
@@ -155,6 +157,8 @@ def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
 
 
 def arrived_at(record: Record, sent_at: int) -> int:
-    """Return when a message came to its queue: its retention begins there, and so does its place in a FIFO queue's
-    order."""
+    """Return when a message came to its queue.
+
+    Its retention begins there, and its place in a FIFO queue's order follows from it.
+    """
     return sent_at if record.enqueued_at is None else record.enqueued_at

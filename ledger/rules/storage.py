@@ -78,8 +78,10 @@ def for_spark(place: str) -> str:
 
 
 def as_text(options: Mapping[str, object]) -> dict[str, str]:
-    """Return options as delta-rs takes them, all text. Raises InvalidParameterValue for a value without a text of its
-    own."""
+    """Return options as delta-rs takes them, all text.
+
+    Raises InvalidParameterValue for a value without a text of its own.
+    """
     if not isinstance(options, Mapping):
         kind = type(options).__name__
         raise InvalidParameterValue("storage_options", kind, "Must be values by names", "Give a dictionary.")

@@ -70,8 +70,7 @@ def json_value(text: str) -> Any:
 
 
 def forbidden(text: str) -> str | None:
-    """Return the first character of a text that the service refuses, by the service's name (#xB, say); None if there is
-    none."""
+    """Return the service's name (#xB, say) of the first character of a text that it refuses; None if there is none."""
     match = _FORBIDDEN.search(text)
     return match and f"#x{ord(match[0]):X}"
 

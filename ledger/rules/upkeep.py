@@ -86,8 +86,10 @@ def load_since(last: Round | None, messages: int, visibility: int, now: int) -> 
 
 
 def why_due(load: Load, log_retention: float) -> str | None:
-    """Return why a round is due now, in words; None if it is not. `log_retention`: how many seconds commits are
-    kept."""
+    """Return why a round is due now, in words; None if it is not.
+
+    `log_retention`: how many seconds commits are kept.
+    """
     if load.commits >= COMMITS_DUE:
         return f"{load.commits:,} commits since the last round"
     longest = min(AGE_DUE, log_retention / 4)

@@ -275,8 +275,7 @@ def is_postponed(record: Record, now: int) -> bool:
 
 
 def restart(record: Record, timeout: int, now: int) -> Record:
-    """F3: return the same receipt with the timeout restarted, as if received now for the first time (the ceiling
-    too)."""
+    """F3: return the same receipt with the timeout and the ceiling restarted, as if received now for the first time."""
     return record._replace(received_at=now, visible_at=now + timeout * MILLISECONDS)
 
 

@@ -110,8 +110,7 @@ class QueueRecord:
         return made._noting(before, now, self.noted_at)
 
     def expired(self, at: int) -> QueueRecord:
-        """Return the queue with the expiry up to the instant `at` noted for good; the queue itself if it is noted
-        already."""
+        """Return the queue with the expiry up to the instant `at` noted for good; itself if it is noted already."""
         before = self.retention.expired(at)
         if before == self.expired_before:
             return self
@@ -543,8 +542,10 @@ class Store(Protocol):
         """Return a Lease for each receipt and deadline under which messages are held now, in that order."""
 
     def postponed(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
-        """Return, as `leases` does, the messages that were released and are hidden until a deadline: nobody works on
-        them."""
+        """Return, as `leases` does, the messages that were released and are hidden until a deadline.
+
+        Nobody works on them.
+        """
 
     def given_back(self, queue: QueueRecord, clock: Clock) -> Mapping[str, pa.Table]:
         """Return the messages of `postponed` as RUNS, by the receipt under which they were released."""
@@ -627,8 +628,10 @@ class Store(Protocol):
         """
 
     def refusals(self) -> Mapping[str, tuple[str, str]]:
-        """Return each altered table that no verb can use: what was done to it, and the remedy. Other tables are left
-        out."""
+        """Return each altered table that no verb can use: what was done to it, and the remedy.
+
+        Other tables are left out.
+        """
 
     @property
     def outputs(self) -> OutputWrites:
