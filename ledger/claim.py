@@ -282,15 +282,15 @@ class Claim(Settling):
                 - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
 
                 Rows that carry ids must then be about exactly the other messages. A row about a failed message is
-                    refused, and so is a message that has no row and is not named. Rows without ids cannot be checked:
-                    the others are acknowledged, and a DataFrame of failed messages is refused, as it is computed apart.
+                refused, and so is a message that has no row and is not named. Rows without ids cannot be checked: the
+                others are acknowledged, and a DataFrame of failed messages is refused, as it is computed apart.
                 The view `receipts` has the reasons of such a column, an event for each of the 100 most frequent;
-                    `dead_letters` has them too. `Queue.work` writes a row for each failed message, with its own reason.
-                    Hidden messages leave the claim: no heartbeat extends them, and their handles still change them.
+                `dead_letters` has them too. `Queue.work` writes a row for each failed message, with its own reason.
+                Hidden messages leave the claim: no heartbeat extends them, and their handles still change them.
             schema: An Arrow schema with the types of columns of a new table, or of columns that the table lacks.
-                "widen" adds the columns that the table lacks, and rewrites it with wider types, in a commit of its own,
-                where the rows' types need them. Types decide, not values: doubles make a bigint column double, 7.0 too.
-                Cast the rows to keep the column.
+                "widen" adds the columns that the table lacks, and rewrites the table with wider types, in a commit of
+                its own, where the rows' types need them. Types decide, not values: doubles make a bigint column double,
+                7.0 too. Cast the rows to keep the column.
 
         Raises:
             LeaseLost: Not all of these messages are held any more.
@@ -327,8 +327,10 @@ class Claim(Settling):
         return Heartbeat(self.receipt_id, self._beat, timeout, timeout / 3 if every is None else every)
 
     def _beat(self, timeout: int) -> Beat:
-        """Extend the messages that are not hidden for longer; tell also whether this is the last time (V7's
-        ceiling)."""
+        """Extend the messages that are not hidden for longer, and tell what the beat found.
+
+        At the ceiling (V7) it is the last beat.
+        """
         record = self.access.record()
         ceiling, now = self._ceiling(record), self.access.clock()
         last = ceiling is not None and now + timeout * MILLISECONDS > ceiling

@@ -119,9 +119,9 @@ class Queue(Settling):
         names them once. Returns a `Sent`, without Spark a `SentTable`: count, and `ids()`.
 
         **An Arrow table** (or a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface) is sent as
-        a DataFrame is, through Spark where the ledger has it; `ids()` is a pyarrow.Table. Its message_attributes are a
-        map, dicts (pandas), a struct whose null fields are no attributes, a list of structs of key and value, or JSON
-        objects as texts. Their values are those of a list.
+        a DataFrame is. It goes through Spark where the ledger has it; `ids()` is a pyarrow.Table. Its
+        message_attributes are a map, dicts (pandas), or a struct whose null fields are no attributes. They may also be
+        a list of structs of key and value, or JSON objects as texts. Their values are those of a list.
 
         **A list** of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds",
         "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): returns a SendOutcome for
@@ -236,11 +236,11 @@ class Queue(Settling):
         bar: bool | None = None,
         report: Callable[[str], None] | None = None,
     ) -> Worked:
-        """Run a worker's loop under a heartbeat: claim up to `max_messages`, run `function`, write its rows,
-        acknowledge, repeat.
+        """Run a worker's loop under a heartbeat: claim, run `function`, write its rows, acknowledge, repeat.
 
-        Needs Spark. `function` gets `Claim.dataframe` and returns rows for the table `output`. Their column message_id
-        is written, too. A column receipt_handle is not written: handles end with the claim. `function` returns one of:
+        Needs Spark. Each claim has up to `max_messages`. `function` gets `Claim.dataframe` and returns rows for the
+        table `output`. Their column message_id is written, too. A column receipt_handle is not written: handles end
+        with the claim. `function` returns one of:
 
         - one DataFrame: the whole claim is done, messages without a row too;
         - one DataFrame, and `reason` names a column of it. A message failed where that column has a value. Every value
@@ -269,13 +269,13 @@ class Queue(Settling):
         **With `per_row`** the `function` gets a Row of one message in place of the DataFrame, in Spark's Python
         workers. It returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. A message for which
         it raises failed, with its error as the reason. Nothing is computed again (`ledger.work.functions.safely`). If
-        all messages of a claim fail alike, and at least three were received for the first time, the claim is released,
-        and a LedgerError says so.
+        all messages of a claim fail alike, the claim is released, and a LedgerError says so. At least three of them
+        must have been received for the first time.
 
         **The end.** `until` "empty" ends when nothing is stored and no lease ends within the visibility timeout: the
         loop waits for what a dead worker held. "once" ends after one receive, "forever" never. At any error the claim
-        in hand is released, and that receive does not count, except where the JVM or the memory is at its end. SIGTERM
-        in the main thread does the same, and ends as SystemExit. A claim that others took over is left to them.
+        in hand is released. That receive counts only where the JVM or the memory came to its end. SIGTERM in the main
+        thread does the same, and ends as SystemExit. A claim that others took over is left to them.
 
         With `attempt_id` a retry gets back what the failed run still holds, before new work. `schema` is as in
         `Claim.write`. `report` gets a line of text for each step. Without it the lines are printed in notebooks and at
@@ -560,8 +560,7 @@ class Queue(Settling):
         return settling.release_postponed(self.access, receipt_id, reason)
 
     def restore(self, receipt_id: str) -> int:
-        """Undo the acknowledgement of a claim: make visible what was deleted under its receipt; return how many
-        messages.
+        """Undo the acknowledgement of a claim: make its deleted messages visible; return how many.
 
         Old receipts stay stale. The receipts ledger keeps both, the deletion and the restoring. Only messages within
         their retention are restored, and only while their receipts are kept (the setting keep_deleted_receipts).
@@ -660,12 +659,11 @@ class Queue(Settling):
     def start_message_move_task(
         self, destination: str | None = None, max_messages_per_second: int | None = None
     ) -> str:
-        """Start moving the messages of this dead-letter queue to their origins, or to `destination`; return the task's
-        handle.
+        """Start moving the messages of this dead-letter queue to their origins, or to `destination`.
 
-        As SQS's StartMessageMoveTask; like the service's, the handle tells the queue's ARN. Without a rate all messages
-        move in one commit, before the return. With one, this process moves that many a second in the background. If the
-        process ends, `Ledger.upkeep` in any process carries the task on.
+        As SQS's StartMessageMoveTask. Returns the task's handle, which like the service's tells the queue's ARN.
+        Without a rate all messages move in one commit, before the return. With one, this process moves that many a
+        second in the background. If the process ends, `Ledger.upkeep` in any process carries the task on.
 
         Raises:
             InvalidParameterValue: No queue names this one in its RedrivePolicy, or a task is running already.

@@ -48,7 +48,7 @@ class ClaimSettlements:
     def ending(self, runs: pa.Table) -> Iterator[Ending]:
         """Return a context in which messages are deleted or released.
 
-        They count as ended here from the begin, so that no heartbeat takes them for lost. If the verb changes nothing,
+        They count as ended here from the start, so that no heartbeat takes them for lost. If the verb changes nothing,
         they no longer count.
         """
         ending = Ending()

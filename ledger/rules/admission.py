@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledger.errors import OverLimit
 from ledger.rules.limits import Limits
 
-#: The begin of the advice of `require_room`.
+#: The start of the advice of `require_room`.
 NOTHING_SENT = "Nothing was sent. "
 
 

@@ -103,7 +103,7 @@ def require_different(ids: Iterable[str | None]) -> None:
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """Return an id of at most `longest` characters for a text of any length: the text, or its begin and its SHA-256."""
+    """Return an id of at most `longest` characters for a text of any length: the text, or its start and its SHA-256."""
     digest = hashlib.sha256(text.encode()).hexdigest()
     return text if len(text) <= longest else f"{text[: longest - len(digest) - 1]}.{digest}"
 

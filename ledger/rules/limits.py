@@ -38,7 +38,7 @@ MAXIMUM_MESSAGE_ATTRIBUTES = 10
 MAXIMUM_RESULTS, MAXIMUM_TASKS_LISTED = 1_000, 10
 #: The API reference of StartMessageMoveTask: "The maximum value is 500."
 MAXIMUM_MOVE_RATE = 500
-#: The numbers of lanes: lanes are named 0 to Lanes - 1.
+#: How many lanes a queue has by default, and at most. Lanes are named 0 to Lanes - 1.
 DEFAULT_LANES, MAXIMUM_LANES = 8, 256
 #: The greatest MaximumMessages of a queue: the largest number that an attribute holds.
 MAXIMUM_STORED = 999_999_999_999

@@ -36,7 +36,7 @@ UNTOUCHED = Record()
 
 
 class Hold(NamedTuple):
-    """A receive's hold on a message: its receipt, its begin and its end."""
+    """A receive's hold on a message: its receipt, its start and its end."""
 
     receipt_id: str
     received_at: int
@@ -120,7 +120,7 @@ class Retention(NamedTuple):
     expired_before: int = -1
 
     def expired(self, now: int) -> int:
-        """Return the latest arrival that has expired at `now`."""
+        """Return the latest instant of arrival that has expired at `now`."""
         return max(now - self.period, self.expired_before)
 
     def ends(self, arrived_at: int) -> int:

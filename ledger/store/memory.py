@@ -216,7 +216,8 @@ class MemoryReceives(MemoryQueues):
             in_flight = sum(state is Status.IN_FLIGHT for state in states.values())
             version: int | None = None
             answers: list[Received] = []
-            # Look up the attempts' messages before granting any: a message granted now belongs to no earlier attempt.
+            # Look up the attempts' messages before granting any. A message granted now belongs to no earlier attempt,
+            # and does not change the order of its messages.
             held = [_held_by(queue, stored, request.attempt_id, now) for request in requests]
             free = [] if all(held) else self._receivable(queue, stored, states, now)
             remaining: list[Place] | None = None

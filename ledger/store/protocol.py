@@ -122,7 +122,7 @@ class QueueRecord:
         return replace(self, expired_before=expired_before, expiry_noted_at=max(now, noted_at))
 
 
-#: Return the new attributes and tags of the queue as it is now; the second argument is all queues of the ledger.
+#: Returns the new attributes and tags of the queue as it is now; the second argument is all queues of the ledger.
 Change = Callable[[QueueRecord, Sequence[QueueRecord]], tuple[Mapping[str, str], Mapping[str, str]]]
 
 
