@@ -1,9 +1,9 @@
 """The messages that were settled through a claim, not by others.
 
 Messages that the claim's holder deleted or released are not lost. Messages that another holder of its receipt deleted
-or released are. Two tasks with one attempt id have the same receipt, and are one holder to the store. So each claim
-remembers what was ended through it, or through the queue object that made it. All other settled messages were ended by
-somebody else.
+or released are lost. Two tasks with one attempt id have the same receipt, and are one holder to the store. Therefore
+each claim remembers what was ended through it, or through the queue object that made it. All other settled messages
+were ended by somebody else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ledger.store.protocol import RUNS, count_messages
 #: Errors of a verb that changed nothing. After any other error the verb may have been committed, although its answer
 #: was lost.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
-#: Up to so many tables are searched one by one. Beyond it each table costs more than all its rows.
+#: Up to so many tables are searched one by one. With more of them, each table costs more than its rows.
 MOST_APART = 64
 _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 

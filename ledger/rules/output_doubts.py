@@ -72,8 +72,9 @@ def to_ask(record: Record, receipt_id: str) -> bool:
 def to_fence(record: Record, receipt_id: str, now: int) -> bool:
     """Tell whether a restore under `receipt_id` releases a message for which a write was begun.
 
-    Then its table must be asked first, which fences the write off if it is not in. Its writer may still run, whether
-    the message is in doubt or was acknowledged separately. It would write a row that the next receiver writes, too.
+    Its table must then be asked first, which fences the write off if it is not in. The message may be in doubt, or was
+    acknowledged separately. In both cases its writer may still run, and would write a row that the next receiver
+    writes, too.
     """
     return record.write_id is not None and restore(record, receipt_id, now) is not None
 
