@@ -43,7 +43,7 @@ class Explanation:
             same predicate and clauses.
         rows: The source rows, as a pyarrow.Table. For a MERGE these are the edits: the columns of the table,
             `operation` (insert, update or delete) and `expected_revision`, the revision that the row must still have.
-            Names that are made anew each time (of receipts, of segments) are others when the verb runs.
+            Names that are made anew each time (of receipts, of segments) differ when the verb runs.
         engine: The engine that commits, delta-rs or spark.
         why_statement: Why the engine runs the statement. Empty: the client writes the same rows out by itself. Only a
             commit finds the reasons large, wider or new partition (docs/explanation/statements.md), and then runs the

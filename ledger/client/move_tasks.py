@@ -79,8 +79,8 @@ class MoveTasks:
     def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask | None:
         """Move what a task may move, after this process has taken its step; return the task after it.
 
-        Returns None where the task waits as long as an abandoned one does. `source` is the queue, where it was read a
-        moment ago.
+        Returns None where the task waits as long as an abandoned one does. A caller that has just read the queue gives
+        it as `source`.
         """
         try:
             source, target = source or self._as_it_is(), self._destination(task.destination)

@@ -190,7 +190,7 @@ def _wishes(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> li
 def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None:
     """Raise InvalidParameterValue for timeouts that `extended` (handles as `_read` returns them, or None) cannot have.
 
-    One timeout for all has to be within the bounds.
+    A single timeout for all has to be within the bounds.
     """
     if isinstance(timeout, Sequence) and not isinstance(timeout, (str, bytes)) and isinstance(extended, list):
         if len(timeout) != len(extended):

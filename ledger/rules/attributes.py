@@ -148,7 +148,8 @@ RESERVED_TAGS = "aws:"
 def tags(given: Mapping[str, str], known: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return `given` if it can be a queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256.
 
-    A key that begins with aws: is the service's own, and refused. One that the queue has already (`known`) stays.
+    A key that begins with aws: is the service's own, and refused. Such a key stays if the queue has it already
+    (`known`).
     """
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Tags", given, "Must be strings by strings", 'Write {"key": "value"}.')

@@ -221,7 +221,7 @@ NO_DEDUPLICATION_ID = (
 def fails_the_batch(error: Exception) -> bool:
     """Tell whether the error of one entry is the error of the whole call (M2).
 
-    So is the error of a FIFO queue's entry without its group or deduplication id. Recorded:
+    True for a FIFO queue's entry without its group or deduplication id. Recorded:
     "send_batch_missing_deduplication_id_for_fifo_queue".
     """
     if isinstance(error, MissingParameter):

@@ -141,8 +141,8 @@ class Retention(NamedTuple):
     def put_back(self, now: int) -> Retention:
         """Return the retention after a clock that was ahead noted too much: messages no older than the period are back.
 
-        Nobody knows how much a right clock would have noted. So messages that had expired by such a clock may be back,
-        too, rather than lost.
+        Nobody knows how much a right clock would have noted. Messages that had expired by a right clock may therefore
+        be back, too, rather than lost.
         """
         return self._replace(expired_before=min(self.expired_before, now - self.period))
 
@@ -150,8 +150,8 @@ class Retention(NamedTuple):
 def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
     """Return when a message expires (Q7), counted from the send, or from a move that is recorded as `enqueued_at`.
 
-    A repair sets the arrival of a message before its send when a clock that was ahead sent it. Such a message is kept
-    from its send, or it would expire before it is visible.
+    When a clock that was ahead sent a message, a repair sets its arrival before its send. Such a message is kept from
+    its send, or it would expire before it is visible.
     """
     return retention.ends(max(arrived_at(record, sent_at), sent_at))
 

@@ -5,10 +5,10 @@ number decides. Both tables number their commits, and a round records the versio
 of numbers tell the load, and no file is counted.
 
 **Due.** At COMMITS_DUE a round is worth its price. Measured on 2 cores (see docs/how-to/operate/upkeep.md): 2,000
-commits take 40 MB and 4,000 files, and slow a receive by some 0.3 ms (6.3 ms before, 9.2 ms after 20,000). A round over
-them takes 0.4 to 0.6 s of a processor, of which 0.13 s are a round that finds nothing to do. The commits themselves
-took 12 to 20 s. So a round costs 2 to 5 % of the work that it follows. With fewer commits its share grows; with more of
-them verbs are slower for longer than they need be.
+commits take 40 MB and 4,000 files. They slow a receive by some 0.3 ms (6.3 ms before, 9.2 ms after 20,000). A round
+over them takes 0.4 to 0.6 s of a processor, of which 0.13 s are a round that finds nothing to do. The commits
+themselves took 12 to 20 s. A round therefore costs 2 to 5 % of the work that it follows. With fewer commits its share
+grows; with more of them verbs are slower for longer than they need be.
 
 Time decides where few commits happen, because records and files grow old without another commit:
 
