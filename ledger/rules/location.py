@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 from ledger.errors import InvalidParameterValue
 
 FILE = "file"
-#: The prefix of a schema's name in Spark's catalog, in place of a place.
+#: The prefix that names a schema of Spark's catalog instead of a place.
 SCHEMA_PREFIX = "schema:"
 #: Schemes whose first part may be left out: the cluster has a default for it.
 WITH_A_DEFAULT = ("hdfs", "viewfs", "dbfs")

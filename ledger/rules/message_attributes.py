@@ -16,7 +16,7 @@ from ledger.rules.text import JsonFloat, forbidden, json_value
 
 #: Patterns of whole texts. Spark's engine, Java's, reads them in the same way, except for its letters.
 NAME = r"(?!(?i:aws|amazon)\.)[\w-]+(\.[\w-]+)*"
-#: M1: "attribute names may have letters beyond ASCII". The second replaces Python's \w by Java's name of it.
+#: M1: "attribute names may have letters beyond ASCII". Java's form of NAME, with Java's letters for Python's \w.
 JAVA_NAME = NAME.replace(r"\w", r"\p{L}\p{N}_")
 TYPE = r"(String|Number|Binary)(\.[!-~]+)?"
 NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
