@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from ledger.work.group_limits import GroupLimit
     from ledger.work.verdicts import Reject, RetryLater
 
-#: Where each public name lives; imported when first used, so that set-up tools run before anything is installed.
+#: The module of each public name. The package imports a module at the first use of its name, so that set-up tools run
+#: before anything is installed.
 _HOMES = {
     "Ledger": "ledger.ledger",
     "Queue": "ledger.queue",

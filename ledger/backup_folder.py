@@ -1,7 +1,7 @@
-"""What the folder of a backup says of itself. Read with Python alone: the doctor looks where libraries are missing.
+"""The manifest of a backup folder, read with Python alone.
 
-A backup that is being written has the file UNFINISHED. The file MANIFEST comes last, all at once, and makes the folder
-a backup: it names each file with its size.
+The doctor reads it where libraries are missing. A backup that is being written has the file UNFINISHED. The file
+MANIFEST comes last, all at once, and makes the folder a backup: it names each file with its size.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew
 
-#: The file that makes a folder a backup, and the one that says that it is to become one.
+#: The file that makes a folder a backup, and the file of a folder that is to become one.
 MANIFEST, UNFINISHED = "ledger_backup.json", "ledger_backup.unfinished"
 #: The folder of a backup's tables.
 FOLDER = "tables"
@@ -22,8 +22,12 @@ ANOTHER = "Take another backup (`ledger backup`)."
 
 
 def read_manifest(backup: Path) -> dict[str, Any]:
-    """Return what a whole backup says of itself. Raises InvalidParameterValue where it is none, or files are missing,
-    and LedgerTooNew."""
+    """Return the manifest of a complete backup.
+
+    Raises:
+        InvalidParameterValue: The folder is no complete backup, or files are missing.
+        LedgerTooNew: A newer version wrote the backup.
+    """
     fix = "Name a folder that `ledger backup` has made."
     try:
         manifest = json.loads((backup / MANIFEST).read_bytes())
@@ -48,7 +52,7 @@ def read_manifest(backup: Path) -> dict[str, Any]:
 
 
 def require_no_backup(folder: Path) -> None:
-    """Raise LedgerDoesNotExist where a folder is a backup, whole or not: nobody opens it as a ledger."""
+    """Raise LedgerDoesNotExist where a folder is a backup, complete or not: nobody opens it as a ledger."""
     for place in (folder, folder.parent):
         if (place / MANIFEST).exists():
             fix = f"`ledger restore-backup {place} ROOT` makes a ledger of it"
@@ -59,8 +63,10 @@ def require_no_backup(folder: Path) -> None:
 
 
 def describe_backup(folder: Path) -> tuple[bool, str, str] | None:
-    """Return whether a folder that is a backup is whole, what it holds or lacks, and what to do with it; None: it is no
-    backup. A folder in a backup is not one."""
+    """Return whether a backup folder is complete, what it holds or lacks, and the remedy; None for other folders.
+
+    A folder inside a backup is not a complete backup.
+    """
     try:
         require_no_backup(folder)
     except LedgerDoesNotExist as error:
@@ -74,6 +80,6 @@ def describe_backup(folder: Path) -> tuple[bool, str, str] | None:
         except LedgerTooNew as newer:
             return False, f"it is a backup, and no ledger. {newer.message}", ""
         files = f"{len(manifest['files']):,} files, which are all there, as large as written"
-        found = f"it is a backup of {manifest.get('taken_at')}, and no ledger: {files}"
-        return place == folder, found, error.fix
+        contents = f"it is a backup of {manifest.get('taken_at')}, and no ledger: {files}"
+        return place == folder, contents, error.fix
     return None

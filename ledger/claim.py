@@ -1,4 +1,7 @@
-"""A claim: what a receive answers, however many messages it holds; and the receive that makes it."""
+"""A claim, and the receive that makes it.
+
+A claim is the answer to one receive, however many messages it holds.
+"""
 
 from __future__ import annotations
 
@@ -40,23 +43,28 @@ if TYPE_CHECKING:
     from ledger.client.tables import ArrowTable
 
 log = logging.getLogger("ledger.claims")
-#: What becomes of a message that others have by now. Already deleted, and not under this receipt: by another receiver.
+#: The outcomes of messages that others hold or ended. A message that is already deleted, but not under this receipt,
+#: was deleted by another receiver.
 LOST = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
-#: Who iterates reads at first so many messages, then as many as have so many characters in their bodies by those
-#: before them, so many times as many as these at most, and no more than MANY.
+#: An iteration reads FEW messages first. Each later part has about PART characters of bodies, judged by the part before
+#: it. It has at most GROWTH times as many messages as that part, and at most MANY.
 FEW, PART, GROWTH, MANY = 100, 16 << 20, 4, 20_000
 
 
 class Claim(Settling):
-    """Messages held under one receipt. False when there are none: nothing was received, or it is over (see `held`).
+    """Messages held under one receipt.
 
-    `receipt_id` (string, None when empty), `count` (how many were received; that stays), `version`:
-    the commit that granted it, a fencing token that only grows: whoever gets one of its messages later has a greater
-    one. (Claims of one `receive_many`, which have no message in common, share it.) Of a claim that is found again, by
-    `Queue.claim` or by a retried attempt, it is the version by which it was: as great as before, or greater.
-    `error`: of a `receive_many`, the LedgerError because of which this request alone has no messages, or None.
-    `grant` is what the store granted, None when empty, `access` what its verbs act through, and `endings` what was
-    ended through this object: for tools and tests.
+    A claim is false when it holds none: nothing was received, or it is over (see `held`).
+
+    - `receipt_id`: a string; None when the claim is empty.
+    - `count`: how many messages were received. It does not change.
+    - `version`: the commit that granted the claim, a fencing token that only grows. A later holder of one of its
+      messages has a greater version. The claims of one `receive_many` share a version, and have no message in common. A
+      claim that is found again, by `Queue.claim` or by a retried attempt, has the version at which it was found. That
+      version is as great as before, or greater.
+    - `error`: in a `receive_many`, the LedgerError because of which this request alone has no messages, or None.
+    - `grant`, `access` and `endings` are for tools and tests: what the store granted (None when empty), what the verbs
+      act through, and what was ended through this object.
     """
 
     def __init__(
@@ -67,16 +75,16 @@ class Claim(Settling):
         error: LedgerError | None = None,
         asked: str | None = None,
     ) -> None:
-        """`asked`: the receipt that it was asked for by."""
+        """`asked` is the receipt that the caller looked the claim up by."""
         super().__init__(access)
         self.grant, self.visibility_timeout, self.error, self._asked = grant, visibility_timeout, error, asked
         self.receipt_id = grant.receipt_id if grant else None
         self.count = grant.count if grant else 0
         self.version = grant.version if grant else None
         self._visible_at = grant.visible_at if grant else 0
-        #: A verb ended all of it, or found that it was lost.
+        #: A verb ended the whole claim, or found that it was lost.
         self._is_over = False
-        #: Its DataFrame was asked for, which its caller's session reads, as that session's settings say.
+        #: The caller took the DataFrame, and reads it with the settings of the caller's session.
         self._has_frame = False
         self.endings = ClaimSettlements(self.receipt_id)
         if grant:
@@ -89,21 +97,27 @@ class Claim(Settling):
         return self.count
 
     def __iter__(self) -> Iterator[Message]:
-        """Its messages, as `messages` has them. A standard queue's are read some at a time, about PART bytes of bodies,
-        so that a claim of any size fits in memory; oldest first are those of each time."""
+        """Yield the messages, as `messages` has them.
+
+        A standard queue's messages are read in parts of about PART characters of bodies. So a claim of any size fits in
+        memory. Each part is sorted, oldest first.
+        """
         if self.grant is None:
             return
-        record, first, some = self.access.record(), 0, FEW
+        record, first, size_of_part = self.access.record(), 0, FEW
         if attribute_rules.is_fifo(record.attributes) or self.count <= FEW:
             yield from self._read(record, self.grant)
             return
         while first < self.count:
             size = 0
-            for message in self._read(record, self.grant.part(first, some)):
+            for message in self._read(record, self.grant.part(first, size_of_part)):
                 size += len(message.body)
                 yield message
-            # Those that come next may be longer.
-            first, some = first + some, min(max(some * PART // max(size, 1), 1), GROWTH * some, MANY)
+            # The next messages may be longer.
+            first, size_of_part = (
+                first + size_of_part,
+                min(max(size_of_part * PART // max(size, 1), 1), GROWTH * size_of_part, MANY),
+            )
 
     def __repr__(self) -> str:
         held = self.held
@@ -116,9 +130,12 @@ class Claim(Settling):
 
     @property
     def held(self) -> int:
-        """How many of its messages are still held, as far as this object knows: without those that were deleted or
-        released through it, or through the queue object that it came from; none once a verb raised LeaseLost. Asks
-        nobody: of a lease that ran out, `deadline` is in the past, and `check` finds out."""
+        """How many messages are still held, as far as this object knows.
+
+        Messages that were deleted or released through this object, or through the queue object that made it, do not
+        count. After a verb raised LeaseLost the number is 0. Reading it asks no table: once a lease ran out, `deadline`
+        is in the past, and `check` finds out.
+        """
         return 0 if self.grant is None or self._is_over else self.endings.left(self.grant.runs)
 
     @property
@@ -128,41 +145,53 @@ class Claim(Settling):
 
     @property
     def dataframe(self) -> DataFrame:
-        """The messages, a row each: message_id, body (string), message_attributes (map), message_group_id,
-        message_deduplication_id, aws_trace_header (string), sequence_number (long), sent_at (timestamp), sender_id
-        (string), first_received_at (timestamp), receive_count (int), receipt_handle (string). Lazy and without an
-        order; needs Spark."""
+        """The messages, one row each; lazy and without an order. Needs Spark.
+
+        Columns: message_id, body (string), message_attributes (map), message_group_id, message_deduplication_id,
+        aws_trace_header (string), sequence_number (long), sent_at (timestamp), sender_id (string), first_received_at
+        (timestamp), receive_count (int), receipt_handle (string).
+        """
         frames = self.access.spark("claim.dataframe", "claim.messages() is a list, and needs none.")
         self._has_frame = True
         return frames.messages(self.access.record(), self.grant)
 
     def messages(self) -> list[Message]:
-        """The messages as a list, oldest first, on FIFO queues in the order in which `Queue.receive` granted them; for
-        claims that fit in memory. Needs no Spark."""
+        """Return the messages as a list, oldest first; for claims that fit in memory. Needs no Spark.
+
+        On FIFO queues the order is that in which `Queue.receive` granted them.
+        """
         return [] if self.grant is None else self._read(self.access.record(), self.grant)
 
     def extend(self, visibility_timeout: int | None = None) -> Settled:
-        """The deadline becomes so many seconds from now (default: the claim's timeout). Costs the same for any size.
+        """Set the deadline to so many seconds from now (default: the claim's timeout). Costs the same for any size.
 
-        Raises LeaseLost when nothing of the claim is held any more, InvalidParameterValue beyond the ceiling (V7).
+        Raises:
+            LeaseLost: Nothing of the claim is held any more.
+            InvalidParameterValue: The deadline would be beyond the ceiling (V7).
         """
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
         return self._extend(self.access.record(), timeout)
 
     def check(self) -> None:
-        """Looks whether anything of the claim is still held, and changes nothing. Raises LeaseLost when nothing is, of
-        what was not settled through this object: it ran out, or others received, released or deleted it."""
+        """Check that some message of the claim is still held; change nothing.
+
+        Raises:
+            LeaseLost: None of the messages that were not settled through this object is held. The claim ran out, or
+                others received, released or deleted them.
+        """
         if self.grant is None:
             return
-        left = self.endings.outside(self.grant.runs)
+        unsettled = self.endings.outside(self.grant.runs)
         access = self.access
-        if left and access.store.held(access.record(), self.grant.receipt_id, access.clock) is None:
-            raise self._lost(left)
+        if unsettled and access.store.held(access.record(), self.grant.receipt_id, access.clock) is None:
+            raise self._lost(unsettled)
 
     def explain(self, verb: str, *arguments: object, **options: object) -> Explanation:
         """Show what extend, release, delete or settle would commit now, and change nothing: see `Queue.explain`.
-        `claim.explain("extend", 60)` is about `claim.extend(60)`. Raises what the verb does, and InvalidParameterValue
-        for another verb."""
+
+        `claim.explain("extend", 60)` explains `claim.extend(60)`. Raises what the verb raises, and
+        InvalidParameterValue for another verb.
+        """
 
         def call(access: Access) -> object:
             same = Claim(access, self.grant, self.visibility_timeout, asked=self._asked)
@@ -171,21 +200,31 @@ class Claim(Settling):
         return explain(self.access, verb, OF_CLAIM, call, numbered(arguments, options))
 
     def release(self, reason: str | None = None, *, counted: bool = True) -> Settled:
-        """Gives back all that is still held, at once; for a `reason`, which the view `receipts` has, and `dead_letters`
-        should they die of it (500 characters of it). `counted=False` takes the receive back from the count of each
-        message: give messages back so that did not fail, and they come no nearer to the `maxReceiveCount` of the
-        queue's RedrivePolicy. Raises LeaseLost when others ended or hold all of it; what was
-        ended through this object is not lost, so that a second call gives back nothing and says so."""
+        """Release all messages that are still held, at once.
+
+        A second call releases nothing, and says so: messages that this object ended before are not lost.
+
+        Args:
+            reason: The views `receipts` and `dead_letters` show it (500 characters of it).
+            counted: False takes this receive back from each message's count. Use it for messages that did not fail:
+                they come no nearer to the `maxReceiveCount` of the queue's RedrivePolicy.
+
+        Raises:
+            LeaseLost: Others ended or hold all of the claim.
+        """
         return self._apply(self.access.record(), Verb.CHANGE, 0, reason=reason_of(reason), counted=counted)
 
     def delete(self) -> Settled:
-        """Acknowledges all that is still held and was not released. Costs the same for any size; safe to retry.
+        """Acknowledge all messages that are still held. Costs the same for any size; safe to retry.
 
-        Raises LeaseLost when others hold, released or deleted all of it: its work was, or will be, done by somebody
-        else. So do two holders of one receipt (two tasks with one attempt id) learn of each other.
-        Raises LedgerDamaged, and acknowledges nothing, where `dataframe` was used in a session that passes by missing
-        or corrupt files (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles), and a file of the claim is one. Only
-        in such sessions a delete reads the claim once more to know.
+        Messages that were released stay released. A session may ignore missing or corrupt files
+        (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles). If `dataframe` was used in such a session, the call
+        first reads the claim once more.
+
+        Raises:
+            LeaseLost: Others hold, released or deleted all of the claim: somebody else did its work, or will. Two
+                holders of one receipt (two tasks with one attempt id) learn of each other in this way.
+            LedgerDamaged: In such a session, a file of the claim is missing or corrupt. Nothing is acknowledged.
         """
         record = self.access.record()
         frames = self.access.frames
@@ -203,51 +242,63 @@ class Claim(Settling):
         visibility_timeout: int = 0,
         schema: str | pa.Schema | None = None,
     ) -> Settled:
-        """Appends `rows` to the Delta table `table` and acknowledges their messages, effectively once.
+        """Append `rows` to the Delta table `table` and acknowledge their messages, effectively once.
 
-        A crash between the two, or at any other point, neither repeats nor loses a row: whoever receives the messages
-        next finds out from the table whether the rows are in, and gets only those whose rows are not (the argument:
-        `ledger.rules.output_doubts`). `rows`: a DataFrame, computed once, before anything else happens, or without
-        Spark an Arrow table (pyarrow, pandas, polars). `table`: a path (with a / in it, or a pathlib.Path), a URI, or a
-        table of Spark's catalog; it is made when there is none.
-        `messages` says which messages the rows are about:
-        - the name of a column of the rows, of message ids or receipt handles: those that have a row are acknowledged,
-          the others stay held. What is written and what is acknowledged cannot differ;
-        - None: the whole claim, whether each message has a row or not;
-        - a list of receipt handles or message ids, or a table with the column receipt_handle. When the rows carry a
-          column message_id or receipt_handle, both must name the same messages. When they carry none, nobody can check
-          that: a DataFrame is computed apart from the rows, and may have come to other results.
-        `failed`, in place of it, names the exceptions: all other messages are acknowledged, and in the same commit
-        these are released, or hidden for `visibility_timeout` seconds from now.
-        - the name of a column of the rows, which then have a column message_id or receipt_handle: where it has a value
-          (a reason, say) the message failed. Every value but null is one: "", 0, False and NaN too (a pandas table has
-          NaN in place of null, which is none). Such rows are not written, nor is the column. One evaluation decides;
-        - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
-        The reasons in such a column are in the views `receipts`, an event for each of the 100 most frequent, and
-        `dead_letters`; `Queue.work` writes a row for each failed message, with its own reason. Hidden messages are no
-        part of the claim any more: no heartbeat extends them, and their handles still change them.
-        Rows that carry ids have to be about just the others: neither a row about a failed message nor a message that
-        has no row and is not named is passed by. When they carry none, nobody can check that, and the others are
-        acknowledged; a DataFrame of failed ones is refused then, as it is computed apart.
-        Rows that carry ids of messages that are not of this claim are refused.
-        A value is stored only as itself (`ledger.rules.column_types` has the table): rows whose column is of another
-        type than the table's are refused where a value would be changed. The error names the column, the types, the
-        value, its message or row, and the cast to make. A new table has
-        types that every reader has: no nanoseconds, no unsigned numbers. A column whose type no row tells (None only,
-        [], {}) is left out, and added by the first rows that tell it. `schema`: an Arrow schema with the types of
-        columns of a new table, or of columns that the table lacks; "widen" adds the columns that the table lacks, and
-        writes it anew with wider types, in a commit of its own, where the rows' types need them. It goes by types and
-        not by values: doubles make a bigint column double, 7.0 too. Cast the rows to keep the column.
-        Safe to retry: of messages for which an earlier call wrote rows none are written again, and the log
-        "ledger.output" says so; `failed` is how many this call gave back. So a claim that is written in parts names the
-        messages of each part: `messages="message_id"`.
-        Raises LeaseLost when not all of these messages are held any more (of a claim that is empty, as nothing was
-        received, nothing is written, and nothing is wrong), InvalidParameterValue for what it cannot do,
-        also when an earlier call wrote them to another table, OutputNotWritten when the table refuses the rows, or they
-        cannot be computed; then nothing was written. Raises UnsafeStorage on S3 where Spark would have to commit
-        (docs/reference/storage.md), OutputUnreadable when the table broke while it was written to: then nobody can
-        tell, and the messages are left alone until it can be read. Keep a heartbeat running while Spark computes the
-        rows.
+        A crash at any point neither repeats nor loses a row. The next receiver of the messages asks the table whether
+        the rows are in, and gets only the messages whose rows are not (the argument: `ledger.rules.output_doubts`).
+        Rows that carry ids of messages outside this claim are refused. An empty claim, of a receive that got nothing,
+        writes nothing and raises nothing. Keep a heartbeat running while Spark computes the rows.
+
+        **Types.** A value is stored only as itself (`ledger.rules.column_types` has the table). A column of another
+        type than the table's is refused where a value would change. The error names the column, the types, the value,
+        its message or row, and the cast to make. A new table has types that every reader has: no nanoseconds, no
+        unsigned numbers. A column whose type no row tells (None only, [], {}) is left out. The first rows that tell it
+        add it.
+
+        **Retries are safe.** Messages for which an earlier call wrote rows are not written again, and the log
+        "ledger.output" says so. In the result `failed` is how many messages this call gave back. To write a claim in
+        parts, name the messages of each part: `messages="message_id"`.
+
+        Args:
+            rows: A DataFrame, which is computed once, before anything else happens. Without Spark an Arrow table
+                (pyarrow, pandas, polars).
+            table: A path (with a / in it, or a pathlib.Path), a URI, or a table of Spark's catalog. It is made when
+                there is none.
+            messages: Which messages the rows are about:
+
+                - the name of a column of message ids or receipt handles in the rows. Messages that have a row are
+                  acknowledged, the others stay held. What is written and what is acknowledged cannot differ;
+                - None: the whole claim, whether each message has a row or not;
+                - a list of receipt handles or message ids, or a table with the column receipt_handle. When the rows
+                  carry a column message_id or receipt_handle, both must name the same messages. When they carry none,
+                  nobody can check that: a DataFrame is computed apart from the rows, and may have other results.
+            failed: The exceptions, in place of `messages`. All other messages are acknowledged. In the same commit the
+                exceptions are released, or hidden for `visibility_timeout` seconds from now.
+
+                - the name of a column of rows that also have a column message_id or receipt_handle. A message failed
+                  where this column has a value (a reason, say). Every value but null is one: "", 0, False and NaN too.
+                  In a pandas table NaN stands for null, and is none. Such rows are not written, nor is the column. One
+                  evaluation decides;
+                - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
+
+                Rows that carry ids must then be about exactly the other messages. A row about a failed message is
+                refused, and so is a message that has no row and is not named. Rows without ids cannot be checked: the
+                others are acknowledged, and a DataFrame of failed messages is refused, as it is computed apart.
+                The view `receipts` has the reasons of such a column, an event for each of the 100 most frequent;
+                `dead_letters` has them too. `Queue.work` writes a row for each failed message, with its own reason.
+                Hidden messages leave the claim: no heartbeat extends them, and their handles still change them.
+            schema: An Arrow schema with the types of columns of a new table, or of columns that the table lacks.
+                "widen" adds the columns that the table lacks, and rewrites the table with wider types, in a commit of
+                its own, where the rows' types need them. Types decide, not values: doubles make a bigint column double,
+                7.0 too. Cast the rows to keep the column.
+
+        Raises:
+            LeaseLost: Not all of these messages are held any more.
+            InvalidParameterValue: The call cannot be done, or an earlier call wrote the messages to another table.
+            OutputNotWritten: The table refuses the rows, or they cannot be computed. Nothing was written.
+            UnsafeStorage: On S3, Spark would have to commit (docs/reference/storage.md).
+            OutputUnreadable: The table broke during the write. Nobody can tell whether the rows are in, and the
+                messages are left alone until the table can be read.
         """
         if self.grant is None:
             if self._asked is not None and not is_empty(rows):
@@ -270,13 +321,16 @@ class Claim(Settling):
         return Settled(written.done, 0, written.changed)
 
     def heartbeat(self, visibility_timeout: int | None = None, every: float | None = None) -> Heartbeat:
-        """A context manager that extends the claim in the background while its body works; see Heartbeat."""
+        """Return a context manager that extends the claim in the background while its body works; see Heartbeat."""
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
         timeout = bounds.visibility_timeout(timeout, bounds.UNBOUNDED)
         return Heartbeat(self.receipt_id, self._beat, timeout, timeout / 3 if every is None else every)
 
     def _beat(self, timeout: int) -> Beat:
-        """Extends what is not hidden for longer anyway; whether it is the last time, at the ceiling (V7)."""
+        """Extend the messages that are not hidden for longer, and tell what the beat found.
+
+        At the ceiling (V7) it is the last beat.
+        """
         record = self.access.record()
         ceiling, now = self._ceiling(record), self.access.clock()
         last = ceiling is not None and now + timeout * MILLISECONDS > ceiling
@@ -290,9 +344,9 @@ class Claim(Settling):
         ceiling, now = self._ceiling(record), self.access.clock()
         settled = self._apply(record, Verb.CHANGE, timeout, only_later)
         if self.grant is not None:
-            # Of the decision, which came later, this is the least.
-            asked = now + timeout * MILLISECONDS
-            self._visible_at = max(self._visible_at, min(asked, ceiling or asked)) if only_later else asked
+            # The store decided later than `now`, so the real deadline is this one or later.
+            requested = now + timeout * MILLISECONDS
+            self._visible_at = max(self._visible_at, min(requested, ceiling or requested)) if only_later else requested
             self.grant = replace(self.grant, visible_at=self._visible_at)
         return settled
 
@@ -316,7 +370,8 @@ class Claim(Settling):
             return Settled(0, 0)
         runs = self.grant.runs.select(RUNS.names)
         action = Action(verb, self.grant.receipt_id, runs, timeout, True, only_later, reason, counted)
-        # Through this object, before: what is settled beside that was settled by another holder of the receipt.
+        # Messages that this object settled before do not count as lost. Others that are settled were settled by another
+        # holder of the receipt.
         answer, elsewhere = self._applied(record, action)
         by_outcome = count_by_outcome(answer)
         if by_outcome[Outcome.BEYOND_CEILING]:
@@ -335,10 +390,10 @@ class Claim(Settling):
         return Settled(done, lost)
 
     def _applied(self, record: QueueRecord, action: Action) -> tuple[pa.Table, int]:
-        """The answer to an action on the whole claim, and how many messages others ended."""
+        """Return the answer to an action on the whole claim, and how many messages others ended."""
         if not action.ends:
             answer = apply(self.access, record, [action])[0]
-            # Looked at afterwards: what the body ends meanwhile is its own.
+            # Look afterwards: the messages that the claim's own body ended meanwhile are not lost.
             return answer, self.endings.outside(_of(answer, Outcome.SETTLED))
         before = self.endings.copy()
         with self.endings.ending(action.runs) as ending:
@@ -361,9 +416,9 @@ def _of(answer: pa.Table, outcome: Outcome) -> pa.Table:
 
 
 class ReceiveAttempt:
-    """A receive that may have to wait: it polls once at a time, and its caller says when to poll again.
+    """A receive that may have to wait. It polls once at a time, and its caller decides when to poll again.
 
-    `wait` is for how many seconds it may wait. Making one raises what `Queue.receive` does for what is asked wrong.
+    `wait` is for how many seconds it may wait. The constructor raises what `Queue.receive` raises for wrong arguments.
     """
 
     def __init__(
@@ -382,16 +437,23 @@ class ReceiveAttempt:
         self.wait = bounds.wait(default if wait is None else wait, limits)
 
     def poll(self, *, last: bool) -> Claim | None:
-        """The claim, in one commit; None when there is nothing yet. The `last` poll returns an empty claim instead.
+        """Return the claim, in one commit; None when there is nothing yet.
 
-        Raises OverLimit and OutputUnreadable where it cannot wait, QueueDoesNotExist when the queue is gone meanwhile.
+        The `last` poll returns an empty claim instead.
+
+        Raises:
+            OverLimit: The quota is used up, and the receive does not wait.
+            OutputUnreadable: Messages in doubt cannot be decided, and the receive does not wait or this is the last
+                poll.
+            QueueDoesNotExist: The queue is gone meanwhile.
         """
-        # Deleted meanwhile, what was recorded about its messages is forgotten: acknowledged ones would come back.
+        # Read the queue's record anew. A queue that was deleted meanwhile has no records of its messages, and
+        # acknowledged ones would come back.
         record = self._known.pop() if self._known else self._access.record()
         (received,) = self._access.store.receive(record, [self._request], self._access.clock)
         if isinstance(received, LedgerError):
-            # Q2: "with long polling, no new messages are returned until the count drops". And beside messages that
-            # are left alone others may come.
+            # Q2: "with long polling, no new messages are returned until the count drops". Other messages may arrive
+            # beside those that are in doubt.
             waits = self.wait and isinstance(received, (OverLimit, OutputUnreadable))
             if not waits or (isinstance(received, OutputUnreadable) and last):
                 raise received
@@ -412,33 +474,36 @@ def receive(
     attempt = ReceiveAttempt(access, max_messages, visibility_timeout, wait, attempt_id)
     give_up = time.monotonic() + attempt.wait
     while True:
-        seen = access.store.change_token() if attempt.wait else None
+        change_token = access.store.change_token() if attempt.wait else None
         claim = attempt.poll(last=time.monotonic() >= give_up)
         if claim is not None:
             return claim
-        _wait_for_change(access, seen, give_up)
+        _wait_for_change(access, change_token, give_up)
 
 
 def receive_many(access: Access, requests: Sequence[Sequence[object]]) -> list[Claim]:
     """See Queue.receive_many."""
-    record, asked = access.record(), listed("requests", requests)
-    for one in asked:
-        if isinstance(one, (str, bytes)) or not isinstance(one, Sequence) or not 1 <= len(one) <= 3:
+    record, rows = access.record(), listed("requests", requests)
+    for row in rows:
+        if isinstance(row, (str, bytes)) or not isinstance(row, Sequence) or not 1 <= len(row) <= 3:
             bound = "Must be (max_messages, visibility_timeout, attempt_id), of which the last ones may be missing"
-            raise InvalidParameterValue("requests", one, bound)
-    wanted = [_request(record, *one) for one in asked]
-    attempts.require_different([request.attempt_id for request in wanted])
-    found = access.store.receive(record, wanted, access.clock) if wanted else []
+            raise InvalidParameterValue("requests", row, bound)
+    checked = [_request(record, *row) for row in rows]
+    attempts.require_different([request.attempt_id for request in checked])
+    answers = access.store.receive(record, checked, access.clock) if checked else []
     return [
-        Claim(access, None, request.timeout, error=one)
-        if isinstance(one, LedgerError)
-        else Claim(access, one, request.timeout)
-        for request, one in zip(wanted, found)
+        Claim(access, None, request.timeout, error=answer)
+        if isinstance(answer, LedgerError)
+        else Claim(access, answer, request.timeout)
+        for request, answer in zip(checked, answers)
     ]
 
 
 def _wait_for_change(access: Access, seen: object, give_up: float) -> None:
-    """Sleeps until the tables moved on, or some visibility timeout may have run out, but not past `give_up`."""
+    """Sleep until a commit changed the tables, but for one second at most, and not past `give_up`.
+
+    After a second some visibility timeout may have run out.
+    """
     look_again = min(give_up, time.monotonic() + 1.0)
     while time.monotonic() < look_again:
         time.sleep(min(access.settings.poll_interval, max(0.0, look_again - time.monotonic())))
@@ -449,7 +514,7 @@ def _wait_for_change(access: Access, seen: object, give_up: float) -> None:
 def _request(
     record: QueueRecord, max_messages: int | None = 1, visibility_timeout: int | None = None, attempt_id: Any = None
 ) -> ReceiveRequest:
-    """A receive as it is asked for, within the bounds of the queue. Raises InvalidParameterValue."""
+    """Return a receive request within the bounds of the queue. Raises InvalidParameterValue."""
     limits = attribute_rules.limits_of(record.attributes)
     maximum = bounds.maximum_messages(max_messages, limits)
     if visibility_timeout is None:

@@ -1,4 +1,7 @@
-"""The edge where time comes in. Everything below takes `now` as an argument."""
+"""The clocks: the only place where time enters.
+
+Everything below takes `now` as an argument.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,18 @@ from pathlib import Path
 
 #: Returns the instant in milliseconds since 1970, UTC.
 Clock = Callable[[], int]
-#: Returns seconds that only grow with the time that passes, whatever anybody sets the clock to.
+#: Returns seconds that only grow as time passes, even when somebody sets the clock.
 Passing = Callable[[], float]
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def system_clock() -> int:
-    """The machine's clock."""
+    """Return the instant by the machine's clock."""
     return time.time_ns() // 1_000_000
 
 
 class Uptime:
-    """The seconds that passed since this machine was started, the time that it slept included where Linux tells it."""
+    """The seconds since this machine was started. On Linux they include the time that it slept."""
 
     def __call__(self) -> float:
         if hasattr(time, "CLOCK_BOOTTIME"):
@@ -30,33 +33,39 @@ class Uptime:
 
     @cached_property
     def boot(self) -> str:
-        """Names this start of this machine: processes with the same name count from the same moment. Empty: unknown."""
+        """The name of this start of the machine; empty if unknown.
+
+        Processes with the same name count from the same moment.
+        """
         try:
             return _BOOT.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             return ""
 
 
-#: The machine's own.
+#: The uptime of this machine.
 UPTIME = Uptime()
 
 
 def passing_of(clock: Clock) -> Passing:
-    """The passing time that belongs to a clock: its method `passing`, if it has one, else the machine's uptime."""
+    """Return the passing time of a clock: its method `passing`, if it has one, else the machine's uptime."""
     passing: Passing = getattr(clock, "passing", UPTIME)
     return passing
 
 
 def boot_of(passing: Passing) -> str:
-    """What `passing` counts from, as a name that other processes have, too. Empty: no other process counts from it."""
+    """Return the name of the moment from which `passing` counts.
+
+    Processes may share it; empty: no other process does.
+    """
     return str(getattr(passing, "boot", ""))
 
 
 def milliseconds_of(moment: datetime) -> int:
-    """A moment in milliseconds since the beginning of 1970, UTC."""
+    """Return a moment in milliseconds since 1970, UTC."""
     return round(moment.timestamp() * 1_000)
 
 
 def instant(milliseconds: int) -> datetime:
-    """An instant as an aware datetime, UTC."""
+    """Return an instant as an aware datetime, UTC."""
     return datetime.fromtimestamp(milliseconds / 1_000, timezone.utc)

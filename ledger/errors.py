@@ -1,10 +1,9 @@
 """Every error that a user of the ledger can meet, under one root.
 
-Classes are named as SQS names its errors, where SQS has one; `code` is what SQS puts on the wire.
+Classes are named as SQS names its errors, where SQS has one. `code` is what SQS puts on the wire.
 
-An error has two parts. `message` is the service's own sentence, word for word where it is recorded or known, and
-nothing else: an endpoint sends it. `advice` is ours: the bound, and what to do. `str()` is the sentence, then the
-advice.
+An error has two parts. `message` is only the service's own sentence, word for word where it is recorded or known: an
+endpoint sends it. `advice` is ours: the bound, and what to do. `str()` is the sentence, then the advice.
 """
 
 from __future__ import annotations
@@ -17,15 +16,18 @@ LONGEST_TEXT, LONGEST_OTHER = 4_096, 120
 
 
 def shown(value: object) -> str:
-    """A value as the service shows it: a text as it is. What has no end is cut."""
+    """Return a value as the service shows it: a text as it is. A long value is cut."""
     if not isinstance(value, str):
         return quoted(value)
-    # Half a character, which Python's strings may hold, cannot be printed or sent on.
+    # Python's strings may hold half a character, which cannot be printed or sent on.
     return _cut(value[: LONGEST_TEXT + 1].encode("utf-8", "backslashreplace").decode(), LONGEST_TEXT)
 
 
 def quoted(value: object) -> str:
-    """A value as Python writes it, cut where it has no end; one that cannot be written by the name of its type."""
+    """Return a value as Python writes it.
+
+    A long value is cut. A value whose repr fails is shown as the name of its type.
+    """
     try:
         return _cut(repr(value), LONGEST_OTHER)
     except Exception:  # an object's own, or that of a number with thousands of digits
@@ -33,7 +35,10 @@ def quoted(value: object) -> str:
 
 
 def invalid_character(character: str, place: str) -> str:
-    """What the service says of a character that it refuses; public reports of it agree on the sentence for bodies."""
+    """Return the service's sentence about a character that it refuses.
+
+    Public reports of it agree on the sentence for bodies.
+    """
     return (
         f"Invalid binary character '{character}' was found in the {place}, the set of allowed characters is "
         "#x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | [#x10000-#x10FFFF]."
@@ -48,10 +53,10 @@ Error = TypeVar("Error", bound="LedgerError")
 
 
 class LedgerError(Exception):
-    """Root of all errors raised by the ledger on purpose: the service's sentence `message`, and our `advice`."""
+    """The root of all errors that the ledger raises on purpose: the service's sentence `message`, and our `advice`."""
 
     code = "LedgerError"
-    #: Which entry of a list that is sent it is about.
+    #: The number of the entry that the error is about, when a list is sent.
     entry: int | None = None
 
     def __init__(self, message: str, advice: str = "") -> None:
@@ -65,11 +70,12 @@ class LedgerError(Exception):
         return f"{sentence}{'' if sentence.endswith('.') else '.'} {self.advice}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross processes; those that are made of a field and a bound cannot be made of their message again.
+        # Errors cross processes. An error whose constructor takes a field and a bound cannot be made from its message
+        # again.
         return _again, (type(self), self.args, self.__dict__)
 
     def advised(self: Error, advice: str) -> Error:
-        """This error with more advice behind what it has."""
+        """Return this error with more advice after the advice that it has."""
         self.advice = f"{self.advice} {advice}".strip()
         return self
 
@@ -81,23 +87,24 @@ def _again(kind: type[Error], args: tuple[object, ...], state: dict[str, object]
 
 
 class InvalidParameterValue(LedgerError, ValueError):
-    """A value is outside what its field allows. Carries the field, the value, the bound and the fix.
+    """A value is outside what its field allows. The error has the field, the value, the bound and the fix.
 
-    Its sentence is "Value V for parameter F is invalid. Reason: B.", but for those that the service words otherwise.
+    Its sentence is "Value V for parameter F is invalid. Reason: B.", except where the service has another sentence.
     """
 
     code = "InvalidParameterValue"
 
     def __init__(self, field: str, value: object, bound: str, fix: str = "", *, message: str | None = None) -> None:
         self.field, self.value, self.bound, self.fix = field, value, bound, fix
-        # The service's parameters begin with a capital, and their values stand as they are; those of ours are quoted.
+        # The service's parameters begin with a capital, and their values stand as they are. Values of our own
+        # parameters are quoted.
         text = shown(value) if field[:1].isupper() else quoted(value)
         sentence = f"Value {text} for parameter {field} is invalid. Reason: {bound.rstrip('.')}."
         super().__init__(sentence if message is None else message, fix)
 
 
 class InvalidMessageContents(LedgerError, ValueError):
-    """A message's body has a character outside the service's set (M1), `character`: `#xFFFF`, say."""
+    """A message's body has a character outside the service's set (M1); `character` is its name, such as `#xFFFF`."""
 
     code = "InvalidMessageContents"
 
@@ -107,7 +114,7 @@ class InvalidMessageContents(LedgerError, ValueError):
 
 
 class MissingParameter(LedgerError, ValueError):
-    """A field that the queue demands was not given."""
+    """A field that the queue demands is missing."""
 
     code = "MissingParameter"
 
@@ -123,10 +130,10 @@ class InvalidAttributeName(LedgerError, ValueError):
 
 
 class InvalidAttributeValue(InvalidParameterValue):
-    """A queue attribute was given a value outside its range.
+    """A queue attribute has a value outside its range.
 
-    Its sentence is "Invalid value for the parameter F."; what the bound is, is advice, but for the bounds that the
-    service names: these stand behind "Reason: " in it.
+    Its sentence is "Invalid value for the parameter F.". The bound is advice, except bounds that the service names:
+    these stand behind "Reason: " in the sentence.
     """
 
     code = "InvalidAttributeValue"
@@ -139,7 +146,7 @@ class InvalidAttributeValue(InvalidParameterValue):
 
 
 class QueueDoesNotExist(LedgerError, LookupError):
-    """No queue of this name stands in the ledger (any more)."""
+    """No queue of this name is in the ledger (any more)."""
 
     code = "AWS.SimpleQueueService.NonExistentQueue"
 
@@ -180,7 +187,7 @@ class PurgeQueueInProgress(LedgerError):
 
 
 class MessageDoesNotExist(LedgerError, LookupError):
-    """No message of this id stands in the queue."""
+    """No message of this id is in the queue."""
 
     code = "InvalidParameterValue"
 
@@ -188,7 +195,7 @@ class MessageDoesNotExist(LedgerError, LookupError):
 class ReceiptHandleIsInvalid(LedgerError, ValueError):
     """The receipt handle is forged, cut off, of another queue, or was replaced by a later receive.
 
-    `why` says which of them, in our words.
+    `why` says which of these, in our words.
     """
 
     code = "ReceiptHandleIsInvalid"
@@ -199,13 +206,13 @@ class ReceiptHandleIsInvalid(LedgerError, ValueError):
 
 
 class OverLimit(LedgerError):
-    """Q2: as many messages are in flight as the queue's limits allow; or it has as many as its MaximumMessages."""
+    """Q2: the queue has as many messages in flight as its limits allow, or as many messages as its MaximumMessages."""
 
     code = "OverLimit"
 
 
 class ResourceNotFound(LedgerError, LookupError):
-    """A queue or a move task that another one names does not exist."""
+    """A queue or a move task that the call names does not exist."""
 
     code = "ResourceNotFoundException"
 
@@ -217,11 +224,14 @@ class MessageNotInflight(LedgerError):
 
 
 class LeaseLost(MessageNotInflight):
-    """Nothing of the claim is held any more: it ran out, was released, or another receiver has it."""
+    """Nothing of the claim is held any more: it ran out, was released, or another receiver has its messages."""
 
 
 class ContentionOutlastedRetries(LedgerError):
-    """Other writers won every time. Says how often the verb was tried; it changed nothing and may be called again."""
+    """Other writers won every attempt.
+
+    The verb changed nothing and may be called again; the error says how often it was tried.
+    """
 
     code = "RequestThrottled"
 
@@ -234,8 +244,12 @@ class ContentionOutlastedRetries(LedgerError):
 
 
 class OutputNotWritten(LedgerError):
-    """`claim.write` could not write: nothing of it is in the table, and the claim is held as before, unless the error
-    says that it was given back. `place` is the row that the `reason` is about, in words, where it is about one."""
+    """`claim.write` wrote nothing to the table.
+
+    The claim is held as before, unless the error says that it was given back.
+
+    `place` names the row, in words, when the `reason` is about one row.
+    """
 
     code = "OutputNotWritten"
 
@@ -245,14 +259,15 @@ class OutputNotWritten(LedgerError):
         super().__init__(f"Nothing was written to the output table {table}: {where}{reason}. {claim}")
 
     def given_back(self) -> OutputNotWritten:
-        """The same, of a claim that was given back since."""
+        """Return the same error for a claim that was given back since."""
         return OutputNotWritten(self.table, self.reason, "What was still held of the claim was given back", self.place)
 
 
 class OutputUnreadable(LedgerError):
     """An output table cannot say whether the rows of some messages are in it. Those messages are left alone.
 
-    `gone`: the table is not there, or another one is in its place; not: it is there and cannot be read or written to.
+    `gone`: True when the table is not there, or another one is in its place. False when it is there and cannot be read
+    or written to.
     """
 
     code = "OutputUnreadable"
@@ -273,7 +288,7 @@ class UnsafeStorage(LedgerError):
 
 
 class UnsupportedVersion(LedgerError):
-    """A version of delta-rs or of Spark with which the ledger was never run."""
+    """The ledger was never run with this version of delta-rs or of Spark."""
 
     code = "UnsupportedVersion"
 
@@ -284,7 +299,7 @@ class ClocksDisagree(LedgerError):
     code = "ClocksDisagree"
 
 
-#: What is said where an answer was lost.
+#: The sentence for a commit whose answer was lost.
 _NOT_KNOWN = (
     "Whether it was committed is not known: a verb under an attempt_id may be called again, before any other one look "
     "at the queue"
@@ -294,8 +309,8 @@ _NOT_KNOWN = (
 class StorageFailed(LedgerError):
     """The storage could not be read or written: a full or read-only disk, a damaged log, no permission, no network.
 
-    Carries the place, the cause in the storage's own words, and `unknown`: whether the verb may have been committed all
-    the same. If not, nothing was changed.
+    The error has the place, the cause in the storage's own words, and `unknown`: True when the verb may have been
+    committed all the same. If False, nothing was changed.
     """
 
     code = "ServiceUnavailable"
@@ -305,7 +320,7 @@ class StorageFailed(LedgerError):
         super().__init__(f"{self._happened()}. {_NOT_KNOWN if unknown else self._unchanged()}")
 
     def of_verb(self, verb: str, *, unknown: bool) -> StorageFailed:
-        """Return the same error, of a verb that met it."""
+        """Return the same error for the verb that met it."""
         return StorageFailed(self.place, self.cause, verb, unknown=unknown)
 
     def _happened(self) -> str:
@@ -319,10 +334,10 @@ class StorageFailed(LedgerError):
 
 
 class TableAltered(StorageFailed):
-    """Somebody altered one of the ledger's tables, and the engine cannot do to it what the verb needs. The message
-    begins with what happened to the table, and says what takes it back. Until then the verb fails alike.
+    """Somebody altered one of the ledger's tables, and the engine cannot do what the verb needs.
 
-    Carries `what` somebody did, in words that name no place, and the `fix`.
+    The message begins with what happened to the table, and says what undoes it. Until then the verb fails in the same
+    way. The error has `what` somebody did, in words that name no place, and the `fix`.
     """
 
     def __init__(self, place: str, what: str, fix: str, verb: str = "", *, unknown: bool = False) -> None:
@@ -330,7 +345,7 @@ class TableAltered(StorageFailed):
         super().__init__(place, f"{what}. {fix}", verb, unknown=unknown)
 
     def of_verb(self, verb: str, *, unknown: bool) -> TableAltered:
-        """Return the same error, of a verb that met it."""
+        """Return the same error for the verb that met it."""
         return TableAltered(self.place, self.what, self.fix, verb, unknown=unknown)
 
     def _happened(self) -> str:
@@ -342,7 +357,7 @@ class TableAltered(StorageFailed):
 
 
 class LedgerDamaged(LedgerError):
-    """The tables hold what no commit may have made. Says what repairs it."""
+    """The tables hold what no commit may have made. The error says what repairs them."""
 
     code = "LedgerDamaged"
 
@@ -361,7 +376,7 @@ class LedgerIsReadOnly(LedgerError):
 
 
 class ForkedProcess(LedgerError):
-    """A forked child was to use what does not survive a fork, `library` (delta-rs, say), as its parent had used it."""
+    """A forked child called `library` (delta-rs, say), which its parent had used and which does not survive a fork."""
 
     code = "UnsupportedOperation"
 
@@ -375,15 +390,15 @@ class ForkedProcess(LedgerError):
 
 
 class LedgerTooNew(LedgerError):
-    """The tables were written by a newer version of the ledger."""
+    """A newer version of the ledger wrote the tables."""
 
     code = "LedgerTooNew"
 
 
 class LedgerDoesNotExist(LedgerError, LookupError):
-    """There is no ledger, or no whole one, at the root that was opened with create=False. Nothing was made there.
+    """There is no complete ledger at the root that was opened with create=False. Nothing was made there.
 
-    `missing` names the tables that it lacks, if it has others; `fix` says what to do, if a ledger is not to be made.
+    `missing` names the tables that the root lacks, if it has others. `fix` says what to do, if no ledger is to be made.
     """
 
     code = "LedgerDoesNotExist"
@@ -398,6 +413,6 @@ class LedgerDoesNotExist(LedgerError, LookupError):
 
 
 class SparkIsNeeded(LedgerError):
-    """The call moves rows as a DataFrame, or names a catalog schema, and the ledger was opened without Spark."""
+    """The call needs a DataFrame or a catalog schema, and the ledger was opened without Spark."""
 
     code = "SparkIsNeeded"

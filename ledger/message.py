@@ -17,7 +17,7 @@ from ledger.rules.receipt_handle import ReceiptHandle, encode
 from ledger.rules.state import Status, expires_at, status
 from ledger.store.protocol import QueueRecord, StoredMessage
 
-#: What users see as it is stored; and what they see as an instant.
+#: The fields that users see as they are stored, and the fields that users see as instants.
 _AS_STORED = tuple(field.name for field in SHOWN if field.kind is not Kind.INSTANT)
 _INSTANTS = tuple(field.name for field in SHOWN if field.kind is Kind.INSTANT)
 _as_stored = attrgetter(*_AS_STORED)
@@ -25,7 +25,7 @@ _as_stored = attrgetter(*_AS_STORED)
 
 @dataclass(frozen=True)
 class Message:
-    """A message. `receipt_handle` is None when it was peeked at; instants are UTC, or None."""
+    """A message. `receipt_handle` is None when the message was peeked at. Instants are UTC, or None."""
 
     message_id: str
     body: str
@@ -44,7 +44,7 @@ class Message:
     dead_letter_source: str | None = None
     #: The ledger's account and region, for ARNs.
     account: Account = DEFAULT
-    #: Who sent it, as `Ledger.open(sender_id=...)` said; None: the ledger's account.
+    #: The sender, as `Ledger.open(sender_id=...)` named it; None: the ledger's account.
     sender_id: str | None = None
 
     @property
@@ -58,8 +58,8 @@ class Message:
         return md5_of_attributes(self.message_attributes)
 
     def attributes(self) -> dict[str, str]:
-        """SQS's system attributes, as text; those that the message has. Timestamps are in milliseconds."""
-        known = {
+        """Return the message's SQS system attributes as text. Timestamps are in milliseconds."""
+        texts = {
             "SenderId": self.sender_id or self.account.account_id,
             "SentTimestamp": _timestamp(self.sent_at),
             "ApproximateReceiveCount": str(self.receive_count),
@@ -71,13 +71,13 @@ class Message:
             "AWSTraceHeader": self.aws_trace_header,
             "DeadLetterQueueSourceArn": self.dead_letter_source and self.account.arn(self.dead_letter_source),
         }
-        return {name: text for name, text in known.items() if text is not None}
+        return {name: text for name, text in texts.items() if text is not None}
 
 
 def public_message(
     queue: QueueRecord, stored: StoredMessage, now: int, receipt_id: str | None, account: Account = DEFAULT
 ) -> Message:
-    """A stored message as users see it; with a receipt id, with its receipt handle."""
+    """Return a stored message as users see it; with a receipt id, with its receipt handle."""
     handle = receipt_id and encode(ReceiptHandle(queue.id, stored.lane, stored.segment, stored.seq, receipt_id))
     record = stored.record
     shown: dict[str, Any] = dict(zip(_AS_STORED, _as_stored(stored)))

@@ -1,5 +1,7 @@
-"""`rules.location` for this process: relative paths begin at its working folder, `~` is its user's home. And
-the folders that a write has made for nothing."""
+"""Places as this process names them, and folders that a write made in vain.
+
+`here` is `rules.location` for this process: relative paths begin at its working folder, and `~` is its user's home.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,17 @@ from ledger.rules.location import Location, locate, recorded
 
 
 def here(field: str, given: object) -> Location:
-    """The place that a user names; raises InvalidParameterValue, naming `field`. See `rules.location.locate`."""
+    """Return the place that a user names. Raises InvalidParameterValue, naming `field`. See `rules.location.locate`."""
     home = os.path.expanduser("~")  # noqa: PTH111 - Path's raises where a user has no home, who may not name one
-    found = locate(field, given, str(Path.cwd()), home)
-    if found.is_local:
-        # delta-rs goes to where a link leads, and has to be able to.
-        locate(field, os.path.realpath(found.text), "/", home)
-    return found
+    place = locate(field, given, str(Path.cwd()), home)
+    if place.is_local:
+        # delta-rs follows a link, so the link's target must be a valid place, too.
+        locate(field, os.path.realpath(place.text), "/", home)
+    return place
 
 
 def absent_folders(location: str) -> list[Path]:
-    """Return of a local folder and those that it lies in the ones that are not there, the innermost first; none of
-    other places, which have no folders of their own."""
+    """Return the missing folders of a local path, the innermost first; none for other places, which have no folders."""
     place = recorded(location)
     if not place.is_local:
         return []
@@ -32,7 +33,7 @@ def absent_folders(location: str) -> list[Path]:
 
 
 def remove_empty(folders: Sequence[Path]) -> None:
-    """Remove folders that a write has made, the innermost first, as far as nobody has put anything into them."""
+    """Remove the folders that a write has made, the innermost first, while they are empty."""
     with contextlib.suppress(OSError):
         for folder in folders:
             folder.rmdir()

@@ -1,4 +1,4 @@
-"""What verbs answer: an outcome for each entry or receipt handle, or a number for a whole claim or queue."""
+"""The results of verbs: an outcome for each entry or handle, or a number."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ One = TypeVar("One")
 
 
 class OutcomeList(list[One]):
-    """A list of outcomes, in the order of what was given: a list as any other, which notebooks show as a table."""
+    """A list of outcomes, in the order of the input. Notebooks show it as a table."""
 
     def _repr_html_(self) -> str:
         return of_outcomes(self)
 
 
 class SendOutcome(str):
-    """What became of one entry that was sent: an entry of SQS's SendMessageBatchResult.
+    """The outcome of one entry that was sent: an entry of SQS's SendMessageBatchResult.
 
-    As text it is the id of its message, so that ids are what `ids = queue.send(bodies)` holds. A refused entry has no
-    message: as text it is empty, and so it is false: `all(queue.send(bodies))` says whether all were sent.
-    `sequence_number` is for FIFO queues; of a duplicate (F1), the id and the number are those of the first.
-    `error` is what a refused entry was refused for: an error that can be raised; None for a success.
+    As text it is the id of its message, so `ids = queue.send(bodies)` holds ids. A refused entry has no message: as
+    text it is empty, and so it is false. `all(queue.send(bodies))` says whether all were sent.
+
+    `sequence_number` is for FIFO queues. A duplicate (F1) has the id and the number of its original. `error` is the
+    error for which an entry was refused, which can be raised; None for a success.
     """
 
     sequence_number: int | None
@@ -36,7 +37,7 @@ class SendOutcome(str):
 
     @classmethod
     def of(cls, read: Entry | LedgerError, sent: StoredSend | None) -> SendOutcome:
-        """The outcome of an entry that was stored as `sent`, or of one that was refused."""
+        """Return the outcome of an entry that was stored as `sent`, or of a refused entry."""
         outcome = cls("" if sent is None else sent.message_id)
         outcome.sequence_number = sent and sent.sequence_number
         outcome.error, outcome._entry = (read, None) if isinstance(read, LedgerError) else (None, read)
@@ -45,7 +46,7 @@ class SendOutcome(str):
     def __repr__(self) -> str:
         if self.error is None:
             return f"SendOutcome(message_id={self.message_id!r})"
-        # The advice, too: what to do is not in the service's sentence.
+        # Show the advice, too: the service's sentence does not say what to do.
         return f"SendOutcome(error_code={self.error_code!r}, error={str(self.error)!r})"
 
     def _repr_html_(self) -> str:
@@ -54,12 +55,12 @@ class SendOutcome(str):
 
     @property
     def successful(self) -> bool:
-        """Whether it was sent: SQS would list it under Successful."""
+        """Whether the entry was sent: SQS would list it under Successful."""
         return self.error is None
 
     @property
     def message_id(self) -> str | None:
-        """The id of its message; None when it was refused."""
+        """The id of the message; None when the entry was refused."""
         return str(self) or None
 
     @property
@@ -90,14 +91,17 @@ class SendOutcome(str):
 
     @property
     def sender_fault(self) -> bool:
-        """SQS's SenderFault: what is refused is the sender's to mend."""
+        """SQS's SenderFault: the sender has to correct a refused entry."""
         return self.error is not None
 
 
 @dataclass(frozen=True)
 class HandleOutcome:
-    """What became of one receipt handle of a list. `error_code` is SQS's name of the failure and `error_message` the
-    service's sentence about it; both None for a success. A failure is false: `all(queue.delete(handles))`."""
+    """The outcome of one receipt handle of a list. A failure is false: `all(queue.delete(handles))`.
+
+    `error_code` is SQS's name of the failure, and `error_message` the service's sentence about it; both None for a
+    success.
+    """
 
     receipt_handle: str | None
     outcome: str
@@ -120,9 +124,9 @@ class HandleOutcome:
 class Counts:
     """How many messages a queue has (Q1), and the age in seconds of the oldest one still there (None: none).
 
-    It is no older than that: of small sends that were joined into one file since, `age_of_oldest` may be the age of one
-    that is done, sent up to the setting `open_segment_seconds` earlier.
-    `deleted`, `expired` and `moved` (to a dead-letter queue, or back) are those that upkeep has not removed yet.
+    The oldest message is no older than `age_of_oldest`. Where small sends were joined into one file, that may be the
+    age of a finished message, sent up to the setting `open_segment_seconds` earlier. `deleted`, `expired` and `moved`
+    (to a dead-letter queue, or back) count messages that upkeep has not removed yet.
     """
 
     visible: int
@@ -139,19 +143,22 @@ class Counts:
 
     @property
     def stored(self) -> int:
-        """S2: "sent to a queue by a producer, but not yet received" (or given back since)."""
+        """S2: "sent to a queue by a producer, but not yet received" (or released since)."""
         return self.visible + self.delayed + self.locked
 
 
 def _added(one: Worked | Consumed, other: Worked | Consumed) -> list[Any]:
-    """The fields of two results of a kind, each added to its like."""
+    """Return the fields of two results of one kind, added pairwise."""
     return [mine + more for mine, more in zip(astuple(one), astuple(other))]
 
 
 @dataclass(frozen=True)
 class Worked:
-    """What `Queue.work` did: how many claims it worked on, how many messages are done, how many failed receives there
-    were; and how many messages others have by now, of leases that were lost while it worked on them."""
+    """The result of `Queue.work`.
+
+    `claims`: how many claims it worked on. `messages`: how many messages are done. `failed`: how many receives failed.
+    `lost`: how many messages others have by now, because their lease was lost during the work.
+    """
 
     claims: int
     messages: int
@@ -159,7 +166,7 @@ class Worked:
     lost: int = 0
 
     def and_then(self, more: Worked) -> Worked:
-        """Both together."""
+        """Return the sum of both results."""
         return Worked(*_added(self, more))
 
     def _repr_html_(self) -> str:
@@ -168,13 +175,14 @@ class Worked:
 
 @dataclass(frozen=True)
 class Consumed:
-    """What `Queue.consume` did, in messages unless it says otherwise.
+    """The result of `Queue.consume`, in messages unless it says otherwise.
 
     `claims`: how many claims were received. `messages`: handled and acknowledged. `failed`: receives in which the
     handler raised, or whose rows could not be written: a message that failed three times counts three times. `retried`:
-    receives that RetryLater gave back for later; `limited`: those that the limit of a group did. `rejected`: by Reject.
-    `parked`: hidden for `park` seconds, as it failed too often, or as it was rejected and there is no RedrivePolicy.
-    `lost`: others have them by now. `rows`: rows written. `cost`: the sum of the column of the rows that `cost` names.
+    receives that RetryLater gave back for later. `limited`: receives that a group's limit gave back for later.
+    `rejected`: by Reject. `parked`: hidden for `park` seconds, after too many failures, or rejected without a
+    RedrivePolicy. `lost`: others have them by now. `rows`: rows written. `cost`: the sum of the column of the rows that
+    `cost` names.
     """
 
     claims: int = 0
@@ -189,7 +197,7 @@ class Consumed:
     parked: int = 0
 
     def and_then(self, more: Consumed) -> Consumed:
-        """Return both together."""
+        """Return the sum of both results."""
         return Consumed(*_added(self, more))
 
     def _repr_html_(self) -> str:
@@ -198,8 +206,10 @@ class Consumed:
 
 @dataclass(frozen=True)
 class Copied:
-    """What `Queue.copy_to` or `Queue.import_from` did: how many messages this call has sent, and how many earlier calls
-    of the same copy had."""
+    """The result of `Queue.copy_to` or `Queue.import_from`.
+
+    `messages`: how many messages this call sent. `before`: how many earlier calls of the same copy sent.
+    """
 
     messages: int
     before: int = 0
@@ -210,7 +220,7 @@ class Copied:
 
 @dataclass(frozen=True)
 class Exported:
-    """What `Queue.export_to` wrote: which file, how many messages, and how many bytes."""
+    """The result of `Queue.export_to`: which file, how many messages, and how many bytes."""
 
     path: str
     messages: int
@@ -222,9 +232,11 @@ class Exported:
 
 @dataclass(frozen=True)
 class Settled:
-    """What a verb on a whole claim did: to how many messages, and how many of the claim others have by now.
+    """The result of a verb on a whole claim.
 
-    `failed`: how many a `write` gave back, or hid for longer, as the exceptions that it was told."""
+    `messages`: how many messages the verb changed. `lost`: how many of the claim others have by now. `failed`: how many
+    messages a `write` released, or hid for longer, because the caller named them as failed.
+    """
 
     messages: int
     lost: int

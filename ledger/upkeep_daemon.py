@@ -1,18 +1,20 @@
-"""Upkeep that runs itself: looks now and then whether a round is due by load, and runs it, one process at a time.
+"""Upkeep that runs itself when the load makes a round due.
+
+The loop looks now and then whether a round is due, and runs it, one process at a time.
 
 **A look** costs three version numbers: on a local path three looks for a file that is not there, on an object store
 three requests. The record of the last round is read again only when it changed. `rules.upkeep` says when a round is
 due, and `store.delta.verbs.rounds` how the record and the lease work.
 
-**One at a time.** A process that wants to run a round takes the ledger's lease. Where another process holds it, this
-one leaves the round to it. A holder that was killed never gives the lease back: a process that has seen the same lease
-for LEASE_SECONDS takes the next one. It measures that by the time that passes here, never by a clock.
+**One at a time.** A process that wants to run a round takes the ledger's lease. Where another process holds the lease,
+this one leaves the round to it. A killed holder never gives the lease back: a process that has seen the same lease for
+LEASE_SECONDS takes the next one. It measures that by the time that passes in this process, never by a clock.
 
-**Failures.** A round that failed is logged with its cause and tried again, each time after twice as long a pause, up to
-LONGEST_PAUSE. What no retry mends (an altered table, damage) is logged as an error each time: somebody may mend it
-while this process goes on. No error of a round ends the loop.
+**Failures.** A round that failed is logged with its cause and tried again. Each pause is twice as long as the one
+before, up to LONGEST_PAUSE. A failure that no retry mends (an altered table, damage) is logged as an error each time:
+somebody may mend it while this process goes on. No error of a round ends the loop.
 
-**The end.** The loop asks between two steps of a round whether it is told to end, gives the lease back, and returns.
+**The end.** Between two steps of a round the loop asks whether it is to end. Then it gives the lease back, and returns.
 """
 
 from __future__ import annotations
@@ -43,15 +45,16 @@ if TYPE_CHECKING:
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
 log = logging.getLogger("ledger.upkeep")
-#: Waits so many seconds, or shorter when it is told to end; returns whether it was.
+#: Waits so many seconds, or less when the process is told to end; returns whether it was told.
 Wait = Callable[[float], bool]
-#: A lease that was seen for so long is over. The longest round that was measured, of 100,000 verbs, took 10 seconds.
+#: A lease that was seen for so long is over. The longest measured round, of 100,000 verbs, took 10 seconds.
 LEASE_SECONDS = 900.0
-#: After failures, in seconds; a longer period stays as it is.
+#: The longest pause after failures, in seconds. A longer period stays as it is.
 LONGEST_PAUSE = 3_600.0
-#: A pause is so much shorter or longer than the period, at most, so that processes that were started together part.
+#: The largest part by which a pause differs from the period, so that processes that started together do not look
+#: together.
 JITTER = 0.1
-#: What no retry mends.
+#: The errors that no retry mends.
 UNMENDED = (
     ForkedProcess,
     InvalidParameterValue,
@@ -66,10 +69,11 @@ SHORTEST_PERIOD, LONGEST_PERIOD = 1.0, 86_400.0
 
 
 def period_of(name: str, text: str) -> float:
-    """Return a period in seconds, of a text such as 90, 90s, 5m or 1h.
+    """Return a period in seconds, from a text such as 90, 90s, 5m or 1h.
 
     Raises:
-        InvalidParameterValue: It is no such text, or not from 1 s to 24 h. The error is about the option `name`.
+        InvalidParameterValue: The text is no such period, or is not from 1 s to 24 h. The error is about the option
+            `name`.
     """
     seconds = seconds_of_time(text, "smh") or 0.0
     if not SHORTEST_PERIOD <= seconds <= LONGEST_PERIOD:
@@ -78,11 +82,11 @@ def period_of(name: str, text: str) -> float:
 
 
 class _Ended(Exception):
-    """The loop was told to end in the midst of a round."""
+    """The loop was told to end in the middle of a round."""
 
 
 class Upkeeper:
-    """Runs upkeep of one ledger when it is due. Of one thread."""
+    """Runs upkeep of one ledger when it is due. For one thread."""
 
     def __init__(
         self,
@@ -94,31 +98,32 @@ class Upkeeper:
         passing: Passing = UPTIME,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """
+        """Prepare the upkeep of one ledger.
+
         Args:
             ledger: A ledger on Delta tables.
-            period: So many seconds lie between two looks.
+            period: How many seconds lie between two looks.
             vacuum: As in `Ledger.upkeep`.
-            report: Is given what each round did that did something; by default the log is, at level info.
-            passing: The seconds that passed, whatever a clock is set to.
+            report: Called with the report of each round that did something; by default the log gets it, at level info.
+            passing: The seconds that passed, even when somebody sets the clock.
             jitter: Returns a number from 0 to 1, another one each time.
         """
         self._ledger, self._period, self._vacuum = ledger, period, vacuum
         self._report, self._passing, self._jitter = report or _log, passing, jitter
         self._rounds = ledger.rounds()
         self._failures = 0
-        #: The commits of `visibility` are kept for so many seconds, as of the round that was on record then.
+        #: How many seconds the commits of `visibility` are kept, and the last round on record when this was read.
         self._retention: tuple[Round | None, int] | None = None
-        #: A lease that was seen held, and since when, in passing seconds.
+        #: The lease that was last seen held, and since when, in passing seconds.
         self._seen: tuple[int, float] | None = None
 
     def run(self, wait: Wait, is_ended: Callable[[], bool], *, first: float = 0.0) -> None:
-        """Look each period until `wait` says that this is to end.
+        """Look each period until `wait` says that the loop is to end.
 
         Args:
-            wait: Waits.
-            is_ended: Whether this is to end; asked between the steps of a round.
-            first: The first look comes after so many seconds.
+            wait: Waits, and tells whether the loop is to end.
+            is_ended: Whether the loop is to end; asked between the steps of a round.
+            first: How many seconds before the first look.
         """
         pause = first
         while not wait(pause):
@@ -139,7 +144,7 @@ class Upkeeper:
         return self._pause()
 
     def run_if_due(self, is_ended: Callable[[], bool] = lambda: False) -> UpkeepReport | None:
-        """Run a round if one is due and no other process is at one; return what it did, and None where none was run.
+        """Run a round if one is due and no other process runs one; return what it did, or None where none was run.
 
         Raises what `Ledger.upkeep` does.
         """
@@ -167,7 +172,7 @@ class Upkeeper:
         return done
 
     def _is_over(self, looked: Look) -> bool:
-        """Return whether the lease of a look may be followed by the next one: given back, or seen for long enough."""
+        """Tell whether the next lease may follow the lease of a look: it was given back, or seen for long enough."""
         if not looked.is_held:
             self._seen = None
             return True
@@ -211,6 +216,6 @@ def _log(done: UpkeepReport) -> None:
 
 
 def in_words(done: UpkeepReport) -> str:
-    """Return what a round did, without what it did nothing of."""
-    found = {name.replace("_", " "): count for name, count in vars(done).items() if count}
-    return ", ".join(f"{count:,} {name}" for name, count in found.items()) or "nothing"
+    """Return what a round did; work with a count of 0 is left out."""
+    counts = {name.replace("_", " "): count for name, count in vars(done).items() if count}
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "nothing"

@@ -1,1 +1,1 @@
-"""What users call on a queue and a claim: send, receive, settle, change settings, copy. Input is checked here."""
+"""The calls of users on a queue and a claim; input is checked here."""

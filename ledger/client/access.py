@@ -1,4 +1,7 @@
-"""What the verbs of one queue need. A Queue has it, and hands it on to its claims and to whoever acts for them."""
+"""Access to one queue of a ledger, for its verbs.
+
+A Queue has it, and hands it on to its claims and to their helpers.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ if TYPE_CHECKING:
 class Access:
     """Access to one queue of a ledger. `frames` is None without Spark.
 
-    `made` is the queue as it was when it was asked for: its name and its id stay as they are, all else may have changed
-    since. A verb looks it up once, by `record`, and does all that it does by what it found.
+    `made` is the queue as it was when the user asked for it. Its name and its id never change; all else may have
+    changed since. A verb calls `record` once, and acts on that record alone.
     """
 
     store: Store
@@ -30,9 +33,10 @@ class Access:
     settings: Settings
     frames: Frames | None
     made: QueueRecord
-    #: Opens the ledger in another process, started by spawn, and returns access to this queue; None where none can.
+    #: Opens the ledger in another process, started by spawn, and returns access to this queue; None where no other
+    #: process can open it.
     reopen: Callable[[], Access] | None = field(default=None, compare=False)
-    #: What was ended through the claims that came from here.
+    #: The messages that were ended through the claims of this access.
     endings: OpenClaims = field(default_factory=OpenClaims, init=False)
 
     @property
@@ -46,19 +50,22 @@ class Access:
         return self.settings.account.arn(self.name)
 
     def record(self) -> QueueRecord:
-        """The queue as it is now. Raises QueueDoesNotExist, also when another one has its name by now."""
+        """Return the queue as it is now. Raises QueueDoesNotExist, also when another queue has its name by now."""
         record = self.store.queue(self.name)
         if record.id != self.made.id:
             raise QueueDoesNotExist(self.name, made_anew=True)
         return record
 
     def named_jobs(self, verb: str, receipt_id: str | None = None) -> AbstractContextManager[None]:
-        """A context whose Spark jobs, if there are any, name the verb, the queue and the receipt."""
+        """Return a context whose Spark jobs, if there are any, name the verb, the queue and the receipt."""
         return nullcontext() if self.frames is None else self.frames.named_jobs(verb, self.name, receipt_id)
 
     def spark(self, what: str = "A DataFrame", instead: str = "") -> Frames:
-        """What moves DataFrames. Raises SparkIsNeeded, for `what`; `instead` is a sentence on what needs none."""
+        """Return the object that moves DataFrames. Raises SparkIsNeeded about `what`.
+
+        `instead` is a sentence about a call that needs no Spark.
+        """
         if self.frames is None:
-            said = f"{what} needs Spark: open the ledger with Ledger.open(root, spark=spark)"
-            raise SparkIsNeeded(said, instead)
+            message = f"{what} needs Spark: open the ledger with Ledger.open(root, spark=spark)"
+            raise SparkIsNeeded(message, instead)
         return self.frames

@@ -1,4 +1,7 @@
-"""An Arrow table to be sent without Spark, read into entries by the rules that a DataFrame's rows are read by."""
+"""The rows of an Arrow table as entries, without Spark.
+
+They are read by the rules for a DataFrame's rows.
+"""
 
 from __future__ import annotations
 
@@ -17,32 +20,35 @@ from ledger.rules.message import NOT_IN_JSON, WITH_WHOLE_ROWS, Entry, entry, req
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.store.protocol import StoredSend
 
-#: Which types the columns of each kind may have, and those types in words.
+#: The types that the columns of each kind may have, and those types in words.
 TYPES = {
     Kind.TEXT: (is_text, "string"),
     Kind.NUMBER: (is_integer, "int8, int16, int32 or int64"),
 }
-#: Beside the body and the attributes: the columns that mean something.
+#: The columns with a meaning, beside the body and the attributes.
 MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name not in ("body", COLUMN)}
 
 
 @dataclasses.dataclass(frozen=True)
 class SentTable:
-    """What sending an Arrow table stored: how many messages were accepted, and which they are.
+    """The messages that a send of an Arrow table stored: how many were accepted, and their ids.
 
-    On FIFO queues one that repeats a deduplication id is accepted, and not stored again (F1).
+    A FIFO queue accepts a message that repeats a deduplication id, and does not store it again (F1).
     """
 
     count: int
     _ids: pa.Table = dataclasses.field(repr=False)
 
     def ids(self) -> pa.Table:
-        """A row per message: message_id, body (strings). In the order of the rows where the ledger has no Spark."""
+        """Return a row per message: message_id, body (strings).
+
+        In the order of the rows where the ledger has no Spark.
+        """
         return self._ids
 
 
 def sent_table(entries: Sequence[Entry], sent: Sequence[StoredSend]) -> SentTable:
-    """What is returned for entries that were stored so."""
+    """Return the result for entries that were stored as `sent`."""
     ids, bodies = [one.message_id for one in sent], [one.body for one in entries]
     return SentTable(
         len(ids), pa.table({"message_id": pa.array(ids, pa.string()), "body": pa.array(bodies, pa.string())})
@@ -50,22 +56,27 @@ def sent_table(entries: Sequence[Entry], sent: Sequence[StoredSend]) -> SentTabl
 
 
 def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> list[Entry]:
-    """Every row as a message for a queue with these attributes. Raises InvalidParameterValue, MissingParameter."""
+    """Return every row as a message for a queue with these attributes.
+
+    Raises InvalidParameterValue, MissingParameter.
+    """
     entries = []
-    for number, given in enumerate(rows_of(table, queue, body)):
+    for number, fields in enumerate(rows_of(table, queue, body)):
         try:
-            if isinstance(given, LedgerError):
-                raise given
-            entries.append(entry(given.pop("body"), queue, **given))
+            if isinstance(fields, LedgerError):
+                raise fields
+            entries.append(entry(fields.pop("body"), queue, **fields))
         except LedgerError as error:
             raise error.advised(f"It is row {number}. Nothing was sent.") from None
     return entries
 
 
 def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iterator[dict[str, Any] | LedgerError]:
-    """Every row as what an entry for a queue with these attributes is made of, by the fields' names: its body the
-    column `body` (or the one named), else the whole row as JSON. Of a row whose attributes cannot be read the error.
-    Raises InvalidParameterValue for the table."""
+    """Yield for every row the fields of an entry for a queue with these attributes, by name.
+
+    The body is the column `body` (or the one named), else the whole row as JSON. A row whose attributes cannot be read
+    yields its error. Raises InvalidParameterValue for the table.
+    """
     fifo = is_fifo(queue)
     require_columns(table.column_names, body)
     attributes_of = attributes_by_row(table, body)
@@ -73,7 +84,7 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
         raise InvalidParameterValue("column", "body", "The table has no columns")
     as_json = body is None and "body" not in table.column_names
     texts = _json_rows(table) if as_json else require_column(table, body or "body", is_text, "string").to_pylist()
-    # A row that is sent as JSON as a whole keeps its columns to itself, but for WITH_WHOLE_ROWS.
+    # A row that is sent whole, as JSON, has no columns beside the body, except those of WITH_WHOLE_ROWS.
     columns = {
         name: require_column(table, name, *kinds).to_pylist()
         for name, kinds in MEANINGFUL.items()
@@ -91,14 +102,14 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
 
 
 def _json_rows(table: pa.Table) -> Iterator[str]:
-    """Rows as Spark writes them: what is null is left out."""
+    """Yield rows as Spark writes them, without nulls."""
     for field in table.schema:
-        wrong = _without_json(field.name, field.type)
-        if wrong is not None:
+        unwritable = _without_json(field.name, field.type)
+        if unwritable is not None:
             raise InvalidParameterValue(
                 "column",
-                wrong[0],
-                f"It is {wrong[1]}, which is written as JSON through Spark only",
+                unwritable[0],
+                f"It is {unwritable[1]}, which is written as JSON through Spark only",
                 "Cast it to string, make a column body, or open the ledger with Ledger.open(root, spark=spark).",
             )
     for number, row in enumerate(table.to_pylist()):
@@ -106,8 +117,8 @@ def _json_rows(table: pa.Table) -> Iterator[str]:
             yield json.dumps(_without_nulls(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         except ValueError:
             name = next((name for name, value in row.items() if not _is_json(value)), "")
-            said = f"A row has it in the column {name}. Nothing was sent. Give null for it, or filter such rows."
-            raise InvalidParameterValue("messages", f"row {number}", NOT_IN_JSON, said) from None
+            fix = f"A row has it in the column {name}. Nothing was sent. Give null for it, or filter such rows."
+            raise InvalidParameterValue("messages", f"row {number}", NOT_IN_JSON, fix) from None
 
 
 def _is_json(value: Any) -> bool:
@@ -119,7 +130,7 @@ def _is_json(value: Any) -> bool:
 
 
 def _without_json(path: str, kind: pa.DataType) -> tuple[str, pa.DataType] | None:
-    """Return the path and the type of what is not written as JSON here; None where all is."""
+    """Return the path and the type of a value that this module cannot write as JSON; None if there is none."""
     types = pa.types
     if types.is_struct(kind):
         return next((found for one in kind if (found := _without_json(f"{path}.{one.name}", one.type))), None)

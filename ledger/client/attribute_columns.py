@@ -1,4 +1,6 @@
-"""The column `message_attributes` of a table that is sent, from whatever a data frame holds there.
+"""The column `message_attributes` of a table that is sent.
+
+Each kind of data frame has its own form of it:
 
     pandas: objects        a dict in each row, with values as `Queue.send` takes them in a list
     struct                 a field for each attribute; a null field is no attribute of its row
@@ -6,8 +8,8 @@
     map                    from texts to texts, numbers or bytes
     text                   a JSON object in each row, as `ledger send` reads it; an empty text is none
 
-All of them become `map<string, struct<data_type, string_value, binary_value>>`. Each row is checked by the rule that
-holds for lists (`rules.message_attributes`).
+All of them become `map<string, struct<data_type, string_value, binary_value>>`. Each row is checked by the rule for
+lists (`rules.message_attributes`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.message_attributes import attributes_of_json, message_attributes
 
 COLUMN = "message_attributes"
-#: What is understood, for errors.
+#: The types that are understood, for errors.
 UNDERSTOOD = (
     "a struct of attributes, a map or a list of structs of key and value (from texts to texts, numbers or bytes), or "
     "JSON texts"
@@ -33,7 +35,7 @@ MAP = pa.map_(pa.string(), _IN_FULL)
 
 
 def is_attributes(kind: pa.DataType) -> bool:
-    """Whether a column of this type is read as it is: a map from texts to texts, or to attributes in full."""
+    """Tell whether a column of this type is read as it is: a map from texts to texts, or to attributes in full."""
     if not pa.types.is_map(kind) or not is_text(kind.key_type):
         return False
     item = kind.item_type
@@ -41,9 +43,10 @@ def is_attributes(kind: pa.DataType) -> bool:
 
 
 def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
-    """Return a pandas DataFrame whose column of dicts is a map, and all else as it is.
+    """Return a pandas DataFrame whose column of dicts is a map; return any other value unchanged.
 
-    Arrow makes one struct of all dicts: a number of one row beside a fraction of another would be another number.
+    Arrow would make one struct of all dicts. An integer in one row beside a fraction in another would become another
+    number.
 
     Raises InvalidParameterValue for attributes that a list of messages may not have either; it names the row.
     """
@@ -56,22 +59,21 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
         or str(messages.dtypes.iloc[names.index(COLUMN)]) != "object"
     ):
         return messages
-    given = messages[COLUMN]
-    if not any(isinstance(one, Mapping) for one in given):
+    column = messages[COLUMN]
+    if not any(isinstance(one, Mapping) for one in column):
         return messages
     import pandas as pd
 
-    known = [None if is_missing else one for one, is_missing in zip(given, given.isna())]
-    return messages.assign(**{COLUMN: pd.arrays.ArrowExtensionArray(_maps(known, _of_value))})
+    dicts = [None if is_missing else one for one, is_missing in zip(column, column.isna())]
+    return messages.assign(**{COLUMN: pd.arrays.ArrowExtensionArray(_maps(dicts, _of_value))})
 
 
 def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
     """Return a table of plain types whose column of attributes is a map from names to attributes in full.
 
-    A table whose rows are sent whole, as JSON, keeps its columns as they are.
-
-    Raises InvalidParameterValue for a type that is not understood, and for attributes that a list of messages may not
-    have either; it names the column or the row.
+    A table whose rows are sent whole, as JSON, keeps its columns as they are. Raises InvalidParameterValue for a type
+    that is not understood; it names the column. Raises it also for attributes that a list of messages may not have
+    either; it names the row.
     """
     if not _has_attributes(table, body) or is_attributes(table[COLUMN].type):
         return table
@@ -81,12 +83,14 @@ def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
 
 
 def attributes_by_row(table: pa.Table, body: str | None) -> Callable[[int], object]:
-    """Return what makes the attributes of a table's row, by its number, as a list of messages has them; it raises
-    InvalidParameterValue for a value that is not understood. Raises it for a type that is none."""
+    """Return a function from a row's number to its attributes, as a list of messages has them.
+
+    The function raises InvalidParameterValue for a value that is not understood. This call raises it for such a type.
+    """
     if not _has_attributes(table, body):
         return lambda number: None
     read = _required_reader(table[COLUMN].type)
-    # Of a type that is refused Python may have no values.
+    # Check the type first: Python may have no values for a refused type.
     values = table[COLUMN].to_pylist()
     return lambda number: None if values[number] is None else read(values[number])
 
@@ -99,18 +103,18 @@ def _required_reader(kind: pa.DataType) -> Callable[[Any], object]:
 
 
 def _has_attributes(table: pa.Table, body: str | None) -> bool:
-    """Whether a table has a column of attributes that means something, and not null alone."""
+    """Tell whether a table has a column of attributes that counts and is not null everywhere."""
     names = table.column_names
     return names.count(COLUMN) == 1 and _counts(names, body) and table[COLUMN].null_count < table.num_rows
 
 
 def _counts(names: Iterable[str], body: str | None) -> bool:
-    """Whether the column means something: bodies are a column of their own."""
+    """Tell whether the column counts: the bodies have a column of their own."""
     return (body or "body") in names
 
 
 def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
-    """Return what makes attributes of a value of this type; None for a type that is not understood."""
+    """Return the function that reads the attributes from a value of this type; None for an unknown type."""
     types = pa.types
     if types.is_struct(kind):
         return _of_struct if all(_is_value(field.type) for field in kind) else None
@@ -130,7 +134,7 @@ def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
 
 
 def _is_value(kind: pa.DataType) -> bool:
-    """Whether each value of a type may be that of an attribute, or is refused by its row."""
+    """Tell whether values of a type may be an attribute's value; if not, their row is refused."""
     if pa.types.is_struct(kind):
         return {field.name for field in kind} == _FIELDS
     return not (pa.types.is_nested(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind))
@@ -160,8 +164,10 @@ def _of_pairs(pairs: Any) -> dict[str, object]:
 
 
 def once(pairs: Any) -> Any:
-    """Return the pairs of a map. Raises InvalidParameterValue for a key that stands twice: which of its values counts
-    is a guess."""
+    """Return the pairs of a map.
+
+    Raises InvalidParameterValue for a repeated key: it is unknown which of its values counts.
+    """
     if len(dict(pairs)) < len(pairs):
         names = [name for name, _ in pairs]
         double = next(name for name in names if names.count(name) > 1)
@@ -172,7 +178,7 @@ def once(pairs: Any) -> Any:
 
 
 def in_full(one: Mapping[str, Any]) -> dict[str, Any]:
-    """Return SQS's form of an attribute in full: with the value that its type asks for, and not the other."""
+    """Return SQS's form of an attribute in full: only with the value that its type needs."""
     kind = one["data_type"]
     is_binary = isinstance(kind, str) and kind.startswith("Binary")
     value = {"BinaryValue": one["binary_value"]} if is_binary else {"StringValue": one["string_value"]}
@@ -188,8 +194,8 @@ def _maps(values: Iterable[object], read: Callable[[Any], object]) -> pa.Array:
     rows = list[list[tuple[str, dict[str, object]]] | None]()
     for number, value in enumerate(values):
         try:
-            known = None if value is None else message_attributes(read(value))
+            attributes = None if value is None else message_attributes(read(value))
         except LedgerError as error:
             raise error.advised(f"It is row {number}. Nothing was sent.") from None
-        rows.append(None if known is None else [(name, one._asdict()) for name, one in known.items()])
+        rows.append(None if attributes is None else [(name, one._asdict()) for name, one in attributes.items()])
     return pa.array(rows, MAP)

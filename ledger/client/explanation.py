@@ -1,4 +1,4 @@
-"""Explanations: the statement that a verb is, and its source rows, without doing anything."""
+"""Explanations: the statement and source rows of a verb, without running it."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from ledger.errors import InvalidParameterValue, LedgerError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What can be explained: the verbs of a queue, and of a claim.
+#: The verbs that can be explained: of a queue, and of a claim.
 OF_QUEUE = (
     *("receive", "receive_many", "send", "delete", "change_visibility", "settle"),
     *("lock", "purge", "restore", "release_postponed", "redrive", "set_attributes", "set_tags", "tag", "untag"),
 )
 OF_CLAIM = ("extend", "release", "delete", "settle")
-#: Of verbs that cannot be explained.
+#: The advice about verbs that cannot be explained.
 OTHERS = (
     "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Verbs that read commit nothing; "
     "write, work, consume and delete_queue make several commits, most of them of these verbs."
 )
-#: What columns of a MERGE's source rows say.
+#: Notes about the columns of a MERGE's source rows.
 EXPECTED = "expected_revision: the revision that the row must still have, or nothing is committed; none for a new row."
 HEADS = "The row of visibility without a segment is the head row of its lane, which counts the lane's commits."
-#: So many source rows are in the text, and so many characters of a value.
+#: How many source rows the text shows, and how many characters of a value.
 MOST_ROWS, LONGEST = 20, 40
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a verb would commit now. False where it would commit nothing. Its text has all of it, for people.
+    """The commit that a verb would make now. False where it would commit nothing. Its text shows all of it, for people.
 
     Attributes:
         verb: The verb.
-        table: The table that it commits to, by name; None: it commits nothing.
-        statement: The statement that the commit is, as SQL on a view `source`. delta-rs, which has no SQL for a MERGE,
-            is given the same predicate and clauses.
-        rows: The source rows, as a pyarrow.Table. Of a MERGE these are the edits: the columns of the table, `operation`
-            (insert, update or delete) and `expected_revision`, the revision that the row must still have. Names that
-            are made anew each time (of receipts, of segments) are others when the verb is done.
+        table: The name of the table that it commits to; None: it commits nothing.
+        statement: The commit as a SQL statement on a view `source`. delta-rs, which has no SQL for a MERGE, gets the
+            same predicate and clauses.
+        rows: The source rows, as a pyarrow.Table. For a MERGE these are the edits: the columns of the table,
+            `operation` (insert, update or delete) and `expected_revision`, the revision that the row must still have.
+            Names that are made anew each time (of receipts, of segments) differ when the verb runs.
         engine: The engine that commits, delta-rs or spark.
-        why_statement: Why that runs the statement; empty: the client writes the same rows out by itself, unless it
-            finds one of the reasons large, wider or new partition, which only a commit does
-            (docs/explanation/statements.md).
+        why_statement: Why the engine runs the statement. Empty: the client writes the same rows out by itself. Only a
+            commit finds the reasons large, wider or new partition (docs/explanation/statements.md), and then runs the
+            statement.
     """
 
     verb: str
@@ -110,8 +110,8 @@ def explain(
     store = access.store
     if not isinstance(store, DeltaStore):
         raise LedgerError("explain needs a ledger on Delta tables; this one is in memory")
-    found = planned_commit(store, lambda looking: call(replace(access, store=looking, frames=None)))
-    return Explanation(verb) if found is None else Explanation(verb, *found)
+    commit = planned_commit(store, lambda looking: call(replace(access, store=looking, frames=None)))
+    return Explanation(verb) if commit is None else Explanation(verb, *commit)
 
 
 def numbered(arguments: Sequence[object], options: Mapping[str, object]) -> dict[str, object]:
@@ -122,11 +122,11 @@ def numbered(arguments: Sequence[object], options: Mapping[str, object]) -> dict
 def _table(rows: pa.Table) -> str:
     from ledger.store.delta.verbs.planned_commits import some_rows
 
-    found = some_rows(rows, MOST_ROWS)
-    names = list(found[0])
-    # What is done to a row comes first.
+    shown = some_rows(rows, MOST_ROWS)
+    names = list(shown[0])
+    # The operation on a row comes first.
     names.sort(key=lambda name: name not in ("operation", "expected_revision"))
-    lines = [names, *([_cell(row[name]) for name in names] for row in found)]
+    lines = [names, *([_cell(row[name]) for name in names] for row in shown)]
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
 

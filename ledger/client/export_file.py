@@ -1,8 +1,10 @@
-"""An exported queue: a Parquet file with a row for each message, which other programs read and `import` takes back.
+"""An exported queue: a Parquet file with a row for each message.
 
-Its metadata says that it is one, and has its id. So an import that died goes on where it was: the file's row groups are
-what it counts. A file is there as a whole or not at all: it is written under another name in the same folder, synced,
-and then linked to its own.
+Other programs read the file, and `import` takes it back. Its metadata marks it as an export and has its id. An import
+counts the file's row groups, so that one that died goes on where it was.
+
+The file is there complete, or not at all: it is written under another name in the same folder, synced, and then linked
+to its own name.
 """
 
 from __future__ import annotations
@@ -29,9 +31,10 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import Attribute
 from ledger.store.protocol import CopiedMessage, QueueRecord, StoredMessage
 
-#: The file's metadata about itself, and the format that this release writes. A later one has a greater number.
+#: The key of the file's metadata about itself, and the format that this release writes. A later format has a greater
+#: number.
 KEY, FORMAT = b"ledger.export", 1
-#: How many rows each of its row groups has: another program that writes the file anew groups them otherwise.
+#: The key of the sizes of its row groups. Another program that rewrites the file groups its rows differently.
 GROUPS = b"ledger.export.rows"
 _INSTANT = pa.timestamp("us", "UTC")
 _ATTRIBUTE = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])
@@ -57,8 +60,7 @@ _FIX = "Name a file that `ledger export` or queue.export_to wrote. What else has
 
 @dataclass(frozen=True)
 class ExportFile:
-    """An exported file that is open: where it lies, its id, whether it is of a FIFO queue, and how many row groups and
-    messages it has."""
+    """An open exported file: its path, its id, its kind of queue, and its numbers of row groups and messages."""
 
     path: str
     id: str
@@ -68,8 +70,10 @@ class ExportFile:
     _file: pq.ParquetFile
 
     def group(self, number: int, queue: Mapping[str, str]) -> list[CopiedMessage]:
-        """The messages of one row group, each as a queue with these attributes takes it. Raises InvalidParameterValue
-        that names the row, StorageFailed where the file cannot be read."""
+        """Return the messages of one row group, each as a queue with these attributes takes it.
+
+        Raises InvalidParameterValue that names the row, StorageFailed where the file cannot be read.
+        """
         before = sum(self._file.metadata.row_group(n).num_rows for n in range(number))
         with _reading(self.path):
             rows = self._file.read_row_group(number).to_pylist()
@@ -77,7 +81,7 @@ class ExportFile:
 
 
 def local_path(given: object) -> Path:
-    """The file that a user names; raises InvalidParameterValue for what is not on a local path."""
+    """Return the file that a user names. Raises InvalidParameterValue for a place that is no local path."""
     place = here("path", given)
     if not place.is_local:
         raise InvalidParameterValue("path", given, "Must be a local path", "Copy the file from or to other storage.")
@@ -87,10 +91,10 @@ def local_path(given: object) -> Path:
 def write_file(
     path: Path, queue: QueueRecord, parts: Iterable[Sequence[StoredMessage]], now: int, told: Callable[[int], None]
 ) -> int:
-    """Write an exported file, each part as a row group, and return how many messages it has. `told` is told how many
-    are written so far.
+    """Write an exported file, each part as a row group, and return how many messages it has.
 
-    Raises InvalidParameterValue where there is something of that name, StorageFailed.
+    `told` is called with the number of messages written so far. Raises InvalidParameterValue where the name is taken,
+    StorageFailed.
     """
     _require_free(path)
     about = {"format": FORMAT, "id": secrets.token_hex(16), "queue": queue.name, "exported_at": now}
@@ -99,7 +103,7 @@ def write_file(
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with aside.open("xb") as file:
-            # Of bodies no statistics: they would be in the file's footer once more.
+            # No statistics of bodies: they would repeat bodies in the file's footer.
             with pq.ParquetWriter(
                 file, schema, compression="zstd", write_statistics=["sent_at"], write_page_checksum=True
             ) as writer:
@@ -148,7 +152,7 @@ def _give_name(aside: Path, path: Path) -> None:
 
 @contextmanager
 def open_file(given: object) -> Iterator[ExportFile]:
-    """An exported file. Raises InvalidParameterValue for what is none, or of a later format; StorageFailed."""
+    """Open an exported file. Raises InvalidParameterValue for other files and later formats; StorageFailed."""
     path = local_path(given)
     if not path.is_file():
         raise InvalidParameterValue("path", str(path), "There is no such file", _FIX)
@@ -164,7 +168,7 @@ def open_file(given: object) -> Iterator[ExportFile]:
 
 
 def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
-    """What the file says of itself."""
+    """Return the file's metadata about itself."""
     try:
         about = json.loads((file.schema_arrow.metadata or {}).get(KEY) or b"{}")
     except ValueError:
@@ -182,7 +186,7 @@ def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
         raise InvalidParameterValue("path", str(path), bound, _FIX)
     groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
     if (file.metadata.metadata or {}).get(GROUPS) != json.dumps(groups).encode():
-        # An import that goes on would pass rows by.
+        # An import that goes on would skip rows.
         bound = "Its rows are not those of the export: somebody has changed it"
         raise InvalidParameterValue("path", str(path), bound, _FIX)
     return about

@@ -1,4 +1,7 @@
-"""Lists and tables of receipt handles: read into actions for the store, and its outcomes read back, one per handle."""
+"""Lists and tables of receipt handles, as actions for the store.
+
+The store's outcomes become one outcome for each handle.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,21 @@ from ledger.store.protocol import RUNS, Action, QueueRecord
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: A list of receipt handles. Not any sequence: a text is one, too, and stands for a single handle.
+#: A list of receipt handles. Not every sequence: a text is one, too, and stands for a single handle.
 HandleSequence: TypeAlias = "list[str] | list[str | None] | tuple[str | None, ...]"
-#: What needs no Spark: a list, or a table with a column `receipt_handle`.
+#: Handles that need no Spark: a list, or a table with a column `receipt_handle`.
 PlainHandles: TypeAlias = "HandleSequence | ArrowTable"
 #: Many receipt handles: a list, or a table with a column `receipt_handle`.
 Handles: TypeAlias = "PlainHandles | DataFrame"
-#: An outcome for each of them, in the form that they were given in.
+#: An outcome for each handle, in the form of the input.
 Outcomes: TypeAlias = "DataFrame | pa.Table | list[HandleOutcome]"
-#: In seconds: for all, for each of a list, or the name of a table's column.
+#: In seconds: one for all, one for each of a list, or the name of a table's column.
 Timeouts: TypeAlias = "int | str | Sequence[int]"
 
 #: Why messages are released or extended: one text for all, or one for each handle.
 Reasons: TypeAlias = "str | Sequence[str | None]"
 
-#: What is returned for an Arrow table of receipt handles; what is for a DataFrame has the same columns.
+#: The columns of the outcomes for an Arrow table of receipt handles; those for a DataFrame are the same.
 OUTCOMES = pa.schema(
     [(name, pa.string()) for name in ("receipt_handle", "action", "outcome", "error_code", "error_message")]
 )
@@ -44,7 +47,7 @@ OUTCOMES = pa.schema(
 
 @dataclass(frozen=True)
 class HandleRequest:
-    """What to do through one receipt handle, and why. Nothing is done where its timeout is `refused`."""
+    """A request for one receipt handle, and its reason. Nothing is done where its timeout is `refused`."""
 
     handle: str | None
     verb: Verb
@@ -54,7 +57,7 @@ class HandleRequest:
 
     @classmethod
     def checked(cls, handle: str | None, verb: Verb, timeout: object, limits: Limits) -> HandleRequest:
-        """M2: a timeout that is none, or out of bounds, fails this one wish."""
+        """M2: return a request; a timeout that is no number, or out of bounds, fails this request only."""
         try:
             return cls(handle, verb, visibility_timeout(timeout, limits))
         except InvalidParameterValue as error:
@@ -62,8 +65,10 @@ class HandleRequest:
 
 
 class HandleList:
-    """Wishes grouped into the fewest actions, one for each reason. A handle that cannot be read has the outcome
-    INVALID, beside the rest."""
+    """Requests grouped into the fewest actions, one for each reason.
+
+    A handle that cannot be read has the outcome INVALID, and does not stop the others.
+    """
 
     def __init__(self, queue: QueueRecord, wishes: Sequence[HandleRequest], limits: Limits) -> None:
         self._wishes, self._ceiling = wishes, limits.maximum_visibility_timeout
@@ -81,47 +86,57 @@ class HandleList:
         ]
 
     def outcomes(self, answers: Sequence[pa.Table]) -> list[HandleOutcome]:
-        """One outcome per wish, in order, from the store's answers to `actions`."""
-        found: dict[tuple[Verb, str, int, str, int], str] = {}
+        """Return one outcome per request, in order, from the store's answers to `actions`."""
+        outcome_by_message: dict[tuple[Verb, str, int, str, int], str] = {}
         for action, answer in zip(self.actions, answers):
             for run in answer.to_pylist():
                 for seq in range(run["first_seq"], run["last_seq"] + 1):
-                    found[action.verb, action.receipt_id, action.timeout, run["segment"], seq] = run["outcome"]
+                    outcome_by_message[action.verb, action.receipt_id, action.timeout, run["segment"], seq] = run[
+                        "outcome"
+                    ]
         answered = []
         for wish, handle in zip(self._wishes, self._read):
             outcome = Outcome.INVALID
             if handle is not None and wish.refused is None:
-                outcome = Outcome(found[wish.verb, handle.receipt_id, wish.timeout, handle.segment, handle.seq])
+                outcome = Outcome(
+                    outcome_by_message[wish.verb, handle.receipt_id, wish.timeout, handle.segment, handle.seq]
+                )
             failure = error(wish.verb, outcome, wish.handle, wish.timeout, self._ceiling)
             if handle is not None and wish.refused is not None:
                 outcome, failure = Outcome.BEYOND_CEILING, wish.refused
-            said = (None, None) if failure is None else (failure.code, failure.message)
-            answered.append(HandleOutcome(wish.handle, outcome.value, *said))
+            failure_texts = (None, None) if failure is None else (failure.code, failure.message)
+            answered.append(HandleOutcome(wish.handle, outcome.value, *failure_texts))
         return OutcomeList(answered)
 
 
 def _mark(marks: Mapping[str, int], reason: str | None) -> int:
-    """See `visibility.change`: those of further reasons, and of none, come behind those that are named."""
+    """Return the mark of a reason (see `visibility.change`).
+
+    Further reasons, and then none, come behind the named ones.
+    """
     if reason is None:
         return len(marks) + 1 if marks else 0
     return marks.get(reason, len(marks))
 
 
 def handles_of(field: str, handles: object) -> list[str | None]:
-    """A list of receipt handles; raises InvalidParameterValue, also for what is neither text nor None in it."""
+    """Return a list of receipt handles.
+
+    Raises InvalidParameterValue, also for an element that is neither text nor None.
+    """
     if hasattr(handles, "receipt_handle"):
         bound = "Must be a receipt handle (a string), or a list of them"
         raise InvalidParameterValue(field, type(handles).__name__, bound, "Give message.receipt_handle.")
-    given: list[str | None] = listed(field, handles)
-    for handle in given:
+    elements: list[str | None] = listed(field, handles)
+    for handle in elements:
         if handle is not None and not isinstance(handle, str):
             fix = "Give message.receipt_handle, or a DataFrame or Arrow table with the column."
             raise InvalidParameterValue(field, type(handle).__name__, "Must be receipt handles (strings)", fix)
-    return given
+    return elements
 
 
 def wishes_of_table(table: pa.Table, verb: Verb, timeout: int | str, limits: Limits) -> list[HandleRequest]:
-    """A wish for each row of an Arrow table with a column `receipt_handle`; `timeout` may name a column.
+    """Return a request for each row of an Arrow table with a column `receipt_handle`; `timeout` may name a column.
 
     Raises InvalidParameterValue for a column that is missing or of another type.
     """
@@ -135,14 +150,14 @@ def wishes_of_table(table: pa.Table, verb: Verb, timeout: int | str, limits: Lim
 def wishes_of_list(
     handles: list[str | None], verb: Verb, timeout: int | Sequence[int], limits: Limits
 ) -> list[HandleRequest]:
-    """A wish for each handle of a list, with one timeout for all, or one for each."""
+    """Return a request for each handle of a list, with one timeout for all, or one for each."""
     if not isinstance(timeout, Sequence):
         return [HandleRequest(handle, verb, timeout) for handle in handles]
     return [HandleRequest.checked(handle, verb, one, limits) for handle, one in zip(handles, timeout)]
 
 
 def outcome_table(wishes: Sequence[HandleRequest], outcomes: Sequence[HandleOutcome]) -> pa.Table:
-    """OUTCOMES, a row for each wish, in order."""
+    """Return OUTCOMES: a row for each request, in order."""
     columns = [
         [wish.handle for wish in wishes],
         [_action(wish) for wish in wishes],
@@ -154,7 +169,7 @@ def outcome_table(wishes: Sequence[HandleRequest], outcomes: Sequence[HandleOutc
 
 
 def runs_of_ids(message_ids: Sequence[object]) -> pa.Table:
-    """Message ids as RUNS; the lanes are not known (-1). Raises InvalidParameterValue."""
+    """Return message ids as RUNS; the lanes are not known (-1). Raises InvalidParameterValue."""
     places = {ids.place(identifier) for identifier in message_ids}
     return _runs({ReceiptHandle("", -1, segment, seq, "") for segment, seq in places}) if places else RUNS.empty_table()
 
@@ -173,7 +188,7 @@ def _read(handle: object, queue: QueueRecord) -> ReceiptHandle | None:
 
 
 def _runs(handles: set[ReceiptHandle]) -> pa.Table:
-    """Neighbouring handles joined into runs."""
+    """Return RUNS of the handles, neighbours joined."""
     runs: list[list[Any]] = []
     for handle in sorted(handles, key=lambda h: (h.lane, h.segment, h.seq)):
         if runs and runs[-1][:2] == [handle.lane, handle.segment] and runs[-1][3] + 1 == handle.seq:

@@ -1,4 +1,4 @@
-"""Running message move tasks: start, list, cancel, and carry on one that its process left behind."""
+"""Message move tasks: start, list, cancel, and carry on orphaned ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TICK = 1.0
 
 
 class MoveTasks:
-    """The tasks of one source queue. What they move, they move by `Store.redrive`, a commit at a time."""
+    """The tasks of one source queue. `Store.redrive` moves their messages, a commit at a time."""
 
     def __init__(self, store: Store, source: QueueRecord, clock: Callable[[], int]) -> None:
         self._store, self._source, self._clock = store, source, clock
@@ -34,7 +34,8 @@ class MoveTasks:
         self._destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         while True:
-            # Stored only while no other one runs; if one was first, it is among `all` now, and the rule refuses.
+            # A task is stored only while no other one runs. If another was first, `all` now has it, and the rule
+            # refuses this one.
             task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
             if self._store.put_task(task):
                 break
@@ -44,9 +45,9 @@ class MoveTasks:
         return task
 
     def all(self) -> list[MoveTask]:
-        """The tasks of this queue, the latest first."""
-        mine = [task for task in self._store.tasks() if task.source == self._source.id]
-        return sorted(mine, key=lambda task: -task.started_at)
+        """Return the tasks of this queue, the latest first."""
+        tasks = [task for task in self._store.tasks() if task.source == self._source.id]
+        return sorted(tasks, key=lambda task: -task.started_at)
 
     def cancel(self, handle: str) -> int:
         """See Queue.cancel_message_move_task."""
@@ -56,8 +57,10 @@ class MoveTasks:
                 return task.moved
 
     def run(self, handle: str, revision: int, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Carries a task on until it ends; `revision` is that of its last step here. While somebody else carries it
-        on, after a stall here say, this one waits."""
+        """Carry a task on until it ends. `revision` is that of its last step in this process.
+
+        While another process carries it on, after a stall of this one say, this one waits.
+        """
         while (task := self._latest(handle)) is not None and task.is_running:
             if task.revision == revision or move_task.is_abandoned(task, self._clock()):
                 after = self.step(task)
@@ -65,47 +68,56 @@ class MoveTasks:
             sleep(TICK)
 
     def step(self, task: MoveTask) -> MoveTask | None:
-        """Moves what a running task may move now; returns the task after it, or None when somebody else takes this
-        step, it was cancelled, or it waits: of all who try, one moves."""
+        """Move what a running task may move now, and return the task after it.
+
+        Several processes may try a step, and only one of them moves messages. Returns None when another process takes
+        this step, the task was cancelled, or it waits.
+        """
         taken = move_task.taken(task, self._clock())
         return self._move(taken) if self._store.put_task(taken) else None
 
     def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask | None:
-        """Moves what a task may move now that this process has taken its step; returns the task after it, None where it
-        waits for as long as an abandoned one does. `source`: the queue, where it was looked up a moment ago."""
+        """Move what a task may move, after this process has taken its step; return the task after it.
+
+        Returns None where the task waits as long as an abandoned one does. A caller that has just read the queue gives
+        it as `source`.
+        """
         try:
             source, target = source or self._as_it_is(), self._destination(task.destination)
             allowed = move_task.allowance(task, self._clock())
             moved = self._store.redrive(source, target, allowed, None, self._clock) if allowed != 0 else 0
         except ClocksDisagree as error:
-            # Until somebody has put the clock, or the queue's time, right.
+            # The task waits until somebody corrects the clock, or the queue's time.
             log.warning("the move task %s of %s waits: %s", task.task, self._source.name, error)
             return None
         except LedgerError as error:
             log.warning("the move task %s of %s failed: %s", task.task, self._source.name, error)
             after = move_task.ended(task, TaskStatus.FAILED, self._clock(), str(error))
-            # Who cancelled it meanwhile, say, has the last word.
+            # A concurrent change, such as a cancel, takes precedence.
             return after if self._store.put_task(after) else self._stored(task.task)
         while True:
             after = move_task.progressed(task, moved, allowed if allowed != 0 else -1, self._clock())
             if self._store.put_task(after):
                 return after
-            # It was cancelled, or taken for abandoned: what was moved counts nevertheless.
+            # The task was cancelled, or taken for abandoned. The moved messages count all the same.
             task = self._stored(task.task)
 
     def _latest(self, handle: str) -> MoveTask | None:
         return next((task for task in self.all() if task.task == handle), None)
 
     def _stored(self, handle: str) -> MoveTask:
-        """The task as it is stored now. Raises ResourceNotFound."""
-        found = self._latest(handle)
-        if found is None:
+        """Return the task as it is stored now. Raises ResourceNotFound."""
+        task = self._latest(handle)
+        if task is None:
             raise ResourceNotFound("Task does not exist.", "Somebody removed it from the ledger's tables.")
-        return found
+        return task
 
     def _as_it_is(self) -> QueueRecord:
-        """The source now: a task may run for hours, and what has expired meanwhile, by the retention that was set
-        meanwhile, stays where it is. Raises QueueDoesNotExist."""
+        """Return the source as it is now. Raises QueueDoesNotExist.
+
+        A task may run for hours. Messages that expired meanwhile, by a retention that changed meanwhile, stay where
+        they are.
+        """
         source = self._store.queue(self._source.name)
         if source.id != self._source.id:
             raise QueueDoesNotExist(source.name, made_anew=True)
@@ -121,12 +133,12 @@ class MoveTasks:
 
 
 def carry_on(store: Store, clock: Callable[[], int]) -> int:
-    """A step of every task that its process left behind; returns how many tasks that were."""
+    """Run a step of every abandoned task; return how many tasks these were."""
     queues = {record.id: record for record in store.queues()}
-    left = [task for task in store.tasks() if move_task.is_abandoned(task, clock())]
-    for task in left:
+    abandoned = [task for task in store.tasks() if move_task.is_abandoned(task, clock())]
+    for task in abandoned:
         if task.source in queues:
             MoveTasks(store, queues[task.source], clock).step(task)
         else:
             store.put_task(move_task.ended(task, TaskStatus.FAILED, clock(), "The source queue was deleted"))
-    return len(left)
+    return len(abandoned)

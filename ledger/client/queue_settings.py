@@ -1,4 +1,7 @@
-"""What a queue is set to: attributes, tags and the policy; its counts; its dead letters and their way back (D1, D2)."""
+"""The settings of a queue, its counts, and its redrives (D1, D2).
+
+The settings are attributes, tags and the policy.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def attributes(access: Access) -> dict[str, str]:
 
 
 def change_attributes(access: Access, given: Callable[[Mapping[str, str]], Mapping[str, object]]) -> None:
-    """Sets what `given` returns of the attributes as they are in the decision."""
+    """Set the attributes that `given` returns. The decision calls it with the present attributes."""
 
     def change(known: QueueRecord, queues: Sequence[QueueRecord]) -> tuple[Mapping[str, str], Mapping[str, str]]:
         named = given(known.attributes)
@@ -40,12 +43,12 @@ def change_attributes(access: Access, given: Callable[[Mapping[str, str]], Mappi
 
 
 def change_policy(access: Access, changed: Callable[[str | None], str]) -> None:
-    """Sets the Policy to what `changed` returns of the one that is set in the decision."""
+    """Set the Policy that `changed` returns. The decision calls it with the present Policy."""
     change_attributes(access, lambda known: {"Policy": changed(known.get("Policy"))})
 
 
 def change_tags(access: Access, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-    """Replaces the tags by what `changed` returns of those that there are in the decision."""
+    """Replace the tags by what `changed` returns. The decision calls it with the present tags."""
     access.store.change_queue(
         access.made,
         lambda known, queues: (known.attributes, attribute_rules.tags(changed(known.tags), known.tags)),

@@ -1,6 +1,6 @@
-"""Send what users give: a text, an entry, a list of entries, or a table.
+"""Sends: a text, an entry, a list of entries, or a table.
 
-Of a list each entry is read by itself, all are sent in one commit, and each has an outcome (M2).
+Each entry of a list is read by itself. One commit sends all of them, and each has an outcome (M2).
 """
 
 from __future__ import annotations
@@ -33,31 +33,35 @@ NOTHING_SENT = "Nothing was sent."
 
 
 def of_entry(number: int) -> str:
-    """What is said of the entry that a call of several is refused for."""
+    """Return the advice about the entry for which a call of several entries is refused."""
     return f"It is entry {number}. {NOTHING_SENT}"
 
 
 class EntryList:
-    """Entries, those of which that can be sent, and what becomes of each. A LedgerError among what is given is what an
-    entry in its place was refused for before."""
+    """Entries of a send: the ones that can be sent, and the outcome of each.
+
+    A LedgerError in place of an entry is the error for which the entry was refused before.
+    """
 
     def __init__(
         self, given: Sequence[object], queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool
     ) -> None:
         self._read = [_read(one, queue, common, in_batch) for one in given]
-        #: What is to be sent.
+        #: The entries to send.
         self.entries = [one for one in self._read if isinstance(one, Entry)]
 
     def require(self, *, every: bool) -> None:
-        """Raises what the first entry that cannot be sent is refused for, or the first that fails the whole call."""
-        for number, one in enumerate(self._read):
-            if isinstance(one, LedgerError) and (every or fails_the_batch(one)):
-                one.entry = number
-                raise one if len(self._read) == 1 else one.advised(of_entry(number))
+        """Raise the error of the first entry that is refused (`every`), or of the first that fails the whole call."""
+        for number, entry in enumerate(self._read):
+            if isinstance(entry, LedgerError) and (every or fails_the_batch(entry)):
+                entry.entry = number
+                raise entry if len(self._read) == 1 else entry.advised(of_entry(number))
 
     def outcomes(self, sent: Sequence[StoredSend], name: str) -> list[SendOutcome]:
-        """One outcome per entry, in order, from the store's answers for `entries`. Says in the log what the queue of
-        this name refused."""
+        """Return one outcome per entry, in order, from the store's answers for `entries`.
+
+        The log tells what the queue of this name refused.
+        """
         answers = iter(sent)
         outcomes = [SendOutcome.of(one, None if isinstance(one, LedgerError) else next(answers)) for one in self._read]
         refused = [one for one in self._read if isinstance(one, LedgerError)]
@@ -66,12 +70,12 @@ class EntryList:
             # Not the error's text, which may show the body.
             error = refused[0]
             why = [getattr(error, part) for part in ("field", "bound") if hasattr(error, part)]
-            said = ": ".join(why if len(why) > 1 else [error.code, *why])
+            reason = ": ".join(why if len(why) > 1 else [error.code, *why])
             fix = getattr(error, "fix", "")
-            said += f". {fix}" if fix else ""
+            reason += f". {fix}" if fix else ""
             log.warning(
                 "%d of %d entries for %s were refused and not sent, the first is entry %d: %s",
-                *(len(refused), len(outcomes), name, first, said),
+                *(len(refused), len(outcomes), name, first, reason),
             )
         return OutcomeList(outcomes)
 
@@ -94,18 +98,20 @@ def send(
     *,
     all_or_nothing: bool,
 ) -> Sent | SentTable | list[SendOutcome]:
-    """See Queue.send. `common`: its keyword arguments that hold for all messages of a list, by their names. A list may
-    have a LedgerError in place of an entry that could not be read: it is the error of its outcome."""
+    """See Queue.send. `common` has its keyword arguments for all messages of a list, by name.
+
+    A list may have a LedgerError in place of an entry that could not be read: it is the error of its outcome.
+    """
     attempts.attempt_id(attempt_id, "attempt_id")
     record = access.record()
     message_rules.require_no_attempt(attempt_id, record.attributes)
     messages = with_dicts_as_maps(messages, body)
     table = arrow_table("messages", messages)
     if is_spark(messages) or table is not None:
-        given = [name for name, value in common.items() if value is not None]
-        if given:
+        named = [name for name, value in common.items() if value is not None]
+        if named:
             bound, fix = "A DataFrame has it as a column", "Add the column."
-            raise InvalidParameterValue(given[0], common[given[0]], bound, fix)
+            raise InvalidParameterValue(named[0], common[named[0]], bound, fix)
         require_batch("messages", messages, "queue.send(batch)")
         return _send_table(access, record, messages if table is None else table, body, attempt_id)
     if body is not None:
@@ -121,11 +127,13 @@ def send(
 
 @lru_cache(maxsize=1_000)
 def _tell_left_out(queue: str, names: tuple[str, ...], body: str | None, *, fifo: bool) -> None:
-    """Warn of the columns that are not sent, and of names that are nearly those which mean something: once in a process
-    for each queue and its columns."""
-    left = message_rules.left_out(names, body)
-    if left:
-        log.warning("to %s the column %s is sent; left out: %s", queue, body or "body", ", ".join(left))
+    """Warn of columns that are not sent, and of names that look like meaningful ones.
+
+    A process warns once for each queue and its columns.
+    """
+    left_out = message_rules.left_out(names, body)
+    if left_out:
+        log.warning("to %s the column %s is sent; left out: %s", queue, body or "body", ", ".join(left_out))
     mistaken = message_rules.mistaken_in_whole_rows(names, body, fifo=fifo)
     if mistaken:
         log.warning("to %s each row is sent whole, as JSON, with its columns: %s", queue, ", ".join(mistaken))

@@ -1,7 +1,9 @@
-"""Who ended a claim: what its holder deleted or released itself is no loss; what another holder of its receipt did is.
+"""The messages that were settled through a claim, not by others.
 
-Two tasks with one attempt id are one holder to the store: both have the same receipt. So each claim remembers what was
-ended through it, or through the queue object that it came from; the rest that is settled was ended by somebody else.
+Messages that the claim's holder deleted or released are not lost. Messages that another holder of its receipt deleted
+or released are lost. Two tasks with one attempt id have the same receipt, and are one holder to the store. Therefore
+each claim remembers what was ended through it, or through the queue object that made it. All other settled messages
+were ended by somebody else.
 """
 
 from __future__ import annotations
@@ -21,20 +23,21 @@ from ledger.rules.visibility import Outcome
 from ledger.runtime.forks import renew_in_child
 from ledger.store.protocol import RUNS, count_messages
 
-#: Errors of a verb that changed nothing. After any other it may have landed, although its answer was lost.
+#: Errors of a verb that changed nothing. After any other error the verb may have been committed, although its answer
+#: was lost.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
-#: So many tables are looked through one by one: of thousands each costs more than all its rows.
+#: Up to so many tables are searched one by one. With more of them, each table costs more than its rows.
 MOST_APART = 64
 _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
 
 class ClaimSettlements:
-    """What was deleted or released through the claim that has this receipt, as RUNS."""
+    """The messages that were deleted or released through the claim with this receipt, as RUNS."""
 
     def __init__(self, receipt_id: str | None) -> None:
         self.receipt_id = receipt_id
         self._lock, self._parts = threading.Lock(), dict[Ending, pa.Table]()
-        #: What is known to be ended, in few tables.
+        #: The messages that are known to be ended, in few tables.
         self._done: list[pa.Table] = []
         renew_in_child(self, ClaimSettlements._renew)
 
@@ -43,8 +46,11 @@ class ClaimSettlements:
 
     @contextlib.contextmanager
     def ending(self, runs: pa.Table) -> Iterator[Ending]:
-        """While messages are deleted or released: they count as ended here from the first moment on, so that no
-        heartbeat takes them for lost; if the verb changed nothing, not any more."""
+        """Return a context in which messages are deleted or released.
+
+        They count as ended here from the start, so that no heartbeat takes them for lost. If the verb changes nothing,
+        they no longer count.
+        """
         ending = Ending()
         with self._lock:
             self._parts[ending] = runs.select(RUNS.names)
@@ -54,7 +60,7 @@ class ClaimSettlements:
             ending.done = RUNS.empty_table()
             raise
         else:
-            # Who says nothing else ended them all.
+            # If the caller reports no outcome, assume that every message was ended.
             ending.done = runs.select(RUNS.names) if ending.done is None else ending.done
         finally:
             if ending.done is not None:
@@ -65,38 +71,40 @@ class ClaimSettlements:
                         self._done = [pa.concat_tables(self._done).combine_chunks()]
 
     def copy(self) -> ClaimSettlements:
-        """What was ended until now."""
+        """Return a copy of what was ended until now."""
         copy = ClaimSettlements(self.receipt_id)
         with self._lock:
             copy._parts, copy._done = dict(self._parts), list(self._done)
         return copy
 
     def outside(self, runs: pa.Table) -> int:
-        """How many messages of `runs` were not ended here."""
+        """Return how many messages of `runs` were not ended here."""
         with self._lock:
             return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *self._done, *self._parts.values()]))
 
     def left(self, runs: pa.Table) -> int:
-        """How many messages of `runs` are not known to be ended here: a verb whose answer was lost, or is not there
-        yet, may have ended them or not."""
+        """Return how many messages of `runs` are not known to be ended here.
+
+        A verb whose answer was lost, or has not arrived, may have ended them or not.
+        """
         with self._lock:
-            # One that a copy took over while it was under way has its answer by now, perhaps.
-            known = [*self._done, *(part for ending, part in self._parts.items() if ending.done is not None)]
-        return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *known])) if known else count_messages(runs)
+            # A copy may hold a verb that was running when it was copied and has its answer by now.
+            ended = [*self._done, *(part for ending, part in self._parts.items() if ending.done is not None)]
+        return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *ended])) if ended else count_messages(runs)
 
 
 class Ending:
-    """One verb that ends messages; `done` is what it ended, None as long as that is not known."""
+    """A verb that ends messages. `done` is what it ended; None until that is known."""
 
     done: pa.Table | None = None
 
     def answered(self, outcomes: pa.Table) -> None:
-        """Of OUTCOME_RUNS."""
+        """Record what the verb ended, from its OUTCOME_RUNS."""
         self.done = outcomes.filter(pc.is_in(outcomes["outcome"], _DONE)).select(RUNS.names)
 
 
 class OpenClaims:
-    """What was ended through the claims that came from a queue object, as long as somebody has these claims."""
+    """The messages that were ended through the claims of a queue object, while these claims exist."""
 
     def __init__(self) -> None:
         self._lock, self._known = threading.Lock(), weakref.WeakSet[ClaimSettlements]()
@@ -106,18 +114,21 @@ class OpenClaims:
         self._lock = threading.Lock()
 
     def add(self, endings: ClaimSettlements) -> None:
-        """Remembers those of a claim, weakly."""
+        """Remember the endings of a claim, weakly."""
         with self._lock:
             self._known.add(endings)
 
     def of(self, receipt_id: str) -> Sequence[ClaimSettlements]:
-        """Those of the claims with this receipt."""
+        """Return the endings of the claims with this receipt."""
         with self._lock:
             return [endings for endings in self._known if endings.receipt_id == receipt_id]
 
 
 def count_outside(runs: pa.Table, others: pa.Table) -> int:
-    """How many messages of some runs are in none of `others`. The runs of `others` may overlap, those of `runs` not."""
+    """Return how many messages of `runs` are in none of `others`.
+
+    The runs of `others` may overlap, those of `runs` not.
+    """
     if not runs.num_rows:
         return 0
     names = pa.chunked_array([*runs["segment"].chunks, *others["segment"].chunks]).unique()
@@ -125,9 +136,9 @@ def count_outside(runs: pa.Table, others: pa.Table) -> int:
     start, end = _positions(others, names)
     order = np.argsort(start, kind="stable")
     start, end = start[order], np.maximum.accumulate(end[order])
-    # Cut each where the one before it already reaches.
+    # Cut each run where the run before it already reaches.
     start = np.concatenate([start[:1], np.maximum(start[1:], end[:-1] + 1)])
-    # An empty one before all others, so that there always is one.
+    # Put an empty run before all others, so that there always is one.
     start, end = np.concatenate([[-1], start]), np.concatenate([[-2], end])
     before = np.concatenate([[0], np.cumsum(np.maximum(end - start + 1, 0))])
     return count_messages(runs) - int((_below(last + 1, start, end, before) - _below(first, start, end, before)).sum())
@@ -139,7 +150,10 @@ def _positions(runs: pa.Table, names: pa.Array) -> tuple[np.ndarray, np.ndarray]
 
 
 def _below(at: np.ndarray, start: np.ndarray, end: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """How many positions below each of `at` the sorted runs cover; `before`: how many those before each run do."""
+    """Return how many positions below each of `at` the sorted runs cover.
+
+    `before` has for each run how many positions the runs before it cover.
+    """
     index = np.searchsorted(start, at, "left") - 1
     below: np.ndarray = before[index] + np.maximum(np.minimum(at - 1, end[index]) - start[index] + 1, 0)
     return below

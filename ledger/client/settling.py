@@ -1,6 +1,6 @@
-"""Settle messages through their receipt handles: delete them, change their visibility, or both in one commit.
+"""Settling through receipt handles: delete, change the visibility, or both.
 
-A queue and its claims settle alike. Handles come as one text, a list, or a table.
+One commit does all of it. A queue and its claims settle in the same way. Handles come as one text, a list, or a table.
 """
 
 from __future__ import annotations
@@ -31,17 +31,19 @@ if TYPE_CHECKING:
     from ledger.client.handles import Handles, HandleSequence, Outcomes, PlainHandles, Reasons, Timeouts
 
 FIELD = "ReceiptHandle"
-#: The column of a table of handles that says why each is released or extended.
+#: The column of a table of handles with the reason why each is released or extended.
 REASON = "reason"
 
 
 def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
-    """Applies all actions in one commit; returns OUTCOME_RUNS for each. What they end of claims that came from this
-    very access, these claims know as ended by themselves."""
+    """Apply all actions in one commit; return OUTCOME_RUNS for each.
+
+    Claims of this very access count the messages that the actions end as ended by themselves.
+    """
     limits = attribute_rules.limits_of(record.attributes)
     receipts = attribute_rules.receipts_of(record.attributes)
     with contextlib.ExitStack() as stack:
-        # A claim's own verbs say for themselves what they end.
+        # A claim's own verbs record by themselves what they end.
         ending = [
             (number, stack.enter_context(own.ending(action.runs)))
             for number, action in enumerate(actions)
@@ -49,8 +51,8 @@ def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> lis
             for own in access.endings.of(action.receipt_id)
         ]
         answers = access.store.apply(record, actions, limits, receipts, access.clock)
-        for number, one in ending:
-            one.answered(answers[number])
+        for number, claim_ending in ending:
+            claim_ending.answered(answers[number])
         return answers
 
 
@@ -68,7 +70,7 @@ def change_one(access: Access, handle: str, timeout: object) -> None:
 
 def delete_many(access: Access, handles: Handles) -> Outcomes:
     """See Queue.delete."""
-    # For `settle` None is nothing to delete.
+    # `settle` takes None for nothing to delete; here it is an error.
     return settle(access, delete=handles_of(FIELD, None) if handles is None else handles)
 
 
@@ -96,21 +98,21 @@ def settle(
         )
     if timeout is None:
         timeout = int(record.attributes["VisibilityTimeout"])
-    given = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, timeout)]
-    parts = [(verb, _read(handles), seconds) for verb, handles, seconds in given if handles is not None]
+    handles_by_verb = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, timeout)]
+    parts = [(verb, _read(handles), seconds) for verb, handles, seconds in handles_by_verb if handles is not None]
     _require_timeout(timeout, None if extend is None else parts[-1][1], limits)
     if any(is_spark(handles) for _, handles, _ in parts):
         why = reason_of(reason)
         with access.named_jobs("settle"):
-            asked = access.spark().wishes(record, parts, limits)
-            return asked.outcomes(apply(access, record, _for_reason(asked.actions, why)))
+            request = access.spark().wishes(record, parts, limits)
+            return request.outcomes(apply(access, record, _for_reason(request.actions, why)))
     wishes, reasons = (
         list[HandleRequest](),
         _reasons(reason, [handles for verb, handles, _ in parts if verb is Verb.CHANGE]),
     )
     for verb, handles, seconds in parts:
-        found = _wishes(verb, handles, seconds, limits)
-        wishes += found if verb is Verb.DELETE else map(_with_reason, found, reasons)
+        requests_of_part = _wishes(verb, handles, seconds, limits)
+        wishes += requests_of_part if verb is Verb.DELETE else map(_with_reason, requests_of_part, reasons)
     outcomes = _apply_list(access, record, wishes, limits)
     return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
 
@@ -121,7 +123,8 @@ def release_postponed(access: Access, receipt_id: str | None, reason: str | None
     hidden = access.store.given_back(record, access.clock)
     chosen = {receipt: runs for receipt, runs in hidden.items() if receipt_id in (None, receipt)}
     actions = [Action(Verb.CHANGE, receipt, runs, reason=why) for receipt, runs in sorted(chosen.items())]
-    # What somebody received since is theirs, also where the queue takes changes through replaced receipts.
+    # FENCED: a message that somebody received since stays theirs, also where the queue accepts changes through replaced
+    # receipts.
     limits = attribute_rules.limits_of(record.attributes)
     answers = access.store.apply(record, actions, limits, Receipts.FENCED, access.clock)
     return sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
@@ -130,12 +133,12 @@ def release_postponed(access: Access, receipt_id: str | None, reason: str | None
 def _apply_list(
     access: Access, record: QueueRecord, wishes: Sequence[HandleRequest], limits: bounds.Limits
 ) -> list[HandleOutcome]:
-    asked = HandleList(record, wishes, limits)
-    return asked.outcomes(apply(access, record, asked.actions)) if asked.actions else asked.outcomes([])
+    request = HandleList(record, wishes, limits)
+    return request.outcomes(apply(access, record, request.actions)) if request.actions else request.outcomes([])
 
 
 def _for_reason(actions: Sequence[Action], reason: str | None) -> list[Action]:
-    """The same, with the reason of those that give back or extend."""
+    """Return the same actions, with the reason for those that release or extend."""
     return [replace(action, reason=reason) if action.verb is Verb.CHANGE else action for action in actions]
 
 
@@ -144,7 +147,7 @@ def _with_reason(wish: HandleRequest, reason: str | None) -> HandleRequest:
 
 
 def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
-    """A reason for each handle that is released, then for each that is extended. Raises InvalidParameterValue."""
+    """Yield a reason for each handle that is released, then for each that is extended. Raises InvalidParameterValue."""
     counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
     if isinstance(given, (list, tuple)):
         if len(given) != sum(counts):
@@ -171,7 +174,7 @@ def _apply_one(access: Access, record: QueueRecord, wish: HandleRequest) -> None
 
 
 def _read(handles: Any) -> Any:
-    """A DataFrame of Spark's, a pyarrow.Table, or a list of receipt handles."""
+    """Return a DataFrame of Spark's, a pyarrow.Table, or a list of receipt handles."""
     if is_spark(handles):
         return handles
     table = arrow_table(FIELD, handles)
@@ -185,8 +188,10 @@ def _wishes(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> li
 
 
 def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None:
-    """Raises InvalidParameterValue for timeouts that `extended` (handles as `_read` returns them, or None) cannot have;
-    one timeout for all has to be within the bounds."""
+    """Raise InvalidParameterValue for timeouts that `extended` (handles as `_read` returns them, or None) cannot have.
+
+    A single timeout for all has to be within the bounds.
+    """
     if isinstance(timeout, Sequence) and not isinstance(timeout, (str, bytes)) and isinstance(extended, list):
         if len(timeout) != len(extended):
             bound = f"Must be one, or one for each of the {len(extended)} handles"
@@ -196,7 +201,7 @@ def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None
 
 
 class Settling:
-    """What has access to a queue and settles messages of it: the Queue, and each Claim of it."""
+    """An object that settles messages of a queue: the Queue, and each Claim of it."""
 
     def __init__(self, access: Access) -> None:
         self.access = access
@@ -260,19 +265,26 @@ class Settling:
         visibility_timeout: Timeouts | None = None,
         reason: Reasons | None = None,
     ) -> Outcomes:
-        """Acknowledges some messages, releases some and extends some, all in one commit.
+        """Acknowledge some messages, release some and extend some, all in one commit.
 
-        Each of the three is a list of receipt handles, or a table with a column `receipt_handle`, as `Queue.delete`
-        takes them. `visibility_timeout` is for `extend`: seconds; for a list also one for each handle, for a table also
-        the name of a column; without it the queue's. Returns outcomes, as `Queue.delete`: in the order delete, release,
-        extend, and as one DataFrame when one of the three is Spark's, else as one pyarrow.Table when one is a table.
-        `reason` is why they are released, or extended: the view `receipts` has it (500 characters of it), and
-        `dead_letters` should they die of it. It is a text for all, or a list: one for each handle of `release`, then
-        one for each of `extend`. Without it, a column `reason` of an Arrow table of handles says it for each. One call
-        names 100 different reasons, those of the most messages. A message that is extended for a reason is a planned
-        retry: in `processing_times` it is postponed, and not timed out.
-        M2: a message that is named twice with one wish has that outcome twice. One that is named twice with
-        different actions (acknowledged and released, two deadlines) is left unchanged: both are "contradicted",
-        InvalidParameterValue, whatever their order, as a delete is for good. All else is done.
+        M2: a message that is named twice with one action has that outcome twice. A message that is named twice with
+        different actions (acknowledged and released, two deadlines) is left unchanged. Both outcomes are
+        "contradicted", InvalidParameterValue, in any order, because a delete is for good. All other messages are
+        settled.
+
+        Args:
+            delete, release, extend: A list of receipt handles, or a table with a column `receipt_handle`, as
+                `Queue.delete` takes them.
+            visibility_timeout: For `extend`, in seconds. A list may have one for each handle, a table the name of a
+                column. Without it the queue's timeout.
+            reason: Why messages are released or extended. The views `receipts` and `dead_letters` show it (500
+                characters of it). It is a text for all, or a list: one for each handle of `release`, then one for each
+                of `extend`. Without it, a column `reason` of an Arrow table of handles has one for each. One call names
+                100 different reasons, those of the most messages. A message that is extended for a reason is a planned
+                retry: in `processing_times` it is postponed, and not timed out.
+
+        Returns:
+            Outcomes, as `Queue.delete`, in the order delete, release, extend. They are one DataFrame when one of the
+                three is Spark's, else one pyarrow.Table when one is a table.
         """
         return settle(self.access, delete, release, extend, visibility_timeout, reason)

@@ -1,4 +1,7 @@
-"""What users give: a list, a DataFrame of Spark's, or what can be had as an Arrow table (pandas, polars, pyarrow)."""
+"""The input of users: a list, a Spark DataFrame, or an Arrow table.
+
+pandas, polars and pyarrow give Arrow tables.
+"""
 
 from __future__ import annotations
 
@@ -24,24 +27,24 @@ class ArrowTable(Protocol):
     """A table with Arrow's PyCapsule interface: pyarrow's, or a DataFrame of pandas' or polars'."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Its rows, as Arrow's C data interface hands them on."""
+        """Return the rows through Arrow's C data interface."""
 
 
-#: Arrow's types by what Spark calls them, as far as columns that mean something may have them.
+#: The integer types of Arrow that Spark has, too: the types of columns with a meaning.
 INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
-#: How pandas names the column of an index that has no name.
+#: pandas' name for the column of an index without a name.
 _INDEX = re.compile(r"__index_level_\d+__")
 
 
 def is_spark(value: object) -> TypeIs[DataFrame]:
-    """Whether it is a DataFrame of Spark's."""
+    """Tell whether a value is a DataFrame of Spark's."""
     return hasattr(value, "sparkSession") and hasattr(value, "select")
 
 
 def require_batch(field: str, value: object, verb: str) -> None:
-    """Raise InvalidParameterValue for a streaming DataFrame, which only foreachBatch makes batches of.
+    """Raise InvalidParameterValue for a streaming DataFrame, which only foreachBatch splits into batches.
 
-    `field` is what the verb calls it. `verb` is a call that takes a batch, as a user would write it.
+    `field` is the verb's name for the value. `verb` is a call that takes a batch, as a user would write it.
     """
     if is_spark(value) and getattr(value, "isStreaming", False):
         raise InvalidParameterValue(
@@ -53,8 +56,10 @@ def require_batch(field: str, value: object, verb: str) -> None:
 
 
 def is_empty(rows: Any) -> bool:
-    """Whether a table, or a DataFrame of Spark's, has no row. Raises InvalidParameterValue for what is neither, and for
-    a streaming DataFrame."""
+    """Tell whether a table, or a DataFrame of Spark's, has no row.
+
+    Raises InvalidParameterValue for a streaming DataFrame, and for a table that Arrow cannot read.
+    """
     if is_spark(rows):
         require_batch("rows", rows, "claim.write(batch, table)")
         return bool(rows.isEmpty())
@@ -65,12 +70,12 @@ def is_empty(rows: Any) -> bool:
 def arrow_table(field: str, value: Any) -> pa.Table | None:
     """Return `value` as an Arrow table of plain types (`arrow_values`).
 
-    It may be a table, a batch, a reader or a dataset of pyarrow, or whatever has the Arrow PyCapsule interface (a
-    DataFrame of pandas or polars). Return None for all else, and for Spark's DataFrames. An index without a name is
-    left out.
+    Accepted are pyarrow's tables, batches, readers and datasets, and objects with the Arrow PyCapsule interface
+    (DataFrames of pandas or polars). Return None for other values, and for Spark's DataFrames. An index without a name
+    is left out.
 
     Raises InvalidParameterValue for a single column, and for a table that Arrow cannot read: it names the column, and
-    the row where one value is wrong. No error of a library gets past this.
+    the row where one value is wrong. No error of a library passes through.
     """
     if is_spark(value):
         return None
@@ -100,25 +105,27 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
 
 
 def made_by(value: object, library: str) -> bool:
-    """Whether a value is of a class of a library's, or of one made of that, as geopandas' frames are."""
+    """Tell whether a value's class is a library's, or derives from one of its classes, as geopandas' frames do."""
     return any(one.__module__.partition(".")[0] == library for one in type(value).__mro__)
 
 
 def require_no_nul(value: Any) -> None:
-    """Raise InvalidParameterValue for a name with a NUL character: it ends there for whoever reads through Arrow's C
-    interface, and may be another column's."""
+    """Raise InvalidParameterValue for a name with a NUL character.
+
+    A reader through Arrow's C interface sees the name end there, and may take it for another column's.
+    """
     schema = getattr(value, "schema", None)
     if isinstance(schema, pa.Schema):
         kinds = {field.name: str(field) for field in schema}
     elif isinstance(schema, Mapping):
         kinds = {str(name): repr(kind) for name, kind in schema.items()}
     else:
-        # Of pandas: the type of a column of objects says nothing of what is inside.
+        # For pandas: the type of a column of objects does not tell what is inside.
         kinds = dict(zip(map(str, getattr(value, "columns", ())), map(str, getattr(value, "dtypes", ()))))
     for name, kind in kinds.items():
         if "\0" in f"{name}{kind}" or "\\x00" in kind:
-            said = "A NUL character is in its name, or in that of a field inside it"
-            raise InvalidParameterValue("column", name, said, "Rename it.")
+            bound = "A NUL character is in its name, or in that of a field inside it"
+            raise InvalidParameterValue("column", name, bound, "Rename it.")
 
 
 def _require_names(names: Sequence[object]) -> None:
@@ -128,19 +135,19 @@ def _require_names(names: Sequence[object]) -> None:
 
 
 class UnreadableByLibrary(Exception):
-    """What a library said of a value that it cannot read; its own error is the cause."""
+    """A library's message about a value that it cannot read; the library's error is the cause."""
 
 
 @contextmanager
 def reading_by_library() -> Iterator[None]:
-    """Turn every error of a library into UnreadableByLibrary: panics of Rust, too, which are no Exception."""
+    """Turn every error of a library into UnreadableByLibrary, also Rust's panics, which are no Exception."""
     try:
         yield
     except (LedgerError, UnreadableByLibrary):
         raise
     except Exception as error:
         if "Python exception" in str(error) and "KeyboardInterrupt" in str(error):
-            # It came within a generator of the caller's, and Arrow made an error of its own of it.
+            # The interrupt came inside a generator of the caller, and Arrow turned it into an error of its own.
             raise KeyboardInterrupt from error
         raise UnreadableByLibrary(f"{error}" or type(error).__name__) from error
     except BaseException as error:
@@ -150,8 +157,11 @@ def reading_by_library() -> Iterator[None]:
 
 
 def listed(field: str, value: Any, bound: str = "Must be a list, a DataFrame or an Arrow table") -> list[Any]:
-    """`value` as a list. Raises InvalidParameterValue for whatever is neither a list nor a tuple of values: a single
-    text, a mapping, a set (it has no order, and outcomes would), a generator, an array or a column."""
+    """Return `value` as a list. Raises InvalidParameterValue for a value that is neither a list nor a tuple of values.
+
+    Refused are a single text, a mapping, a set (it has no order, which outcomes need), a generator, an array and a
+    column.
+    """
     is_row = hasattr(value, "_fields") or hasattr(value, "__fields__")
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Sequence) or is_row:
         fix = "Put one value into a list; list(...) makes one of a set, an array, a column or a generator."
@@ -161,19 +171,19 @@ def listed(field: str, value: Any, bound: str = "Must be a list, a DataFrame or 
 
 
 def require_column(table: pa.Table, name: str, right: Callable[[pa.DataType], bool], kinds: str) -> pa.ChunkedArray:
-    """A column of an Arrow table; raises InvalidParameterValue when there is none, or one of another type."""
+    """Return a column of an Arrow table. Raises InvalidParameterValue when it is missing, or of another type."""
     if name not in table.column_names:
-        there = ", ".join(table.column_names) or "none"
+        names = ", ".join(table.column_names) or "none"
         raise InvalidParameterValue(
-            "column", name, f"The table has no such column; it has {there}", "Rename or name another one."
+            "column", name, f"The table has no such column; it has {names}", "Rename or name another one."
         )
     values = _without_nan(table[name])
     kind = values.type
     if pa.types.is_null(kind) or values.null_count == table.num_rows:
-        # A column without values is of any type: pandas makes floats of one.
+        # A column without values fits every type: pandas makes it floats.
         return pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
     if right is is_integer and pa.types.is_floating(kind):
-        # And pandas makes floats of whole numbers beside a missing one.
+        # pandas also makes floats of whole numbers beside a missing one.
         with suppress(pa.ArrowInvalid):
             return values.cast(pa.int64())
     if not right(kind):
@@ -182,24 +192,24 @@ def require_column(table: pa.Table, name: str, right: Callable[[pa.DataType], bo
 
 
 def _without_nan(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values of a column, with nulls in place of NaN, which pandas has for what is missing."""
+    """Return the values of a column, with nulls in place of NaN, which pandas has for missing values."""
     if not pa.types.is_floating(values.type):
         return values
     return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds strings."""
+    """Tell whether a column of this type holds strings."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_integer(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds whole numbers that Spark has a type for."""
+    """Tell whether a column of this type holds whole numbers that Spark has a type for."""
     return kind in INTEGERS
 
 
 def _dataset_types() -> tuple[type, ...]:
-    """The classes of pyarrow's datasets and of what scans them, once somebody has imported them."""
+    """Return the classes of pyarrow's datasets and scanners, once somebody has imported them."""
     module = sys.modules.get("pyarrow.dataset")
     return () if module is None else (module.Dataset, module.Scanner)
 
@@ -207,12 +217,12 @@ def _dataset_types() -> tuple[type, ...]:
 def _read(value: Any) -> pa.Table:
     if hasattr(value, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(value).read_all()
-    # A batch; a single column has the same interface, and is refused by what Arrow says.
+    # A batch. A single column has the same interface, and Arrow's error refuses it.
     return pa.Table.from_batches([pa.record_batch(value)])
 
 
 def _require_no_objects(field: str, value: Any) -> None:
-    """Raise InvalidParameterValue for polars' columns of Python objects: Arrow is handed their addresses as values."""
+    """Raise InvalidParameterValue for polars' columns of Python objects: Arrow would get their addresses as values."""
     kinds = getattr(value, "schema", None)
     if made_by(value, "polars") and isinstance(kinds, Mapping):
         for name, kind in kinds.items():
@@ -221,24 +231,26 @@ def _require_no_objects(field: str, value: Any) -> None:
 
 
 def _require_as_given(value: Any, table: pa.Table) -> None:
-    """Raise InvalidParameterValue for a value in a column of pandas' objects that Arrow has made another one."""
+    """Raise InvalidParameterValue for a value of a pandas object column that Arrow changed."""
     if not (made_by(value, "pandas") and hasattr(value, "columns")):
         return
     for place, kind in enumerate(value.dtypes):
         if str(kind) == "object":
-            given, field = value.iloc[:, place], table.schema.field(place)
-            row = first_changed(given, field.type)
+            column, field = value.iloc[:, place], table.schema.field(place)
+            row = first_changed(column, field.type)
             if row is not None:
-                said = (
-                    f"Row {row} is of the class {type(given.iloc[row]).__name__}, and Arrow makes {field.type} of all"
+                bound = (
+                    f"Row {row} is of the class {type(column.iloc[row]).__name__}, and Arrow makes {field.type} of all"
                 )
                 fix = "Make all values of one class, and instants ones without nanoseconds: .floor('us')."
-                raise InvalidParameterValue("column", field.name, said, fix)
+                raise InvalidParameterValue("column", field.name, bound, fix)
 
 
 def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a column in plain types; `arrow_values`. Raises InvalidParameterValue that names the column,
-    and the row where a value is wrong (a text that is not UTF-8)."""
+    """Return the values of a column in plain types; see `arrow_values`.
+
+    Raises InvalidParameterValue that names the column, and the row where a value is wrong (a text that is not UTF-8).
+    """
     try:
         with reading_by_library():
             for chunk in column.chunks:
@@ -246,32 +258,34 @@ def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
             return plain_column(field, column)
     except UnreadableByLibrary as error:
         if isinstance(error.__cause__, NotPlain):
-            said, fix = error.__cause__.said, error.__cause__.fix
-            raise InvalidParameterValue("column", f"{field.name}{error.__cause__.path}", said, fix) from None
+            bound, fix = error.__cause__.said, error.__cause__.fix
+            raise InvalidParameterValue("column", f"{field.name}{error.__cause__.path}", bound, fix) from None
         raise _wrong_value(field, column, error) from error.__cause__
 
 
 def without_nanoseconds(table: pa.Table) -> pa.Table:
-    """Return a table of plain types with microseconds in place of nanoseconds, for Spark, which has none. Raises
-    InvalidParameterValue for a column that would lose some."""
+    """Return a table of plain types with microseconds in place of nanoseconds, for Spark, which has none.
+
+    Raises InvalidParameterValue for a column that would lose some.
+    """
     columns = dict[str, pa.ChunkedArray]()
     for field in table.schema:
         kind = in_microseconds(field.type)
         try:
             columns[field.name] = table[field.name] if kind == field.type else table[field.name].cast(kind)
         except pa.ArrowInvalid:
-            said = f"It is {field.type}, and has nanoseconds, which Spark does not keep"
+            bound = f"It is {field.type}, and has nanoseconds, which Spark does not keep"
             fix = "Cast it to microseconds (pandas .dt.floor('us'), polars .dt.truncate('1us')), or make a text of it."
-            raise InvalidParameterValue("column", field.name, said, fix) from None
+            raise InvalidParameterValue("column", field.name, bound, fix) from None
     return pa.table(columns) if columns else table
 
 
 def _wrong_value(field: pa.Field, column: pa.ChunkedArray, error: Exception) -> InvalidParameterValue:
     row = 0
     for chunk in column.chunks:
-        found = first_failing(chunk, lambda part: part.validate(full=True))
-        if found is not None:
-            where = f"Row {row + found} holds a value that Arrow cannot read"
+        place = first_failing(chunk, lambda part: part.validate(full=True))
+        if place is not None:
+            where = f"Row {row + place} holds a value that Arrow cannot read"
             break
         row += len(chunk)
     else:
@@ -281,8 +295,10 @@ def _wrong_value(field: pa.Field, column: pa.ChunkedArray, error: Exception) -> 
 
 
 def _of_objects(values: Any) -> tuple[str, str] | None:
-    """What is wrong with a column of pandas' objects, and what to do: the first value that Arrow has no type for, or
-    that is of another class than those before it. None where neither is found."""
+    """Return what is wrong with a column of pandas' objects, and what to do; None if nothing is.
+
+    The wrong value is the first that Arrow has no type for, or that is of another class than those before it.
+    """
     first: tuple[int, Any] | None = None
     for row, value in enumerate(values.tolist()):
         try:
@@ -297,10 +313,10 @@ def _of_objects(values: Any) -> tuple[str, str] | None:
             continue
         first = first or (row, value)
         if type(value) is not type(first[1]):
-            said = (
+            bound = (
                 f"Row {row} is {_shown(value)}, and row {first[0]} is {_shown(first[1])}: they are of several classes"
             )
-            return said, "Make all values of one class: .astype(str), or pd.to_numeric(column) for numbers."
+            return bound, "Make all values of one class: .astype(str), or pd.to_numeric(column) for numbers."
     return None
 
 
@@ -322,7 +338,7 @@ def _column(field: str, value: object) -> InvalidParameterValue:
 
 
 def _unreadable(field: str, value: Any, error: Exception) -> InvalidParameterValue:
-    """The error for a table that cannot be read; names the first column that cannot be read by itself."""
+    """Return the error for a table that cannot be read. It names the first column that alone cannot be read."""
     name, why = field, str(error)
     for column in list(getattr(value, "columns", ())):
         try:
@@ -331,15 +347,15 @@ def _unreadable(field: str, value: Any, error: Exception) -> InvalidParameterVal
         except UnreadableByLibrary as alone:
             name, why = str(column), str(alone)
             break
-    said = f"Arrow cannot read it as a table ({why[:200]})"
+    bound = f"Arrow cannot read it as a table ({why[:200]})"
     fix = "Give every column values of one type, or cast it (to string, say)."
     if name != field and made_by(value, "pandas"):
-        said, fix = _of_objects(value[column]) or (said, fix)
+        bound, fix = _of_objects(value[column]) or (bound, fix)
     if "_pli128" in why or "_plu128" in why:
-        said, fix = (
+        bound, fix = (
             "It is Int128 or UInt128 of polars, which Arrow does not have",
             "Cast it: to Decimal(38, 0), Int64 or String.",
         )
     if name == field:
-        return InvalidParameterValue(field, type(value).__name__, said, fix)
-    return InvalidParameterValue("column", name, said, fix)
+        return InvalidParameterValue(field, type(value).__name__, bound, fix)
+    return InvalidParameterValue("column", name, bound, fix)

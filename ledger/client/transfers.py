@@ -1,4 +1,7 @@
-"""Messages of a queue taken to another one, to a file, and from it. `rules.copies` says why a copy is safe to retry."""
+"""Copies of a queue's messages: to another queue, to a file, and from it.
+
+`rules.copies` says why a copy is safe to retry.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,12 @@ _NOTHING = CopyProgress(0, 0, ())
 def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None, bar: bool | None) -> Copied:
     """See Queue.copy_to."""
     attempts.attempt_id(attempt_id, "attempt_id")
-    record, there = source.record(), target.record()
-    if source.store.place == target.store.place and record.id == there.id:
-        raise InvalidParameterValue("target", there.name, "It is the queue itself", "Name another queue.")
-    _require_same_kind("target", there, is_fifo(record.attributes), f"{record.name} is")
-    key = copy_key("queue", record.id, there.id, attempt_id)
-    before = target.store.copy_progress(there, key)
+    record, target_record = source.record(), target.record()
+    if source.store.place == target.store.place and record.id == target_record.id:
+        raise InvalidParameterValue("target", target_record.name, "It is the queue itself", "Name another queue.")
+    _require_same_kind("target", target_record, is_fifo(record.attributes), f"{record.name} is")
+    key = copy_key("queue", record.id, target_record.id, attempt_id)
+    before = target.store.copy_progress(target_record, key)
     progress, done = before or _NOTHING, 0
     while True:
         contents = _rest(source, record, progress)
@@ -39,28 +42,28 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
         with Meter("messages", contents.count + done, report(say, log.info), show=bar) as meter:
             for part in contents.parts:
                 if not part:
-                    # All of it was dropped meanwhile.
+                    # All messages of the part were dropped meanwhile.
                     continue
                 following = _behind(progress, part, until)
-                # As the queue is by now: its bounds may be others than they were.
-                there = target.record()
-                copied = [_copied(message, there) for message in part]
+                # Read the target anew: its bounds may have changed.
+                target_record = target.record()
+                copied = [_copied(message, target_record) for message in part]
                 with _told_of_parts(progress):
-                    is_next = target.store.add_copies(there, copied, key, following, target.clock)
+                    is_next = target.store.add_copies(target_record, copied, key, following, target.clock)
                 if not is_next:
                     break
                 progress, done = following, done + len(part)
                 meter.update(done)
             else:
-                log.info("%d messages of %s were copied to %s", done, record.name, there.name)
+                log.info("%d messages of %s were copied to %s", done, record.name, target_record.name)
                 return Copied(done, before.messages if before else 0)
-        # Another process copies the same, and is further: this one goes on behind it.
-        progress = target.store.copy_progress(there, key) or _NOTHING
+        # Another process makes the same copy and is further: go on behind it.
+        progress = target.store.copy_progress(target_record, key) or _NOTHING
 
 
 @contextmanager
 def _told_of_parts(progress: CopyProgress) -> Iterator[None]:
-    """Let OverLimit say what is there of a copy already."""
+    """Add to OverLimit how much of a copy is already there."""
     try:
         yield
     except OverLimit as error:
@@ -70,7 +73,7 @@ def _told_of_parts(progress: CopyProgress) -> Iterator[None]:
 
 
 def _rest(source: Access, record: QueueRecord, progress: CopyProgress) -> Contents:
-    """What is to be copied yet."""
+    """Return what is left to copy."""
     if not progress.parts:
         return source.store.contents(record, source.clock)
     until, *place = progress.marks
@@ -78,12 +81,12 @@ def _rest(source: Access, record: QueueRecord, progress: CopyProgress) -> Conten
 
 
 def _behind(progress: CopyProgress, part: Sequence[StoredMessage], until: int) -> CopyProgress:
-    """How far the copy is with a part."""
+    """Return the copy's progress after a part."""
     return CopyProgress(progress.parts + 1, progress.messages + len(part), (until, *part[-1].position))
 
 
 def _copied(message: StoredMessage, target: QueueRecord) -> CopiedMessage:
-    given = message_rules.Entry(
+    entry = message_rules.Entry(
         message.body,
         0,
         message.message_attributes,
@@ -92,11 +95,11 @@ def _copied(message: StoredMessage, target: QueueRecord) -> CopiedMessage:
         message.aws_trace_header,
     )
     try:
-        message_rules.require_size(given, target.attributes)
+        message_rules.require_size(entry, target.attributes)
     except LedgerError as error:
         advice = f"It is the message {message.message_id}. {error.advice} Copy again then: the rest follows."
         raise InvalidParameterValue("target", target.name, error.message, advice) from error
-    return CopiedMessage(given, message.position.arrived_at, message.available_at, message.sender_id)
+    return CopiedMessage(entry, message.position.arrived_at, message.available_at, message.sender_id)
 
 
 def export(access: Access, path: object, say: Say | None, bar: bool | None) -> Exported:

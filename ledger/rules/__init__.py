@@ -1,1 +1,4 @@
-"""The rules of the queue: pure, standard library only, no clock and no I/O. Instants are integer milliseconds, UTC."""
+"""The rules of the queue: pure functions, without clock and I/O.
+
+They need the standard library only. Instants are integer milliseconds, UTC.
+"""

@@ -1,16 +1,16 @@
-"""How many messages a receive may take under the quota on messages in flight (Q2, Q3), and a queue may have at all."""
+"""The quota on messages in flight (Q2, Q3), and the bound on stored messages."""
 
 from __future__ import annotations
 
 from ledger.errors import OverLimit
 from ledger.rules.limits import Limits
 
-#: How the advice of `require_room` begins.
+#: The start of the advice of `require_room`.
 NOTHING_SENT = "Nothing was sent. "
 
 
 def admit(asked: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> int | None:
-    """`asked`, or as many as the quota leaves; None is without bound. Raises OverLimit at the quota.
+    """Return `asked`, or as many as the quota leaves; None is without bound. Raises OverLimit at the quota.
 
     S1: "If you reach this limit, Amazon SQS returns the OverLimit error message"; for FIFO queues "Amazon SQS returns
     no error messages": there, 0.
@@ -18,25 +18,27 @@ def admit(asked: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> i
     most = limits.maximum_in_flight
     if most is None:
         return asked
-    left = max(0, most - in_flight)
-    if not left and not fifo:
+    room = max(0, most - in_flight)
+    if not room and not fifo:
         raise OverLimit(
             "The maximum number of in flight messages is reached.",
             f"{in_flight} messages are in flight, and the queue's limit is {most}: delete or release some of them, or "
             "make a queue with Limits=UNBOUNDED.",
         )
-    return left if asked is None else min(asked, left)
+    return room if asked is None else min(asked, room)
 
 
 def require_room(queue: str, there: int, more: int, limits: Limits) -> None:
-    """Raise OverLimit where a send of `more` messages would pass the queue's MaximumMessages. `there`: messages that it
-    has, in whatever state; not those that are deleted, expired or moved."""
+    """Raise OverLimit where a send of `more` messages would pass the queue's MaximumMessages.
+
+    `there` is how many messages the queue has in any state, without those deleted, expired or moved.
+    """
     most = limits.maximum_messages
-    # What was sent before is answered as it was, however full the queue is by now.
+    # A repeated send is answered as before, however full the queue is by now.
     if most is None or not more or there + more <= most:
         return
-    left = max(0, most - there)
-    fits = f"send at most {left:,} of them" if left else "wait until some are done"
+    room = max(0, most - there)
+    fits = f"send at most {room:,} of them" if room else "wait until some are done"
     raise OverLimit(
         f"The queue {queue} has {there:,} messages, and {more:,} more would pass its MaximumMessages of {most:,}.",
         f"{NOTHING_SENT}Receive and delete messages, {fits}, or raise the queue's MaximumMessages (0: no bound).",
@@ -44,6 +46,8 @@ def require_room(queue: str, there: int, more: int, limits: Limits) -> None:
 
 
 def counted_sends(queue: str) -> str:
-    """The application id under which sends to a queue with a bound are counted: one that did not see the send before it
-    does not commit, so that two at once cannot pass the bound together."""
+    """Return the application id that counts the sends to a queue with a bound.
+
+    A send that did not see the send before it does not commit, so two sends at once cannot pass the bound together.
+    """
     return f"quota/{queue}"

@@ -1,4 +1,7 @@
-"""ARNs: how policies and dead letters name queues. A ledger's account and region are settings of it."""
+"""ARNs: the names of queues in policies and for dead letters.
+
+A ledger's account and region are settings of it.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +13,25 @@ ACCOUNT_ID, REGION = r"[0-9]{12}", r"[a-z0-9-]{1,32}"
 
 
 class Account(NamedTuple):
-    """Whose queues they are, and where."""
+    """The account and the region of queues."""
 
     account_id: str = "123456789012"
     region: str = "us-east-1"
 
     def arn(self, name: str) -> str:
-        """The ARN of the queue of this name."""
+        """Return the ARN of the queue of this name."""
         return f"arn:aws:sqs:{self.region}:{self.account_id}:{name}"
 
 
 DEFAULT = Account()
-#: What ledgers called themselves before they had an account and a region; their policies still say it.
+#: The account of ledgers before they had an account and a region; their policies still name it.
 FORMER = Account("000000000000", "ledger")
 
 
 def queue_of(arn: object) -> str | None:
-    """The queue's name in an ARN of SQS's form, whatever its account; a plain name is taken as it is. None when it is
-    neither.
+    """Return the queue's name in an ARN of SQS's form, whatever its account; a plain name unchanged; else None.
 
-    So it reads what is stored: the policies of a ledger outlive a change of its settings.
+    Any account is accepted because stored policies outlive a change of the ledger's settings.
     """
     if not isinstance(arn, str) or not arn:
         return None
@@ -38,7 +40,7 @@ def queue_of(arn: object) -> str | None:
 
 
 def not_ours(arn: object, account: Account) -> str | None:
-    """Why an ARN that is being given cannot name a queue of this ledger, in the service's words; None when it may.
+    """Return why an ARN cannot name a queue of this ledger, in the service's words; None when it may.
 
     Another region's or another account's queue of the same name is not ours.
     """

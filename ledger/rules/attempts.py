@@ -1,7 +1,8 @@
-"""Attempt ids: a retried send or receive is the same one again, and what is not the same is an error (F3).
+"""Attempt ids: a retried send or receive is the same call again (F3).
 
-An id that two tasks share would drop the second one's messages, or hand it the first one's claim, in silence. So a send
-leaves behind what it was: in the log, under the id, a number made of its queue and its content.
+A different call under the same id is an error. If two tasks share an id, the second one's messages would silently be
+dropped, or it would silently get the first one's claim. So a send leaves in the log, under the id, a number made of its
+queue and its content.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from ledger.rules.message_id import send_key
 from ledger.rules.text import storable
 
 LONGEST = 128
-#: What an Airflow task is told from all others by: other runs, other DAGs of the same schedule, mapped tasks.
+#: The parts that tell an Airflow task from all others: other runs, other DAGs of the same schedule, mapped tasks.
 RECIPE = "{{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}"
 OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
 
 
 class Share(NamedTuple):
-    """Which of several processes that consume under one attempt a worker is, from 0. Of the claims of an earlier run it
-    carries on with those of the processes that have its number, or one that is so many times `processes` greater."""
+    """The number of a worker, from 0, among several processes that consume under one attempt.
+
+    The worker carries on claims of an earlier run: those of the process with its number, and of processes whose numbers
+    are greater by a multiple of `processes`.
+    """
 
     number: int
     processes: int
@@ -33,7 +37,7 @@ ALONE = Share(0, 1)
 
 
 class Attempt(NamedTuple):
-    """A send under an attempt id: to which queue (its id), and a number that stands for the content."""
+    """A send under an attempt id: the id of its queue, and a number that stands for its content."""
 
     attempt_id: str
     queue: str
@@ -41,17 +45,19 @@ class Attempt(NamedTuple):
 
     @property
     def transaction(self) -> tuple[str, int]:
-        """The application and version that Delta commits it under: of the whole ledger, whatever the queue. Versions
-        are even: so none follows another."""
+        """The application and version of Delta's transaction. It belongs to the whole ledger, whatever the queue.
+
+        Versions are even, so that none follows another.
+        """
         return f"attempt/{self.attempt_id}", self.content
 
     @property
     def key(self) -> str:
-        """What its segments are named by: the same for a retry, another for any other send."""
+        """The send's key, which names its segments: the same for a retry, another for any other send."""
         return send_key("attempt", self.queue, self.attempt_id, str(self.content))
 
     def require_same(self, content: int) -> None:
-        """Raises InvalidParameterValue when what was committed under the id is another send."""
+        """Raise InvalidParameterValue when another send was committed under the id."""
         if content != self.content:
             raise InvalidParameterValue(
                 "attempt_id",
@@ -62,7 +68,7 @@ class Attempt(NamedTuple):
 
 
 def attempt_id(value: object, field: str) -> str | None:
-    """`value` if it can be an attempt id: 1 to 128 characters; raises InvalidParameterValue."""
+    """Return `value` if it can be an attempt id: 1 to 128 characters. Raises InvalidParameterValue."""
     if value is None or (isinstance(value, str) and 1 <= len(value) <= LONGEST):
         storable(field, value or "")
         return value
@@ -71,7 +77,7 @@ def attempt_id(value: object, field: str) -> str | None:
 
 
 def require_asked(value: str | None, held: int, maximum: int | None) -> None:
-    """Raises InvalidParameterValue when the claim that an attempt holds is larger than what is asked for now."""
+    """Raise InvalidParameterValue when the claim that an attempt holds is larger than the present request."""
     if maximum is not None and held > maximum:
         raise InvalidParameterValue(
             "ReceiveRequestAttemptId",
@@ -82,31 +88,39 @@ def require_asked(value: str | None, held: int, maximum: int | None) -> None:
 
 
 def require_different(ids: Iterable[str | None]) -> None:
-    """Raises InvalidParameterValue when two receives of one call have the same attempt id: which of them is the retry
-    of which, nobody could tell."""
-    known: set[str | None] = set()
-    for one in ids:
-        if one is not None and one in known:
+    """Raise InvalidParameterValue when two receives of one call have the same attempt id.
+
+    Nobody could tell which of them is a retry.
+    """
+    seen: set[str | None] = set()
+    for attempt in ids:
+        if attempt is not None and attempt in seen:
             bound = "Two receives of one call have it"
-            raise InvalidParameterValue("ReceiveRequestAttemptId", one, bound, "Give every receive an id of its own.")
-        known.add(one)
+            raise InvalidParameterValue(
+                "ReceiveRequestAttemptId", attempt, bound, "Give every receive an id of its own."
+            )
+        seen.add(attempt)
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """An id of at most `longest` characters for a text of any length: itself, or its beginning and its SHA-256."""
+    """Return an id of at most `longest` characters for a text of any length: the text, or its start and its SHA-256."""
     digest = hashlib.sha256(text.encode()).hexdigest()
     return text if len(text) <= longest else f"{text[: longest - len(digest) - 1]}.{digest}"
 
 
 def claim_id(attempt: str, process: int | None, number: int) -> str:
-    """Return the attempt id of a worker's claim: `attempt/7`, or of one of several processes `attempt/2.7`. No attempt
-    has an id of another one's: all that stands before the last slash is the attempt."""
+    """Return the attempt id of a worker's claim: `attempt/7`, or for one of several processes `attempt/2.7`.
+
+    No two attempts share such an id: everything before the last slash is the attempt.
+    """
     return f"{attempt}/{number}" if process is None else f"{attempt}/{process}.{number}"
 
 
 def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, int] | None:
-    """Of which process (None: the only one) and which of its claims an id is that a worker made of its `attempt`
-    (`claim_id`). None: of none. An attempt may itself have a slash, and begin as another one."""
+    """Return the process (None: the only one) and the number of a claim from a worker's id of it (see `claim_id`).
+
+    Returns None for other ids. An attempt may itself have a slash, and begin as another attempt.
+    """
     before, slash, numbers = (attempt_id or "").rpartition("/")
     process, point, number = numbers.rpartition(".")
     if not slash or before != attempt or not number.isdecimal() or (point and not process.isdecimal()):
@@ -115,7 +129,10 @@ def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, 
 
 
 def content_of(queue: str, entries: Iterable[Entry]) -> int:
-    """The number of a list of messages, in their order: bodies, attributes, groups; delays may be a queue's default."""
+    """Return the number of a list of messages, in their order: bodies, attributes, groups.
+
+    Delays do not count, because they may be a queue's default.
+    """
     digest = hashlib.sha256(_framed([queue, "list"]))
     for entry in entries:
         attributes = [(name, *entry.message_attributes[name]) for name in sorted(entry.message_attributes)]
@@ -125,17 +142,17 @@ def content_of(queue: str, entries: Iterable[Entry]) -> int:
 
 
 def content_of_rows(queue: str, count: int, hashes: int) -> int:
-    """The number of a DataFrame's messages, whatever their order: of their count and the sum of their hashes."""
+    """Return the number of a DataFrame's messages, in any order, from their count and the sum of their hashes."""
     return _number(hashlib.sha256(_framed([queue, "rows", str(count), str(hashes)])).digest())
 
 
 def _number(digest: bytes) -> int:
-    """Of 61 bits, even and above those that were given before the content counted."""
+    """Return a number of 61 bits. It is even, and above the numbers of releases that did not count the content."""
     return (int.from_bytes(digest[:8], "big") >> 3) * 2 + 2
 
 
 def _framed(parts: list[str | bytes | None]) -> bytes:
-    """Parts one after the other, so that no other ones read the same."""
+    """Join the parts so that no other parts give the same bytes."""
     encoded = [part.encode() if isinstance(part, str) else part for part in parts]
     framed = [b"-;" if part is None else b"%d:%b" % (len(part), part) for part in encoded]
     return b"%d;%b" % (len(parts), b"".join(framed))

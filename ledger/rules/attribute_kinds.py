@@ -1,4 +1,4 @@
-"""Queue attributes: which there are, SQS's and ours, their ranges and defaults."""
+"""The queue attributes, SQS's and ours, with ranges and defaults."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Document:
 
 BOOLEAN = ("false", "true")
 FENCED = "fenced"
-#: Encryption at rest is the storage's here: these are kept and answered, and not acted on.
+#: The storage encrypts at rest: these attributes are kept and answered, and have no effect.
 KEY, KEY_PERIOD, MANAGED = "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"
 #: SQS's attributes that every queue has.
 SQS_ATTRIBUTES: dict[str, WholeNumber | Choice | Document | Text] = {
@@ -62,37 +62,37 @@ SQS_ATTRIBUTES: dict[str, WholeNumber | Choice | Document | Text] = {
     KEY_PERIOD: WholeNumber(300, 60, 86_400),
     MANAGED: Choice("true", BOOLEAN),
 }
-#: Ours, which SQS does not know.
+#: Our own attributes, which SQS does not know.
 OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
     # V7's ceiling and V1's bound at once: how long one receipt may hold a message, in all.
     "MaximumVisibilityTimeout": WholeNumber(
         limits.MAXIMUM_VISIBILITY_TIMEOUT, 1, limits.MAXIMUM_VISIBILITY_TIMEOUT, limits.MAXIMUM_RETENTION
     ),
-    # V8, V9: the documented errors, or what the service was recorded to do on standard queues: changes through a
-    # receipt that a later receive replaced, and late ones, are accepted. On FIFO queues it has no effect: others of the
-    # group may be held by another receiver by then.
+    # V8, V9: the documented errors, or the recorded behaviour of standard queues, which accept late changes and changes
+    # through a receipt that a later receive replaced. On FIFO queues it has no effect: by then another receiver may
+    # hold others of the group.
     "Receipts": Choice(FENCED, (FENCED, "recorded")),
-    # Of the two the late ones alone, for queues that had this before; Receipts sets it along, see `_together`.
+    # Accepts late changes only, for queues that had this attribute before. Receipts sets it, too: see `_together`.
     "LateChange": Choice("reject", ("reject", "accept")),
     # Q4: UNBOUNDED keeps the semantics and lifts the numbers.
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
     "Lanes": WholeNumber(limits.DEFAULT_LANES, 1, limits.MAXIMUM_LANES),
-    # How many messages the queue may have, in whatever state: a send that would pass it is refused. 0: no bound.
+    # How many messages the queue may have, in any state. A send that would pass the bound is refused. 0: no bound.
     "MaximumMessages": WholeNumber(0, 0, limits.MAXIMUM_STORED),
 }
 ATTRIBUTES = {**SQS_ATTRIBUTES, **OUR_ATTRIBUTES}
-#: The names of those that are ours: who answers as SQS does leaves them out.
+#: The names of our own attributes. An answer in SQS's form leaves them out.
 OURS = frozenset(OUR_ATTRIBUTES)
-#: What FIFO queues have beside them.
+#: The attributes that FIFO queues have beside these.
 FIFO_ATTRIBUTES: dict[str, Choice] = {
     "FifoQueue": Choice("true", ("true",)),
     "ContentBasedDeduplication": Choice("false", BOOLEAN),
     "DeduplicationScope": Choice("queue", ("queue", "messageGroup")),
     "FifoThroughputLimit": Choice("perQueue", ("perQueue", "perMessageGroupId")),
 }
-#: Recorded: these are refused on standard queues by words of their own.
+#: Recorded: standard queues refuse these with a sentence of its own.
 ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
-#: What messages already stored depend on cannot change; for the type of a queue the words are recorded.
+#: Attributes that stored messages depend on cannot change. For the type of a queue the sentence is recorded.
 FIXED_AT_CREATION = {
     "Lanes": "It is fixed when the queue is created",
     "Limits": "It is fixed when the queue is created",

@@ -1,4 +1,7 @@
-"""Queue names and queue attributes, checked. Values are text, as in SQS."""
+"""Queue names and queue attributes, checked.
+
+Values are text, as in SQS.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,12 @@ FIFO_SUFFIX = ".fifo"
 
 
 def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> str:
-    """`name` if SQS would take it: 1 to 80 of letters, digits, - and _; a FIFO queue's ends in .fifo, within the 80."""
-    given = attributes if isinstance(attributes, Mapping) else {}
-    fifo = str(given.get("FifoQueue", "")).lower() == "true"
+    """Return `name` if SQS accepts it: 1 to 80 letters, digits, - and _.
+
+    A FIFO queue's ends in .fifo, within the 80.
+    """
+    named_attributes = attributes if isinstance(attributes, Mapping) else {}
+    fifo = str(named_attributes.get("FifoQueue", "")).lower() == "true"
     text = name if isinstance(name, str) else ""
     if fifo:
         stem = text[: -len(FIFO_SUFFIX)] if text.endswith(FIFO_SUFFIX) else ""
@@ -61,10 +67,13 @@ def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> 
 def complete(
     given: Mapping[str, object], known: Mapping[str, str] | None = None, account: Account = DEFAULT
 ) -> dict[str, str]:
-    """All attributes of a queue as text: `given` over `known` (or the defaults), each checked.
+    """Return all attributes of a queue as text: `given` over `known` (or the defaults), each checked.
 
-    Raises InvalidAttributeName for an unknown one, InvalidAttributeValue for one out of its range or fixed,
-    InvalidParameterValue for a RedrivePolicy or RedriveAllowPolicy, also one that names queues of another account.
+    Raises:
+        InvalidAttributeName: An attribute is unknown.
+        InvalidAttributeValue: A value is out of its range, or fixed.
+        InvalidParameterValue: A RedrivePolicy or RedriveAllowPolicy is wrong, also one that names queues of another
+            account.
     """
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Attributes", given, "Must be values by names", 'Write {"DelaySeconds": 5}.')
@@ -80,7 +89,7 @@ def complete(
             advice = "It is given when a queue is made, and cannot be changed."
         raise InvalidAttributeName(f"Unknown Attribute {unknown[0]}.", advice)
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
-    # A queue that is older than an attribute has its default.
+    # A queue that is older than an attribute has the attribute's default.
     values = {**defaults, **(known or {})}
     values.update({name: _canonical(kinds[name], text) for name, text in texts.items()})
     _together(texts, values)
@@ -91,7 +100,7 @@ def complete(
     for name in [name for name, kind in kinds.items() if kind.default is None and values.get(name) == ""]:
         del values[name]
     for name, value in values.items():
-        # What a newer release has given the queue stays as it is.
+        # Attributes of a newer release stay as they are.
         if name in kinds:
             _check(name, value, kinds[name], lifted)
     if texts.get("Policy") and not is_understood(json.loads(values["Policy"])):
@@ -115,27 +124,33 @@ def complete(
             "SSE.",
             "Set KmsMasterKeyId to the empty text, or SqsManagedSseEnabled to false.",
         )
-    # Recorded: a key of one's own turns the managed ones off.
+    # Recorded: a key of the queue's own turns the managed ones off.
     return {**values, MANAGED: "false"} if values.get(KEY) else values
 
 
 def answered(known: Mapping[str, str]) -> dict[str, str]:
-    """The attributes that a queue which stores these returns. Recorded: the reuse period only beside a key."""
+    """Return the attributes that a queue answers for these stored ones.
+
+    Recorded: the reuse period only beside a key.
+    """
     kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(known) else {})}
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
-    found = {name: value for name, value in {**defaults, **known}.items() if name != KEY_PERIOD or known.get(KEY)}
-    if "RedrivePolicy" in found:
-        found["RedrivePolicy"] = redrive.answered(found["RedrivePolicy"])
-    return found
+    answer = {name: value for name, value in {**defaults, **known}.items() if name != KEY_PERIOD or known.get(KEY)}
+    if "RedrivePolicy" in answer:
+        answer["RedrivePolicy"] = redrive.answered(answer["RedrivePolicy"])
+    return answer
 
 
-#: The documentation of tags: "Don't use the reserved prefix aws: in tag names", in no case.
+#: The documentation of tags: "Don't use the reserved prefix aws: in tag names", in any case of letters.
 RESERVED_TAGS = "aws:"
 
 
 def tags(given: Mapping[str, str], known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """`given` if it can be a queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256. A key that
-    begins with aws: is the service's own; one that the queue has already (`known`) stays."""
+    """Return `given` if it can be a queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256.
+
+    A key that begins with aws: is the service's own, and refused. Such a key stays if the queue has it already
+    (`known`).
+    """
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Tags", given, "Must be strings by strings", 'Write {"key": "value"}.')
     for key, value in given.items():
@@ -153,7 +168,7 @@ def tags(given: Mapping[str, str], known: Mapping[str, str] | None = None) -> di
 
 
 def tag_keys(given: Iterable[str]) -> frozenset[str]:
-    """The keys of tags to remove: a list of texts."""
+    """Return the keys of tags to remove, from a list of texts."""
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
     keys = list(given) if several else []
     if not several or not all(isinstance(key, str) for key in keys):
@@ -162,8 +177,11 @@ def tag_keys(given: Iterable[str]) -> frozenset[str]:
 
 
 def not_understood(attributes: Mapping[str, str]) -> str | None:
-    """The name of an attribute whose value a newer release has made, for which this one would have to guess what the
-    queue does; None: there is none. An attribute that this release does not know at all changes nothing here."""
+    """Return the name of an attribute whose value a newer release made; None if there is none.
+
+    This release would have to guess what such a queue does. An attribute that this release does not know at all changes
+    nothing here.
+    """
     kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(attributes) else {})}
     for name, kind in kinds.items():
         value = attributes.get(name)
@@ -177,29 +195,29 @@ def not_understood(attributes: Mapping[str, str]) -> str | None:
 
 
 def is_fifo(attributes: Mapping[str, str]) -> bool:
-    """Whether a queue with these attributes is a FIFO queue."""
+    """Tell whether a queue with these attributes is a FIFO queue."""
     return attributes.get("FifoQueue") == "true"
 
 
 def queue_name_of(queue_id: str) -> str:
-    """The name in a queue's id, which is the name, - and 8 digits."""
+    """Return the name in a queue's id, which is the name, - and 8 digits."""
     return queue_id.rpartition("-")[0]
 
 
 def retention_period(attributes: Mapping[str, str]) -> int:
-    """Q7: for how many milliseconds a message is kept."""
+    """Q7: return for how many milliseconds a queue keeps a message."""
     return int(attributes["MessageRetentionPeriod"]) * limits.MILLISECONDS
 
 
 def receipts_of(attributes: Mapping[str, str]) -> Receipts:
-    """V8, V9: what changes through receipts a queue with these attributes takes."""
+    """V8, V9: return the receipts through which a queue with these attributes accepts changes."""
     if attributes["Receipts"] == "recorded":
         return Receipts.RECORDED
     return Receipts.LATE if attributes["LateChange"] == "accept" else Receipts.FENCED
 
 
 def limits_of(attributes: Mapping[str, str]) -> Limits:
-    """The bounds a queue with these attributes works under."""
+    """Return the bounds of a queue with these attributes."""
     chosen = SQS if attributes["Limits"] == "SQS" else UNBOUNDED
     in_flight = chosen.maximum_in_flight and (
         limits.MAXIMUM_IN_FLIGHT_FIFO if is_fifo(attributes) else limits.MAXIMUM_IN_FLIGHT
@@ -210,14 +228,17 @@ def limits_of(attributes: Mapping[str, str]) -> Limits:
         maximum_wait=chosen.maximum_wait,
         maximum_in_flight=in_flight,
         maximum_move_rate=chosen.maximum_move_rate,
-        # Queues that are older than the attribute have none.
+        # A queue that is older than the attribute has no bound.
         maximum_messages=int(attributes.get("MaximumMessages", 0)) or None,
         has_intervals=chosen.has_intervals,
     )
 
 
 def _together(given: Mapping[str, str], values: dict[str, str]) -> None:
-    """Receipts says for LateChange, too, what it is, unless both are given; `recorded` has late changes accepted."""
+    """Set LateChange to the value that Receipts implies, unless both are given.
+
+    With Receipts=recorded late changes are accepted.
+    """
     if "Receipts" in given and "LateChange" not in given:
         values["LateChange"] = "accept" if values["Receipts"] == "recorded" else "reject"
     if values["Receipts"] == "recorded" and values["LateChange"] == "reject":
@@ -234,7 +255,7 @@ def _text(value: object) -> str:
 
 
 def _canonical(kind: WholeNumber | Choice | Document | Text, text: str) -> str:
-    """A value as it is stored, so that equal ones are: TRUE is true, and 0030 is 30."""
+    """Return a value as it is stored, so that equal values are equal texts: TRUE is true, and 0030 is 30."""
     if isinstance(kind, WholeNumber) and re.fullmatch(_DIGITS, text):
         return str(int(text))
     return text.lower() if isinstance(kind, Choice) and kind.words in (BOOLEAN, ("true",)) else text
@@ -261,7 +282,7 @@ def _check(name: str, value: str, kind: WholeNumber | Choice | Document | Text, 
 def _document(name: str, value: str) -> None:
     storable(name, value)
     if name.startswith("Redrive"):
-        # Their own words, with the rest of the rules about them.
+        # `redrive` has the service's sentences about them, with their other rules.
         return
     try:
         parsed = json.loads(value)

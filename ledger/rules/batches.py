@@ -1,4 +1,4 @@
-"""Batches of a request (M2): how many entries, what they are called, how long they may be together. Of the endpoint."""
+"""The batches of the endpoint (M2): entries, ids, length."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class EmptyBatchRequest(LedgerError, ValueError):
 
 
 class InvalidBatchEntryId(LedgerError, ValueError):
-    """The id of an entry is none."""
+    """The id of an entry is not valid."""
 
     code = "InvalidBatchEntryId"
 
@@ -42,7 +42,10 @@ class BatchRequestTooLong(LedgerError, ValueError):
 
 
 def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
-    """Raises what the service does for a batch that is wrong as a whole; `kind` is what it calls an entry. Recorded."""
+    """Raise the service's error for a batch that is wrong as a whole.
+
+    `kind` is the service's name of an entry. Recorded.
+    """
     if not entries:
         raise EmptyBatchRequest(f"There should be at least one {kind} in the request.")
     if len(entries) > MAXIMUM_MESSAGES:
@@ -61,8 +64,10 @@ def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
 
 
 def require_length(entries: Sequence[Mapping[str, object]]) -> None:
-    """Raises BatchRequestTooLong when the bodies and attributes of a batch have more bytes than 1 MiB. Recorded, also
-    that a queue's own MaximumMessageSize does not count here."""
+    """Raise BatchRequestTooLong when the bodies and attributes of a batch have more bytes than 1 MiB.
+
+    Recorded, also that a queue's own MaximumMessageSize does not count here.
+    """
     sent = sum(_length(entry.get("MessageBody")) + _length_of_attributes(entry) for entry in entries)
     if sent > MAXIMUM_MESSAGE_BYTES:
         raise BatchRequestTooLong(

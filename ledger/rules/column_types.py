@@ -1,9 +1,10 @@
-"""Which values go into which column: one rule for both engines, on types as Delta's log writes them.
+"""The values that fit into a column: one rule for both engines.
 
-A value is stored only as itself. `fit` says of a type of rows and a type of a column:
+The rule works on types as Delta's log writes them. A value is stored only as itself. `fit` compares a type of rows with
+a type of a column:
 
     Fit.ALWAYS  every value of the rows' type is a value of the column's
-    Fit.EXACT   some are: each value is compared with its cast back, and one that is another then is refused
+    Fit.EXACT   some are: each value is compared with its cast back, and refused if it differs
     Fit.NEVER   the column means something else (a text and a number, a number and an instant)
 
 | rows          | ALWAYS                          | EXACT                                            |
@@ -18,9 +19,9 @@ A value is stored only as itself. `fit` says of a type of rows and a type of a c
 | timestamp_ntz |                                 | date: a midnight; timestamp: as UTC              |
 | void          | all                             |                                                  |
 
-Arrays, maps and structs fit as what is in them does. A double below 2**53 stands for the decimal that is written for it
-(9.99, and not its fifty digits), one from there on for its exact whole number. Spark's store assignment allows more: it
-rounds, and it makes texts of numbers, for which two engines write different texts.
+Arrays, maps and structs fit as their contents do. A double below 2**53 stands for the decimal that is written for it
+(9.99, and not its fifty digits). From there on it stands for its exact whole number. Spark's store assignment allows
+more: it rounds, and it turns numbers into texts, which two engines write differently.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from typing import Any
 
 VOID = "void"
 INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
-#: How many decimal digits every whole number may have that a float or a double holds exactly.
+#: How many decimal digits a whole number may have so that a float or a double always holds it exactly.
 FLOATS = {"float": 7, "double": 15}
-#: Of the whole numbers those that fit into them as they are.
+#: The whole-number types that always fit into a float or a double.
 WHOLE_IN = {"float": ("byte", "short"), "double": ("byte", "short", "integer")}
-#: From this double on each is a whole number, and the shortest text for it is the text of another one.
+#: From this double on every double is a whole number, and its shortest text is the text of another number.
 FIRST_OF_WHOLE = 2.0**53
 INSTANTS = ("date", "timestamp", "timestamp_ntz")
 #: The longest decimal, and the one that Spark makes of Python's decimals.
@@ -46,7 +47,7 @@ _SQL_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "
 
 
 class Fit(IntEnum):
-    """Whether values of a type are values of another one."""
+    """Whether values of one type are values of another type."""
 
     NEVER = 0
     EXACT = 1
@@ -72,14 +73,14 @@ def fit(given: Any, column: Any) -> Fit:
 
 
 def plain(kind: Any) -> Any:
-    """Return the type without what says nothing of its values: CHAR(n) and VARCHAR(n) are texts."""
+    """Return the type without details that do not change its values: CHAR(n) and VARCHAR(n) are texts."""
     return "string" if isinstance(kind, str) and re.match(r"(var)?char\(", kind) else kind
 
 
 def decimal_of(kind: Any) -> tuple[int, int] | None:
-    """Return the precision and scale of a decimal type; None for all others."""
-    found = _DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
-    return None if found is None else (int(found[1]), int(found[2]))
+    """Return the precision and scale of a decimal type; None for other types."""
+    match = _DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def decimal(precision: int, scale: int) -> str:
@@ -102,8 +103,10 @@ def name_of(kind: Any) -> str:
 
 
 def wider(given: Any, column: Any) -> str | None:
-    """Return the type of a column that holds values of both types, if there is one; whether a stored value is one of
-    it is for its cast back to say (`fit`). None: no type holds both."""
+    """Return a column type that holds values of both types; None if there is none.
+
+    Whether the type holds a particular value is decided by the value's cast back (`fit`).
+    """
     given, column = plain(given), plain(column)
     if not isinstance(given, str) or not isinstance(column, str) or not fit(given, column):
         return None
@@ -121,16 +124,18 @@ def wider(given: Any, column: Any) -> str | None:
 
 
 def widened(given: Any, column: Any) -> Any:
-    """Return the type of a column that holds values of both types, at any depth; the column's own where no wider type
-    holds them, or none is needed."""
+    """Return the type of a column that holds values of both types, at any depth.
+
+    Return the column's own type where no wider type holds them, or none is needed.
+    """
     given, column = plain(given), plain(column)
     if isinstance(given, str) or isinstance(column, str) or given["type"] != column["type"]:
         to = wider(given, column) if fit(given, column) is Fit.EXACT else None
         return column if to is None else to
     if column["type"] == "struct":
-        there = {one["name"].lower(): one["type"] for one in given["fields"]}
+        given_types = {one["name"].lower(): one["type"] for one in given["fields"]}
         fields = [
-            {**one, "type": widened(there.get(one["name"].lower(), one["type"]), one["type"])}
+            {**one, "type": widened(given_types.get(one["name"].lower(), one["type"]), one["type"])}
             for one in column["fields"]
         ]
         return {**column, "fields": fields}
@@ -139,8 +144,11 @@ def widened(given: Any, column: Any) -> Any:
 
 
 def told(kind: Any) -> Any:
-    """Return the type without the parts that rows of nulls, of empty lists and of empty objects do not tell; None where
-    they tell nothing. A table with such a column could not be read by everybody."""
+    """Return the type without the parts that rows do not tell; None if they tell nothing.
+
+    Rows of nulls, of empty lists and of empty objects tell no type. Some readers could not read a table with such a
+    column.
+    """
     kind = plain(kind)
     if isinstance(kind, str):
         return None if kind in (VOID, "null") else kind
@@ -159,16 +167,16 @@ def told(kind: Any) -> Any:
 
 
 def inner_types(kind: Mapping[str, Any]) -> list[Any]:
-    """Return the types right inside one that has such: of elements, keys, values and fields."""
+    """Return the types directly inside a type: of elements, keys, values and fields."""
     inside = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
     return inside + [one["type"] for one in kind.get("fields", ())]
 
 
 def unread_by_some(kind: Any) -> str | None:
-    """Return the name of a type, at any depth, that is none of those that every reader has: variant, an interval."""
+    """Return the name of a type, at any depth, that some readers lack (variant, an interval); None if there is none."""
     if isinstance(kind, str):
-        known = (*INTEGERS, *FLOATS, *INSTANTS, "boolean", "string", "binary", VOID, "null")
-        return None if plain(kind) in known or decimal_of(kind) is not None else name_of(kind)
+        read_by_all = (*INTEGERS, *FLOATS, *INSTANTS, "boolean", "string", "binary", VOID, "null")
+        return None if plain(kind) in read_by_all or decimal_of(kind) is not None else name_of(kind)
     inner = inner_types(kind)
     if not inner and kind["type"] not in ("struct", "array", "map"):
         return name_of(kind)
@@ -176,27 +184,31 @@ def unread_by_some(kind: Any) -> str | None:
 
 
 def field_named_twice(kind: Any, path: str = "") -> str | None:
-    """Return the path of the second of two fields of a struct whose names differ in their capitals at most, at any
-    depth; None where there is none."""
+    """Return the path of a struct's field, at any depth, whose name differs from another's at most in capitals.
+
+    The path is that of the second of the two fields. Returns None if there is none.
+    """
     if isinstance(kind, str):
         return None
     seen = set[str]()
-    for one in kind.get("fields", ()):
-        name = f"{path}{one['name']}"
-        if one["name"].lower() in seen:
+    for field in kind.get("fields", ()):
+        name = f"{path}{field['name']}"
+        if field["name"].lower() in seen:
             return name
-        seen.add(one["name"].lower())
-        found = field_named_twice(one["type"], f"{name}.")
+        seen.add(field["name"].lower())
+        found = field_named_twice(field["type"], f"{name}.")
         if found is not None:
             return found
     inner = [(part, kind[part]) for part in ("elementType", "keyType", "valueType") if part in kind]
-    found_in = (field_named_twice(one, f"{path}{part.removesuffix('Type')}.") for part, one in inner)
-    return next((found for found in found_in if found is not None), None)
+    inner_paths = (field_named_twice(one, f"{path}{part.removesuffix('Type')}.") for part, one in inner)
+    return next((found for found in inner_paths if found is not None), None)
 
 
 def has_local_time_in_map(kind: Any) -> bool:
-    """Return whether there is a timestamp_ntz within a map. delta-rs makes no table with such a column: it does not see
-    that the table needs the feature timestampNtz."""
+    """Tell whether there is a timestamp_ntz inside a map.
+
+    delta-rs makes no table with such a column: it does not see that the table needs the feature timestampNtz.
+    """
     if isinstance(kind, str):
         return False
     if kind["type"] == "map":
@@ -228,7 +240,8 @@ def _fit_of_plain(given: str, column: str) -> Fit:
     holds = _digits_of(column)
     if holds is None:
         return Fit.NEVER
-    # The greatest whole number of a type has some of its last digits only.
+    # Not every number with as many digits as the greatest of a whole-number type fits, so such a column has one digit
+    # less.
     whole = holds[0] - holds[1] - (column in INTEGERS)
     return Fit.ALWAYS if has[0] - has[1] <= whole and has[1] <= holds[1] else Fit.EXACT
 
@@ -238,9 +251,9 @@ def _digits_of(kind: str) -> tuple[int, int] | None:
 
 
 def _fit_of_structs(given: Any, column: Any) -> Fit:
-    there = {one["name"].lower(): one["type"] for one in column["fields"]}
-    found = Fit.ALWAYS
-    for one in given["fields"]:
-        kind = there.get(one["name"].lower(), VOID)
-        found = min(found, fit(one["type"], kind) if kind != VOID or told(one["type"]) else Fit.ALWAYS)
-    return found
+    column_types = {field["name"].lower(): field["type"] for field in column["fields"]}
+    worst = Fit.ALWAYS
+    for field in given["fields"]:
+        kind = column_types.get(field["name"].lower(), VOID)
+        worst = min(worst, fit(field["type"], kind) if kind != VOID or told(field["type"]) else Fit.ALWAYS)
+    return worst

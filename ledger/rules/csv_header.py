@@ -1,4 +1,4 @@
-"""Headers of CSV files that say that the file is another one than it is read as."""
+"""Wrong headers of CSV files: signs of another format."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-#: What other programs put between the columns of what they call CSV.
+#: The separators that other programs use in files that they call CSV.
 _SEPARATORS = ";\t|"
 _OTHER_SEPARATOR = re.compile(f"[{_SEPARATORS}]")
 
 
 def wrong_header(names: Sequence[str], body: str | None) -> str | None:
-    """Why nothing is sent of a file with these columns, the bodies in `body` if that is named; None where it is."""
+    """Return why no row of a file with these columns is sent; None if its rows are sent.
+
+    `body` names the bodies' column.
+    """
     double = [name for name, count in Counter(names).items() if count > 1]
     if double:
         return f"The header has two columns {double[0]!r}."
     spaced = next((name for name in names if name != name.strip() and name != body), None)
     if spaced is not None:
         return f"The header has a column {spaced!r}, with spaces around its name: take them away."
-    if len(names) == 1 and names[0] != body and (other := _OTHER_SEPARATOR.search(names[0])):
+    if len(names) == 1 and names[0] != body and (mark := _OTHER_SEPARATOR.search(names[0])):
         return (
-            f"The header is one column {names[0]!r}: are its columns separated by {other[0]!r}? They have to be by "
+            f"The header is one column {names[0]!r}: are its columns separated by {mark[0]!r}? They have to be by "
             "commas. If it is one column, name it with --body."
         )
     for separator in _SEPARATORS:

@@ -1,4 +1,4 @@
-"""M3: what may not be done again at once: purging a queue, and making a queue under the name of a deleted one."""
+"""The intervals after a purge and after a queue's deletion (M3)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ _SWITCH = "Queues with Limits=UNBOUNDED need not wait, nor do others with the se
 
 
 def require_purge(name: str, purged_at: int | None, limits: Limits, interval: int, now: int) -> None:
-    """Raises PurgeQueueInProgress within `interval` seconds of the queue's last purge. Recorded: "Only one PurgeQueue
-    operation on <queue-name> is allowed every 60 seconds." Queues without limits have no such interval."""
+    """Raise PurgeQueueInProgress within `interval` seconds of the queue's last purge.
+
+    Recorded: "Only one PurgeQueue operation on <queue-name> is allowed every 60 seconds." Queues without limits have no
+    such interval.
+    """
     if limits.has_intervals and purged_at is not None and now - purged_at < interval * MILLISECONDS:
         raise PurgeQueueInProgress(
             f"Only one PurgeQueue operation on {name} is allowed every {interval} seconds.",
@@ -19,9 +22,11 @@ def require_purge(name: str, purged_at: int | None, limits: Limits, interval: in
 
 
 def require_name(name: str, deleted_at: int | None, limits: Limits, interval: int, now: int) -> None:
-    """Raises QueueDeletedRecently within `interval` seconds of the deletion of a queue that had this name. The API
-    reference of CreateQueue: "You must wait 60 seconds after deleting a queue before you can create another queue with
-    the same name." `limits` are those of the queue that would be made; without limits it may be made at once."""
+    """Raise QueueDeletedRecently within `interval` seconds of the deletion of a queue that had this name.
+
+    The API reference of CreateQueue: "You must wait 60 seconds after deleting a queue before you can create another
+    queue with the same name." `limits` are those of the new queue; without limits it may be made at once.
+    """
     if limits.has_intervals and deleted_at is not None and now - deleted_at < interval * MILLISECONDS:
         raise QueueDeletedRecently(
             f"You must wait {interval} seconds after deleting a queue before you can create another with the same "

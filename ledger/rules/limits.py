@@ -1,4 +1,4 @@
-"""Every number of the queue once, with its source, and the checks of a single value against them."""
+"""Every number of the queue with its source, and checks of values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_VISIBILITY_TIMEOUT = 30
 MAXIMUM_VISIBILITY_TIMEOUT = 43_200
 #: The API reference of SendMessage: a body of 1 byte to 1 MiB; also the default of MaximumMessageSize (recorded).
 MAXIMUM_MESSAGE_BYTES = 1_048_576
-#: A queue made in Python may raise its MaximumMessageSize to this: what one cell of a DataFrame can carry safely.
+#: A queue made in Python may raise its MaximumMessageSize to this: one cell of a DataFrame can carry that much safely.
 LARGEST_MESSAGE_BYTES = 1_073_741_824
 #: Recorded: "Value 11 for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10, if provided."
 MAXIMUM_MESSAGES = 10
@@ -38,21 +38,22 @@ MAXIMUM_MESSAGE_ATTRIBUTES = 10
 MAXIMUM_RESULTS, MAXIMUM_TASKS_LISTED = 1_000, 10
 #: The API reference of StartMessageMoveTask: "The maximum value is 500."
 MAXIMUM_MOVE_RATE = 500
-#: How far apart two lanes' numbers may be: lanes are named 0 to Lanes - 1.
+#: How many lanes a queue has by default, and at most. Lanes are named 0 to Lanes - 1.
 DEFAULT_LANES, MAXIMUM_LANES = 8, 256
-#: What a queue's MaximumMessages may be at most: the largest number that an attribute holds.
+#: The greatest MaximumMessages of a queue: the largest number that an attribute holds.
 MAXIMUM_STORED = 999_999_999_999
 MILLISECONDS = 1_000
-#: A disk must have so many bytes free for some commits of the largest batches: with fewer the endpoint is not ready.
+#: How many bytes a disk must have free, enough for some commits of the largest batches. With fewer the endpoint is not
+#: ready.
 LEAST_FREE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds one queue works under. `None` lifts a bound. Seconds throughout.
+    """The bounds of one queue. `None` lifts a bound. Seconds throughout.
 
-    Q4: queues made in Python or by a job are UNBOUNDED: the same semantics, without the numbers that only make
-    sense for ten messages a call. The 12 hours (V1, V7) stay until the queue's MaximumVisibilityTimeout is raised.
+    Q4: queues made in Python or by a job are UNBOUNDED. They have the same semantics, without the numbers that only
+    make sense for ten messages a call. The 12 hours (V1, V7) stay until the queue's MaximumVisibilityTimeout is raised.
     """
 
     maximum_visibility_timeout: int | None = MAXIMUM_VISIBILITY_TIMEOUT
@@ -62,7 +63,7 @@ class Limits:
     maximum_move_rate: int | None = None
     #: How many messages the queue may have, see `admission.require_room`.
     maximum_messages: int | None = None
-    #: M3: whether purges, and queues of one name, keep their distance; for how long is a setting.
+    #: M3: whether purges, and queues of one name, must keep an interval; its length is a setting.
     has_intervals: bool = False
 
 
@@ -79,8 +80,11 @@ SQS = Limits(
 def whole_number(
     field: str, value: object, least: int, most: int | None, fix: str = "", bound: str | None = None
 ) -> int:
-    """`value` as an int within [least, most]; raises InvalidParameterValue naming the field and the bound, in the words
-    of MaxNumberOfMessages (recorded) unless told otherwise."""
+    """Return `value` as an int within [least, most].
+
+    Raises InvalidParameterValue naming the field and the bound, in the words of MaxNumberOfMessages (recorded) unless
+    `bound` is given.
+    """
     if most is None:
         bound = f"Must be a whole number >= {least}"
     bound = bound or f"Must be between {least} and {most}, if provided"
@@ -93,7 +97,7 @@ def whole_number(
 
 
 def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTimeout") -> int:
-    """V1: 0 to 43,200 seconds, or to what the queue's MaximumVisibilityTimeout was raised to."""
+    """V1: return a timeout of 0 to 43,200 seconds, or up to the queue's raised MaximumVisibilityTimeout."""
     return whole_number(
         field,
         value,
@@ -104,7 +108,7 @@ def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTi
 
 
 def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMessages") -> int | None:
-    """How many messages a receive may take; `None` is all of them on a queue without a bound per call."""
+    """Return how many messages a receive may take; `None` is all of them on a queue without a bound per call."""
     most = limits.maximum_messages_per_receive
     if value is None:
         return most
@@ -112,7 +116,7 @@ def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMes
 
 
 def move_rate(value: object, limits: Limits) -> int | None:
-    """D2: how many messages a second a move task moves; None for all at once."""
+    """D2: return how many messages a second a move task moves; None for all at once."""
     if value is None:
         return None
     fix = "" if limits.maximum_move_rate is None else "Without a rate all messages move at once."
@@ -124,13 +128,13 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def seconds_of_time(text: str, units: str = "smhd") -> float | None:
-    """Return the seconds of a text such as 90, 90s, 5m, 1h or 7d, with one of these units; None: it is no such text."""
+    """Return the seconds of a text such as 90, 90s, 5m, 1h or 7d, with one of these units; None for other texts."""
     read = _TIME.fullmatch(text)
     return None if read is None or read[2] not in ("", *units) else float(read[1]) * _UNITS[read[2]]
 
 
 def milliseconds_of_age(field: str, value: object) -> int:
-    """Return an age, given in seconds, in milliseconds; raises InvalidParameterValue for what is no age."""
+    """Return an age, given in seconds, in milliseconds. Raises InvalidParameterValue for a value that is no age."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LONGEST_RETENTION:
         bound = f"Must be a number of seconds from 0 to {LONGEST_RETENTION}"
         raise InvalidParameterValue(field, value, bound, "7 * 86_400 is a week. Nothing was changed.")
@@ -138,7 +142,7 @@ def milliseconds_of_age(field: str, value: object) -> int:
 
 
 def wait(value: object, limits: Limits) -> float:
-    """Q5: how long a receive waits for a message, in seconds."""
+    """Q5: return how long a receive waits for a message, in seconds."""
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, float))

@@ -1,7 +1,8 @@
-"""Where a table or a ledger lies: the one reading of paths, URIs and names of a catalog that everything here shares.
+"""The place of a table or a ledger: paths, URIs and catalog names.
 
-What two readers could take for two places is refused, with what to write instead: a folder that one process opens and
-another does not lock, or a table that one writes and another asks elsewhere, loses messages in silence.
+All of the package reads places through this module. It refuses a name that two readers could take for two places, and
+says what to write instead. Otherwise one process could open a folder that another does not lock, or ask for a table
+elsewhere than its writer. Both lose messages silently.
 """
 
 from __future__ import annotations
@@ -15,37 +16,38 @@ from urllib.parse import unquote_to_bytes
 from ledger.errors import InvalidParameterValue
 
 FILE = "file"
-#: Instead of a place: the name of a schema in Spark's catalog.
+#: The prefix that names a schema of Spark's catalog instead of a place.
 SCHEMA_PREFIX = "schema:"
-#: Schemes whose first part may be left out: there is one that the cluster takes by default.
+#: Schemes whose first part may be left out: the cluster has a default for it.
 WITH_A_DEFAULT = ("hdfs", "viewfs", "dbfs")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _NAME = re.compile(r"(\w+|`[^`/]+`)(\.(\w+|`[^`/]+`))*")
-#: delta-rs fails on the first four and takes %20 for a space; Spark's SQL ends a path at `; \ is a separator to some.
+#: delta-rs fails on the first four and takes %20 for a space. Spark's SQL ends a path at `. Some readers take \ for a
+#: separator.
 _UNUSABLE = re.compile(r"[\[\]^|`\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 _ESCAPES = re.compile(r"%(?![0-9A-Fa-f]{2})|%00|%2[fF]")
 
 
 class Location(NamedTuple):
-    """A place. `text` is what the engines are given: an absolute path on this machine (scheme "file"), else a URI."""
+    """A place. `text` is the engines' name of it: an absolute path on this machine (scheme "file"), else a URI."""
 
     scheme: str
     text: str
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a path on this machine."""
+        """Whether the place is a path on this machine."""
         return self.scheme == FILE
 
     def below(self, name: str) -> Location:
-        """The place of this name inside."""
+        """Return the place of this name inside."""
         return Location(self.scheme, f"{self.text.rstrip('/')}/{name}")
 
 
 def locate(field: str, given: object, folder: str, home: str) -> Location:
-    """The place that a user names: a path (relative ones begin at `folder`, `~` is `home`), or a URI.
+    """Return the place that a user names: a path (relative ones begin at `folder`, `~` is `home`), or a URI.
 
-    Raises InvalidParameterValue, naming `field`, for what could be taken for two places.
+    Raises InvalidParameterValue, naming `field`, for a text that could name two places.
     """
     text = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(text, str) or not text.strip():
@@ -63,20 +65,25 @@ def locate(field: str, given: object, folder: str, home: str) -> Location:
 
 
 def recorded(text: str) -> Location:
-    """The place that a ledger recorded, for a process that may work in another folder; raises InvalidParameterValue."""
+    """Return a place that a ledger recorded. Raises InvalidParameterValue.
+
+    A relative path is refused, because this process may work in another folder.
+    """
     if not text.startswith("/") and not _SCHEME.fullmatch(text):
         raise InvalidParameterValue("location", text, "Is relative to a folder that is not known any more")
     return locate("location", text, "/", "/")
 
 
 def is_relative(text: str) -> bool:
-    """Whether this is a path that begins at some folder: neither absolute, nor below a home, a URI or a name."""
+    """Tell whether a text is a path that begins at some folder: not absolute, not below a home, no URI and no name."""
     return not (text.startswith(("/", "~")) or _SCHEME.fullmatch(text) or is_name(text))
 
 
 def beside(field: str, text: str, root: Location) -> Location:
-    """The place of a relative path that begins at the folder in which a ledger's root lies, so that it is the same for
-    every process that knows the ledger. Raises InvalidParameterValue."""
+    """Return the place of a relative path that begins at the folder of a ledger's root.
+
+    So the place is the same for every process that knows the ledger. Raises InvalidParameterValue.
+    """
     if root.is_local:
         return _of_path(field, text, posixpath.join(posixpath.dirname(root.text), text))
     _, _, path = root.text.partition(":")
@@ -87,7 +94,7 @@ def beside(field: str, text: str, root: Location) -> Location:
 
 
 def of_spark(text: str) -> Location:
-    """The place that Spark returns for a table. It looks like a URI and is none: a % in it is a %."""
+    """Return the place that Spark reports for a table. It looks like a URI and is none: a % in it is a %."""
     uri = _SCHEME.fullmatch(text)
     if uri and uri[1] == FILE:
         return _of_path("location", text, "/" + uri[2].lstrip("/"))
@@ -95,7 +102,7 @@ def of_spark(text: str) -> Location:
 
 
 def is_name(text: object) -> TypeGuard[str]:
-    """Whether this is the name of a table in a catalog: `table`, `schema.table`, `catalog.schema.table`."""
+    """Tell whether a text is the name of a table in a catalog: `table`, `schema.table`, `catalog.schema.table`."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
@@ -122,7 +129,7 @@ def _of_uri(field: str, text: str, scheme: str, rest: str) -> Location:
         raise InvalidParameterValue(
             field, text, "The engines do not agree on a ?, # or % in a URI", "Name another folder."
         )
-    # As a path of its own: `..` must not climb into the bucket's name.
+    # Normalize the path apart from the bucket: `..` must not climb into the bucket's name.
     path = _normal(f"/{path}")
     return Location(scheme, f"{scheme}://{authority}{path}" if authority else f"{scheme}:{path}")
 
@@ -155,13 +162,16 @@ def _of_path(field: str, given: object, path: str) -> Location:
 
 
 def _normal(path: str) -> str:
-    """Without `.`, `..` and doubled /, as both engines read it: `..` goes back by name, whatever links there are."""
+    """Return a path without `.`, `..` and doubled /, as both engines read it.
+
+    `..` goes back by name, even through links.
+    """
     return posixpath.normpath("/" + path.lstrip("/"))
 
 
 def _require_usable(field: str, given: object, path: str) -> None:
-    found = _UNUSABLE.search(path)
-    if found:
+    unusable = _UNUSABLE.search(path)
+    if unusable:
         raise InvalidParameterValue(
-            field, given, f"The engines cannot use a path with {found[0]!r}", "Name another folder."
+            field, given, f"The engines cannot use a path with {unusable[0]!r}", "Name another folder."
         )

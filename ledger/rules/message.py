@@ -1,4 +1,7 @@
-"""What a message may be when it is sent: body, delay, group and deduplication ids (Q6, F1, F2)."""
+"""The rules for a message that is sent: body, delay, ids (Q6, F1, F2).
+
+The ids are its group and its deduplication id.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,17 @@ from ledger.rules.text import forbidden
 
 #: Recorded: "can only include alphanumeric and punctuation characters. 1 to 128 in length."
 IDENTIFIER = r"[!-~]{1,128}"
-#: Recorded, of a message and of one in a batch.
+#: Recorded: the sentences about a single message, and about a message of a batch.
 _INVALID, _NOT_VALIDATED = "One or more parameters are invalid.", "One or more parameters cannot be validated."
-#: What to do with a dictionary that is a body, and no entry.
+#: The advice about a dictionary that is a body, and no entry.
 AS_JSON = "To send it as a JSON body, send json.dumps of it; rows of a table without a column body are sent so."
-#: Of a row that is sent whole.
+#: The bound for a row that is sent whole.
 NOT_IN_JSON = "It holds a number that JSON has no way to write (NaN or infinite)"
 NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this queue type"
 
 
 class Entry(NamedTuple):
-    """A message to be sent, checked: the fields that senders give. A FIFO queue's has both ids."""
+    """A checked message to be sent: the fields that senders give. A FIFO queue's has both ids."""
 
     body: str
     delay_seconds: int = 0
@@ -39,21 +42,21 @@ class Entry(NamedTuple):
 
     @property
     def group(self) -> str:
-        """Its group, as the order of a FIFO queue asks for it; the empty text where it has none."""
+        """The message's group in the order of a FIFO queue; the empty text where it has none."""
         return self.message_group_id or ""
 
     @property
     def deduplication(self) -> str:
-        """What a FIFO queue knows it by; the empty text where it has none."""
+        """The id by which a FIFO queue recognizes the message; the empty text where it has none."""
         return self.message_deduplication_id or ""
 
 
-#: What entries call the fields, and what tables do.
+#: The fields' names in tables, by their names in entries.
 _NAMES = {field.sqs: field.name for field in GIVEN}
 _GIVEN = {field.name for field in GIVEN}
-#: The columns that count to a FIFO queue also of rows that are sent whole.
+#: The columns that a FIFO queue reads even when rows are sent whole.
 WITH_WHOLE_ROWS = ("message_group_id", "message_deduplication_id")
-#: What columns are called in place of their names, without what stands between words.
+#: Other names that users give to columns, without separators between words.
 _SHORTER = {
     "groupid": "message_group_id",
     "deduplicationid": "message_deduplication_id",
@@ -67,8 +70,10 @@ _COLUMNS = {name: field.name for field in GIVEN for name in (field.sqs, field.st
 
 
 def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool = False) -> Entry:
-    """An entry from a body, or from a mapping with SQS's names; what it does not say is as in `common`. `in_batch`: it
-    is one of several, of which the service says otherwise that it is too long."""
+    """Return an entry from a body, or from a mapping with SQS's names; fields that it leaves out are as in `common`.
+
+    `in_batch`: the entry is one of several. The service then has another sentence about its length.
+    """
     if in_batch:
         try:
             return entry_of(given, queue, common)
@@ -79,9 +84,9 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
         return entry(given, queue, **common)
     unknown = sorted(set(given) - set(_NAMES), key=str)
     if unknown:
-        meant = [f"; write {sqs} for {unknown[0]}" for sqs, name in _NAMES.items() if name == unknown[0]]
-        bound = f"An entry has {', '.join(map(str, _NAMES))}{''.join(meant)}"
-        raise InvalidParameterValue("messages", unknown[0], bound, "" if meant else AS_JSON)
+        corrections = [f"; write {sqs} for {unknown[0]}" for sqs, name in _NAMES.items() if name == unknown[0]]
+        bound = f"An entry has {', '.join(map(str, _NAMES))}{''.join(corrections)}"
+        raise InvalidParameterValue("messages", unknown[0], bound, "" if corrections else AS_JSON)
     if "MessageBody" not in given:
         raise MissingParameter("MessageBody")
     own = {_NAMES[name]: value for name, value in given.items()}
@@ -89,27 +94,31 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
 
 
 def require_columns(names: Iterable[str], body: str | None = None) -> None:
-    """Raises InvalidParameterValue for a table with two columns of one name, and for one with a column that has an
-    entry's name, that of the column which the field is stored in, or that of a column which means something but for
-    its capitals (and is not named as the `body`): it would mean nothing there, and bodies, delays or groups would be
-    left out in silence."""
-    known = set[str]()
+    """Raise InvalidParameterValue for a table with a wrong column name.
+
+    These names are wrong: the name of a second column; an entry's name; the name of the column in which a field is
+    stored. A name is also wrong if it differs from a meaningful column in capitals only, and is not the `body`. Columns
+    of these names would mean nothing, and bodies, delays or groups would silently be left out.
+    """
+    seen = set[str]()
     for name in names:
-        if name in known:
+        if name in seen:
             raise InvalidParameterValue("column", name, "The table has two columns of this name", "Rename one.")
-        known.add(name)
-        meant = name.lower()
-        if meant != name and meant in _GIVEN and name != body:
-            bound = f"It differs from the column {meant}, which means something, in its capitals only"
-            raise InvalidParameterValue("column", name, bound, f"Rename it: {meant}, or a word of its own.")
+        seen.add(name)
+        lower_name = name.lower()
+        if lower_name != name and lower_name in _GIVEN and name != body:
+            bound = f"It differs from the column {lower_name}, which means something, in its capitals only"
+            raise InvalidParameterValue("column", name, bound, f"Rename it: {lower_name}, or a word of its own.")
         if name in _COLUMNS:
             bound = f"A table has it in the column {_COLUMNS[name]}"
             raise InvalidParameterValue("column", name, bound, "Rename the column. Nothing was sent.")
 
 
 def meant_by(name: str, absent: Collection[str]) -> str | None:
-    """Return the column which means something that another column is nearly named as, of those that are `absent` from
-    its table; None where it is none of them: `messageGroupId` and `group_id` are nearly `message_group_id`."""
+    """Return the meaningful column that a column's name resembles, among those `absent` from its table, or None.
+
+    `messageGroupId` and `group_id` resemble `message_group_id`.
+    """
     plain = re.sub(r"[\W_]", "", name.lower())
     for column in absent:
         if plain == column.replace("_", "") or _SHORTER.get(plain) == column:
@@ -119,42 +128,49 @@ def meant_by(name: str, absent: Collection[str]) -> str | None:
 
 
 def with_meaning(name: str, absent: Collection[str]) -> str:
-    """Return a column's name as users are told of it: with the column that is perhaps meant."""
+    """Return a column's name for users, with the column that is perhaps meant."""
     meant = meant_by(name, absent)
     return name if meant is None else f"{name} (is {meant} meant?)"
 
 
 def left_out(names: Iterable[str], body: str | None) -> list[str]:
-    """The columns of a table that are not sent, because its bodies are a column and these mean nothing beside it. One
-    that is nearly the name of a column which means something is shown with it."""
-    known = list(names)
-    if (body or "body") not in known:
+    """Return the columns of a table that are not sent: its bodies have a column, and these mean nothing beside it.
+
+    A name that resembles a meaningful column is shown with it.
+    """
+    columns = list(names)
+    if (body or "body") not in columns:
         return []
-    absent = [name for name in _GIVEN if name not in known and name != "body"]
-    # Where another column is the body, one of this name is none.
+    absent = [name for name in _GIVEN if name not in columns and name != "body"]
+    # Where `body` names another column, the column `body` is not the body.
     counted = {*(_GIVEN - {"body"}), body or "body"}
-    return [with_meaning(name, absent) for name in known if name not in counted]
+    return [with_meaning(name, absent) for name in columns if name not in counted]
 
 
 def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool) -> list[str]:
-    """The columns of a table without a column of bodies whose names are nearly that, or the group or deduplication id
-    of a FIFO queue, which count of rows that are sent whole. Each is shown with the column that is perhaps meant. And
-    those that would mean something beside a body, and mean nothing there."""
-    known = list(names)
-    if (body or "body") in known:
+    """Return the mistaken columns of a table whose rows are sent whole, because it has no column of bodies.
+
+    These are names that resemble the bodies' column, or a FIFO queue's group or deduplication id, which count in such
+    rows. Each is shown with the column that is perhaps meant. Columns that would mean something only beside a body are
+    mistaken, too.
+    """
+    columns = list(names)
+    if (body or "body") in columns:
         return []
     counted = WITH_WHOLE_ROWS if fifo else ()
-    absent = [name for name in ("body", *counted) if name not in known]
-    nearly = [with_meaning(name, absent) for name in known if meant_by(name, absent) is not None]
-    return [*nearly, *(f"{name} (is not applied)" for name in known if name in _GIVEN and name not in counted)]
+    absent = [name for name in ("body", *counted) if name not in columns]
+    nearly = [with_meaning(name, absent) for name in columns if meant_by(name, absent) is not None]
+    return [*nearly, *(f"{name} (is not applied)" for name in columns if name in _GIVEN and name not in counted)]
 
 
 def require_group(names: Iterable[str]) -> None:
-    """Raise InvalidParameterValue for a table without the column that a FIFO queue needs. It names the one that is
-    perhaps meant."""
-    known, group = list(names), "message_group_id"
-    if group not in known:
-        near = [name for name in known if meant_by(name, [group]) is not None]
+    """Raise InvalidParameterValue for a table without the column that a FIFO queue needs.
+
+    The error names the column that is perhaps meant.
+    """
+    columns, group = list(names), "message_group_id"
+    if group not in columns:
+        near = [name for name in columns if meant_by(name, [group]) is not None]
         fix = f"Rename {near[0]}, if it is meant, or add it to the table." if near else "Add it to the table."
         raise InvalidParameterValue("column", group, "A FIFO queue needs it", fix)
 
@@ -169,12 +185,14 @@ def entry(
     message_deduplication_id: object = None,
     aws_trace_header: object = None,
 ) -> Entry:
-    """A message as a queue with these attributes takes it. Raises InvalidParameterValue, InvalidMessageContents,
-    MissingParameter."""
+    """Return a message as a queue with these attributes takes it.
+
+    Raises InvalidParameterValue, InvalidMessageContents, MissingParameter.
+    """
     most = int(queue["MaximumMessageSize"])
-    known = attribute_rules.message_attributes(message_attributes)
+    attributes = attribute_rules.message_attributes(message_attributes)
     checked = body(text, most)
-    require_size(Entry(checked, message_attributes=known), queue)
+    require_size(Entry(checked, message_attributes=attributes), queue)
     fifo = is_fifo(queue)
     group = _identifier("MessageGroupId", message_group_id)
     deduplication = _identifier("MessageDeduplicationId", message_deduplication_id)
@@ -191,7 +209,7 @@ def entry(
     if aws_trace_header is not None and not isinstance(aws_trace_header, str):
         raise InvalidParameterValue("AWSTraceHeader", aws_trace_header, "Must be a string")
     require_characters("AWSTraceHeader", "AWSTraceHeader", aws_trace_header or "")
-    return Entry(checked, delay(delay_seconds, queue), known, group, deduplication, aws_trace_header)
+    return Entry(checked, delay(delay_seconds, queue), attributes, group, deduplication, aws_trace_header)
 
 
 #: Recorded.
@@ -201,8 +219,11 @@ NO_DEDUPLICATION_ID = (
 
 
 def fails_the_batch(error: Exception) -> bool:
-    """Whether what one entry is refused for is the error of the whole call (M2): an entry of a FIFO queue without its
-    group or deduplication id. Recorded: "send_batch_missing_deduplication_id_for_fifo_queue"."""
+    """Tell whether the error of one entry is the error of the whole call (M2).
+
+    True for a FIFO queue's entry without its group or deduplication id. Recorded:
+    "send_batch_missing_deduplication_id_for_fifo_queue".
+    """
     if isinstance(error, MissingParameter):
         return error.field == "MessageGroupId"
     return isinstance(error, InvalidParameterValue) and error.bound == NO_DEDUPLICATION_ID
@@ -216,7 +237,10 @@ def require_common(
     message_group_id: object,
     message_deduplication_id: object,
 ) -> None:
-    """Raises for what is said of all entries of a list and can hold for none: the call is wrong, not its entries."""
+    """Raise the error of a value that is given for all entries of a list and can hold for none.
+
+    The call is wrong then, not its entries.
+    """
     delay(delay_seconds, queue)
     attribute_rules.message_attributes(message_attributes)
     _identifier("MessageGroupId", message_group_id)
@@ -226,8 +250,11 @@ def require_common(
 
 
 def body(text: object, maximum_bytes: int) -> str:
-    """`text` if it can be a body (M1): 1 byte to the queue's MaximumMessageSize in UTF-8. Raises MissingParameter for
-    the empty one (recorded), InvalidMessageContents for a character that the service refuses, InvalidParameterValue."""
+    """Return `text` if it can be a body (M1): 1 byte to the queue's MaximumMessageSize in UTF-8.
+
+    Raises MissingParameter for the empty one (recorded), InvalidMessageContents for a character that the service
+    refuses, InvalidParameterValue.
+    """
     if text is None or (isinstance(text, str) and not text):
         raise MissingParameter("MessageBody")
     if not isinstance(text, str):
@@ -252,7 +279,7 @@ def require_size(given: Entry, queue: Mapping[str, str]) -> None:
 
 
 def too_long(text: str, maximum_bytes: int, has: str = "It has more") -> InvalidParameterValue:
-    """The error for a message over the queue's MaximumMessageSize, in the recorded words."""
+    """Return the error for a message over the queue's MaximumMessageSize, in the recorded words."""
     bound = f"Message must be shorter than {maximum_bytes} bytes"
     return InvalidParameterValue(
         "MessageBody",
@@ -265,8 +292,10 @@ def too_long(text: str, maximum_bytes: int, has: str = "It has more") -> Invalid
 
 
 def delay(seconds: object, queue: Mapping[str, str]) -> int:
-    """Q6: a message's own delay, 0 to 900 s, else the queue's. FIFO queues have only the queue's; 0 means that too
-    (recorded: a zero delay "defaults to queue delay")."""
+    """Q6: return a message's own delay, 0 to 900 s, else the queue's.
+
+    FIFO queues have only the queue's delay; 0 means that too (recorded: a zero delay "defaults to queue delay").
+    """
     default = int(queue["DelaySeconds"])
     if seconds is None:
         return default
@@ -280,18 +309,24 @@ def delay(seconds: object, queue: Mapping[str, str]) -> int:
 
 
 def content_digest(text: str) -> str:
-    """F1, content-based deduplication: SQS "uses a SHA-256 hash to generate the message deduplication ID using the
-    body of the message (but not the attributes of the message)"."""
+    """F1: return the content-based deduplication id of a body.
+
+    SQS "uses a SHA-256 hash to generate the message deduplication ID using the body of the message (but not the
+    attributes of the message)".
+    """
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def deduplication_key(queue: Mapping[str, str], group: str, deduplication_id: str) -> tuple[str, str]:
-    """What makes two messages the same: the id alone, or within its group when that is the DeduplicationScope."""
+    """Return the key that repeated messages share: the id, with its group when that is the DeduplicationScope."""
     return (group if queue["DeduplicationScope"] == "messageGroup" else ""), deduplication_id
 
 
 def require_no_attempt(attempt_id: object, queue: Mapping[str, str]) -> None:
-    """F1 is how a FIFO queue knows a repeated send; there an attempt id would be a second, other way."""
+    """Raise InvalidParameterValue for an attempt id on a FIFO queue, which knows a repeated send by F1.
+
+    An attempt id would be a second, different rule there.
+    """
     if attempt_id is not None and is_fifo(queue):
         raise InvalidParameterValue(
             "attempt_id", attempt_id, "A FIFO queue knows a repeated send by its deduplication id", "Leave it out."

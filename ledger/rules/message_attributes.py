@@ -1,4 +1,4 @@
-"""Message attributes: names, types and values as SQS takes them, their size, and the digests that SQS returns."""
+"""Message attributes: names, types, values, size, and SQS's digests."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ledger.errors import InvalidParameterValue, invalid_character
 from ledger.rules.limits import MAXIMUM_MESSAGE_ATTRIBUTES
 from ledger.rules.text import JsonFloat, forbidden, json_value
 
-#: Of whole texts. Spark's engine, Java's, reads them alike, but for what a letter is.
+#: Patterns of whole texts. Spark's engine, Java's, reads them in the same way, except for its letters.
 NAME = r"(?!(?i:aws|amazon)\.)[\w-]+(\.[\w-]+)*"
-#: M1: "attribute names may have letters beyond ASCII". Java's name of what Python's \w is.
+#: M1: "attribute names may have letters beyond ASCII". Java's form of NAME, with Java's letters for Python's \w.
 JAVA_NAME = NAME.replace(r"\w", r"\p{L}\p{N}_")
 TYPE = r"(String|Number|Binary)(\.[!-~]+)?"
 NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 LONGEST_NAME = 256
-#: Who sent a message is stored among its attributes, under a name that none of a user's can have. So every release
-#: reads and writes the same columns; one that does not know of it shows it as an attribute.
+#: The sender of a message is stored among its attributes, under a name that no user's attribute can have. So every
+#: release reads and writes the same columns. A release that does not know the sender shows it as an attribute.
 SENDER = "AWS.SenderId"
 
 
@@ -35,20 +35,19 @@ class Attribute(NamedTuple):
 
     @property
     def value(self) -> str | bytes:
-        """The value, whichever it is."""
+        """The text or the bytes of the attribute."""
         return self.binary_value if self.binary_value is not None else self.string_value or ""
 
     def as_sqs(self) -> dict[str, object]:
-        """As SQS returns it: DataType, and StringValue or BinaryValue."""
+        """Return the attribute as SQS does: DataType, and StringValue or BinaryValue."""
         name = "StringValue" if self.binary_value is None else "BinaryValue"
         return {"DataType": self.data_type, name: self.value}
 
 
 def message_attributes(given: object) -> dict[str, Attribute]:
-    """Attributes by name: each a string, a number (int, float, Decimal), bytes, or SQS's {DataType, StringValue or
-    BinaryValue}.
+    """Return attributes by name from strings, numbers (int, float, Decimal), bytes, or SQS's form.
 
-    Raises InvalidParameterValue that names the attribute.
+    SQS's form is {DataType, StringValue or BinaryValue}. Raises InvalidParameterValue that names the attribute.
     """
     if given is None:
         return {}
@@ -65,12 +64,14 @@ def message_attributes(given: object) -> dict[str, Attribute]:
 
 def attributes_of_json(text: str) -> object:
     """Return the JSON value of a text in a column of attributes, for `message_attributes`; None for an empty text.
-    Raises ValueError, which says why, for what is no JSON."""
+
+    Raises ValueError, with the reason, for a text that is no JSON.
+    """
     return json_value(text) if text else None
 
 
 def size_of(attributes: Mapping[str, Attribute]) -> int:
-    """Bytes that count towards the message's size: names, types and values."""
+    """Return the bytes that count towards the message's size: names, types and values."""
     return sum(
         len(text)
         for name, one in attributes.items()
@@ -79,22 +80,24 @@ def size_of(attributes: Mapping[str, Attribute]) -> int:
 
 
 def md5_of_body(text: str) -> str:
-    """MD5OfBody: of the body in UTF-8, hexadecimal."""
+    """Return MD5OfBody: of the body in UTF-8, hexadecimal."""
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def md5_of_attributes(attributes: Mapping[str, Attribute]) -> str | None:
-    """MD5OfMessageAttributes, as the SQS Developer Guide defines it ("Calculating the MD5 message digest for message
-    attributes"); None without attributes."""
+    """Return MD5OfMessageAttributes; None without attributes.
+
+    The SQS Developer Guide defines it ("Calculating the MD5 message digest for message attributes").
+    """
     if not attributes:
         return None
     digest = hashlib.md5(usedforsecurity=False)
     for name in sorted(attributes):
-        one = attributes[name]
-        for text in (_bytes(name), _bytes(one.data_type)):
+        attribute = attributes[name]
+        for text in (_bytes(name), _bytes(attribute.data_type)):
             digest.update(struct.pack("!I", len(text)) + text)
-        value = _bytes(one.value)
-        digest.update((b"\1" if one.binary_value is None else b"\2") + struct.pack("!I", len(value)) + value)
+        value = _bytes(attribute.value)
+        digest.update((b"\1" if attribute.binary_value is None else b"\2") + struct.pack("!I", len(value)) + value)
     return digest.hexdigest()
 
 
@@ -105,12 +108,12 @@ def _name(name: object) -> str:
         "A name has 1 to 256 letters, digits, - _ and single periods inside, and does not begin with AWS. or Amazon."
     )
     characters = isinstance(name, str) and not re.fullmatch(r"[\w.-]*", name)
-    said = (
+    sentence = (
         "Message (user) attributes name can only contain upper and lower score characters, digits, periods, "
         "hyphens and underscores. "
     )
     raise InvalidParameterValue(
-        "MessageAttributes", name, bound, bound if characters else "", message=said if characters else None
+        "MessageAttributes", name, bound, bound if characters else "", message=sentence if characters else None
     )
 
 
@@ -130,15 +133,19 @@ def _attribute(name: str, given: object) -> Attribute:
         data_type, text, binary = "String", given, None
     match = re.fullmatch(TYPE, data_type) if isinstance(data_type, str) and len(data_type) <= LONGEST_NAME else None
     if match is None:
-        said = f"Message (user) attribute '{name}' must contain a non-empty attribute type."
+        sentence = f"Message (user) attribute '{name}' must contain a non-empty attribute type."
         if data_type:
-            said = (
+            sentence = (
                 f"The type of message (user) attribute '{name}' is invalid. You must use only the following supported "
                 "type prefixes: Binary, Number, String."
             )
         bound = "Must be String, Number or Binary, or one of them with a .label"
         raise InvalidParameterValue(
-            f"MessageAttributes.{name}.DataType", data_type, bound, f"{bound}, of printable characters.", message=said
+            f"MessageAttributes.{name}.DataType",
+            data_type,
+            bound,
+            f"{bound}, of printable characters.",
+            message=sentence,
         )
     value = binary if match[1] == "Binary" else text
     if not isinstance(value, bytes if match[1] == "Binary" else str) or not value:
@@ -149,7 +156,7 @@ def _attribute(name: str, given: object) -> Attribute:
             _advice(given, value, match[1]),
         )
     if has_lists(given):
-        # They would be lost: one value is stored.
+        # Only one value is stored, and lists would be lost.
         raise _refused(name, given, f"Message (user) attribute '{name}' must contain one value, of type '{match[1]}'")
     if isinstance(value, bytes):
         return Attribute(match[0], None, value)
@@ -160,7 +167,7 @@ def _attribute(name: str, given: object) -> Attribute:
 
 
 def require_characters(field: str, place: str, text: str) -> None:
-    """M1: raises InvalidParameterValue when a text has a character that a body may not have either."""
+    """M1: raise InvalidParameterValue when a text has a character that a body may not have either."""
     refused = forbidden(text)
     if refused is not None:
         bound = f"It holds {refused}, which the service does not take"
@@ -168,7 +175,10 @@ def require_characters(field: str, place: str, text: str) -> None:
 
 
 def has_lists(given: object) -> bool:
-    """Whether an attribute has values of the two kinds that the service has only in its model; an empty one is none."""
+    """Tell whether an attribute has list values, which the service has only in its model.
+
+    An empty list does not count.
+    """
     return isinstance(given, Mapping) and any(given.get(name) for name in ("StringListValues", "BinaryListValues"))
 
 
@@ -177,16 +187,18 @@ def _refused(name: str, given: object, sentence: str, fix: str = "") -> InvalidP
 
 
 def _advice(given: object, value: object, kind: str) -> str:
-    """What to do about a value of a Python type that no attribute has; empty where the type is right."""
+    """Return what to do about a value of a Python type that no attribute has; empty where the type is right."""
     if value is None or isinstance(value, bytes if kind == "Binary" else str):
         return ""
-    asked = "bytes" if kind == "Binary" else "a text (str), a number (int, float) or bytes"
-    return f"It is of the type {type(value).__name__}: give {asked}, such as str(value)."
+    accepted = "bytes" if kind == "Binary" else "a text (str), a number (int, float) or bytes"
+    return f"It is of the type {type(value).__name__}: give {accepted}, such as str(value)."
 
 
 def _number(name: str, given: Real | Decimal) -> str:
-    """The digits of a number of Python's or numpy's (numpy's single floats have fewer digits than Python's), or as they
-    stand in a JSON text."""
+    """Return the digits of a number of Python's or numpy's, or as a JSON text has them.
+
+    numpy's single floats have fewer digits than Python's.
+    """
     if isinstance(given, JsonFloat):
         return given.text
     try:
@@ -194,7 +206,7 @@ def _number(name: str, given: Real | Decimal) -> str:
             return int.__repr__(int(given))
         return float.__repr__(given) if isinstance(given, float) else str(given)
     except ValueError as error:
-        # More digits than Python writes.
+        # The number has more digits than Python writes.
         raise _refused(
             name, "a number", f"Can't cast the value of message (user) attribute '{name}' to a number", f"{error}"
         ) from None
@@ -205,7 +217,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def sender_id(given: object) -> str | None:
-    """`given` if it can be a SenderId: text of 1 to 128 characters without spaces; None: not told."""
+    """Return `given` if it can be a SenderId: text of 1 to 128 characters without spaces; None: none is given."""
     if given is not None and (not isinstance(given, str) or not re.fullmatch(r"[!-~]{1,128}", given)):
         bound = "Must be 1 to 128 letters, digits and punctuation"
         raise InvalidParameterValue("SenderId", given, bound, "Name an account or a user.")

@@ -1,6 +1,7 @@
-"""A message's id is its place: the segment it was stored in and its ordinal there. Nothing else has to be stored.
+"""The id of a message, which is its place: segment and ordinal.
 
-The id reads as a UUID of version 8 (RFC 9562, custom): 24 hexadecimal digits of segment, 8 of ordinal.
+Nothing else has to be stored. The id reads as a UUID of version 8 (RFC 9562, custom): 24 hexadecimal digits of segment,
+8 of ordinal.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ ORDINAL_BOUND = 2**18
 
 
 def new_send_key() -> str:
-    """18 random hexadecimal digits that all segments of one send share."""
+    """Return 18 random hexadecimal digits that all segments of one send share."""
     return secrets.token_hex(9)
 
 
 def send_key(*parts: str) -> str:
-    """The same 18 digits for the same parts: a retried send names the same segments."""
+    """Return the same 18 digits for the same parts: a retried send names the same segments."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:18]
 
 
 def segment(key: str, ordinal: int, *, is_open: bool = False) -> str:
-    """The name of a send's `ordinal`-th segment: 70 bits of the send (two of its 72 give way), 18 of the ordinal.
+    """Return the name of a send's `ordinal`-th segment.
 
-    An open segment may be appended to by its one writer; a sealed one never is.
+    It has 70 bits of the send (two of its 72 give way) and 18 of the ordinal. The one writer of an open segment may
+    append to it; nobody appends to a sealed one.
     """
     low = f"{((int(key[14:18], 16) & 0x3FFF) << 18) | ordinal:08x}"
     digits = key[:8] + key[8:12] + "8" + key[12:14] + low[0] + ("9" if is_open else "8") + low[1:4] + low[4:8]
@@ -41,17 +43,17 @@ def segment(key: str, ordinal: int, *, is_open: bool = False) -> str:
 
 
 def is_open(segment_name: str) -> bool:
-    """Whether the segment may still be appended to."""
+    """Tell whether the segment may still be appended to."""
     return segment_name[19] == "9"
 
 
 def message_id(segment_name: str, seq: int) -> str:
-    """The id of the message at ordinal `seq` of a segment."""
+    """Return the id of the message at ordinal `seq` of a segment."""
     return f"{segment_name}{seq:08x}"
 
 
 def place(identifier: object) -> tuple[str, int]:
-    """(segment, seq) of a message id; raises InvalidParameterValue for anything that cannot be one of ours."""
+    """Return (segment, seq) of a message id. Raises InvalidParameterValue for a value that cannot be one of ours."""
     if not isinstance(identifier, str) or not MESSAGE_ID.fullmatch(identifier):
         raise InvalidParameterValue("MessageId", identifier, "Must be a message id as send or receive returned it")
     return identifier[:SEGMENT_LENGTH], int(identifier[SEGMENT_LENGTH:], 16)

@@ -1,13 +1,12 @@
-"""Which outcomes are errors, on the wire and in Python (V7 to V10, V13, M2)."""
+"""The errors of outcomes, on the wire and in Python (V7 to V10, V13, M2)."""
 
 from __future__ import annotations
 
 from ledger.errors import InvalidParameterValue, LedgerError, MessageNotInflight, ReceiptHandleIsInvalid
 from ledger.rules.visibility import Outcome, Verb
 
-#: By verb; an outcome that is not here is a success.
-#: V8: "change is an error; delete on a standard queue succeeds and does nothing"; V13: "change is
-#: InvalidParameterValue [...], delete succeeds again".
+#: The error of each verb and outcome; an outcome that is not here is a success. V8: "change is an error; delete on a
+#: standard queue succeeds and does nothing"; V13: "change is InvalidParameterValue [...], delete succeeds again".
 ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
     (Verb.CHANGE, Outcome.STALE): ReceiptHandleIsInvalid,
     (Verb.CHANGE, Outcome.ALREADY_DELETED): InvalidParameterValue,
@@ -24,7 +23,7 @@ NOT_AVAILABLE = "Message does not exist or is not available for visibility timeo
 
 
 def error(verb: Verb, outcome: Outcome, handle: object, timeout: object, ceiling: int | None) -> LedgerError | None:
-    """The error to raise for an outcome, or None when it is a success."""
+    """Return the error to raise for an outcome, or None when it is a success."""
     kind = ERRORS.get((verb, outcome))
     if kind is None:
         return None

@@ -1,8 +1,8 @@
-"""The columns of an output table, as rows ask for them: of a new table, and of one that is there.
+"""The columns of a new or existing output table, from its rows.
 
-What no row tells (a column of None only, [], {}) is left out of a new table, which remembers the name in its property
-LEFT_OUT. The first rows that tell the type add the column. Other columns that a table lacks are added, and columns are
-widened, only when the writer asks for it (WIDEN); else the rows are refused, so that a mistyped name is no new column.
+A new table leaves out a column whose type no row tells (None only, [], {}), and remembers its name in the property
+LEFT_OUT. The first rows that tell the type add the column. Other missing columns are added, and columns are widened,
+only when the writer asks for it (WIDEN). Otherwise the rows are refused, so that a mistyped name makes no new column.
 """
 
 from __future__ import annotations
@@ -31,26 +31,27 @@ from ledger.rules.column_types import (
     wider,
 )
 
-#: What writers say who want the table's columns to follow the rows.
+#: The value of `schema=` by which a writer lets the table's columns follow the rows.
 WIDEN = "widen"
-#: The property of a table that names the columns of its first rows whose types these did not tell.
+#: The property of a table that names the columns whose types its first rows did not tell.
 LEFT_OUT = "ledger.columnsLeftOut"
-#: The property of a table that names the columns whose numbers have a type by chance: that of the first Python values.
+#: The property of a table that names the columns whose number types are accidental: those of the first Python values.
 BY_CHANCE = "ledger.columnsTypedByChance"
-#: The text by which folders of partitions say null.
+#: The text for null in the names of partition folders.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
-#: How an error offers to widen a column. Only tables that are widened here are offered it: `without_offer`.
+#: An error's offer to widen a column. `without_offer` removes it for tables that are not widened here.
 OFFER = f', or give schema="{WIDEN}", which makes '
-#: What stands before the sentence in the error of a task that refuses a value; behind it stands the row's message.
+#: The text before the sentence in the error of a task that refuses a value. Behind the sentence stands the row's
+#: message.
 REFUSES = "ledger refuses a value: "
-#: Both end in END. In them each BAR has a POINT behind it, so that a name or a value with bars ends nothing.
+#: Both parts end in END. In them a POINT follows each BAR, so that a bar in a name or a value ends nothing.
 BAR, POINT, END = "|", ".", "||"
 REFUSED = re.compile(f"{REFUSES}(.*?){re.escape(END)}(.*?){re.escape(END)}", re.DOTALL)
 
 
-#: By whether the rows have texts, and by the column's type: how pandas and Arrow make other values of all of a column.
+#: By whether the rows have texts, and by the column's type: how pandas and Arrow convert all values of a column.
 _FLOAT = 'pandas: .astype("{0}"), pyarrow: .cast("{0}", safe=False)'
 _CASTS = {
     **{(False, kind): _FLOAT.format(f"float{bits}") for kind, bits in (("float", 32), ("double", 64))},
@@ -62,8 +63,11 @@ _CASTS = {
 
 
 class ColumnsDiffer(Exception):
-    """The rows do not fit the table; says which columns and what to do. `row`: the number of the row that it is about,
-    if it is about one; `place`: that row in words, once they are known."""
+    """The rows do not fit the table. The error says which columns, and what to do.
+
+    `row` is the number of the row that it is about, if it is about one. `place` is that row in words, once they are
+    known.
+    """
 
     def __init__(self, said: str, row: int | None = None, place: str = "") -> None:
         self.row, self.place = row, place
@@ -72,9 +76,11 @@ class ColumnsDiffer(Exception):
 
 @dataclass(frozen=True)
 class ColumnsAsked:
-    """What a writer asks of a table's columns: `widen` to wider types, `add` those it lacks; `declared` gives the types
-    of some of them (a schema as Delta's log writes it). `by_chance`: the rows are Python values, whose types are what
-    the first ones happened to be."""
+    """A writer's requests about a table's columns.
+
+    `widen`: to wider types. `add`: the missing columns. `declared`: the types of some columns, as a schema of Delta's
+    log. `by_chance`: the rows are Python values, whose types are those of the first ones.
+    """
 
     widen: bool = False
     add: bool = False
@@ -87,8 +93,11 @@ NOTHING_ASKED = ColumnsAsked()
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that a table shall have: its schema as Delta's log writes it, what of that is new, of which columns
-    the type is another one, what is left out, and which have the type that their first numbers had by chance."""
+    """The columns that a table shall have.
+
+    `schema` is as Delta's log writes it. `added`, `retyped` and `left_out` name its new columns, the columns with a
+    changed type, and those left out. `by_chance` names columns with the accidental type of their first numbers.
+    """
 
     schema: Mapping[str, Any]
     added: tuple[str, ...] = ()
@@ -98,21 +107,23 @@ class Columns:
 
     @property
     def changes(self) -> bool:
-        """Whether a table that is there gets other columns."""
+        """Whether an existing table gets other columns."""
         return bool(self.added or self.retyped)
 
 
 def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED) -> Columns:
-    """Return the columns of a table that is made for rows with this schema. Raises ColumnsDiffer where no column has a
-    type, or two differ in their capitals only."""
+    """Return the columns of a new table for rows with this schema.
+
+    Raises ColumnsDiffer where no column has a type, or two differ in their capitals only.
+    """
     declared = asked.declared
-    types = {one["name"]: one["type"] for one in rows["fields"]}
-    types.update({one["name"]: one["type"] for one in (declared or {"fields": ()})["fields"]})
+    types = {field["name"]: field["type"] for field in rows["fields"]}
+    types.update({field["name"]: field["type"] for field in (declared or {"fields": ()})["fields"]})
     fields, left_out = [], []
     for name, kind in types.items():
-        known = told(kind)
-        if known is not None:
-            fields.append(field_of(name, known))
+        column_type = told(kind)
+        if column_type is not None:
+            fields.append(field_of(name, column_type))
         left_out += untold(name, kind)
     wrong = [_unread_said(name, unread) for name, kind in types.items() if (unread := unread_by_some(kind)) is not None]
     if wrong:
@@ -129,13 +140,15 @@ def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED)
             f"no row tells the type of a column ({names}), and a table needs one: give schema= (an Arrow schema)"
         )
     schema = {"type": "struct", "fields": fields}
-    for one in rows["fields"]:
-        known = _type_of(schema, one["name"])
-        if known is not None and fit(one["type"], known) is Fit.NEVER:
-            raise ColumnsDiffer(f"column {one['name']} is {name_of(one['type'])}, and {name_of(known)} in schema=")
-    given = {one["name"].lower() for one in (declared or {"fields": ()})["fields"]}
-    free = [one["name"] for one in fields if asked.by_chance and one["name"].lower() not in given]
-    by_chance = [name for name in free if _has_numbers(types[name])]
+    for field in rows["fields"]:
+        column_type = _type_of(schema, field["name"])
+        if column_type is not None and fit(field["type"], column_type) is Fit.NEVER:
+            raise ColumnsDiffer(
+                f"column {field['name']} is {name_of(field['type'])}, and {name_of(column_type)} in schema="
+            )
+    declared_names = {field["name"].lower() for field in (declared or {"fields": ()})["fields"]}
+    undeclared = [field["name"] for field in fields if asked.by_chance and field["name"].lower() not in declared_names]
+    by_chance = [name for name in undeclared if _has_numbers(types[name])]
     return Columns(schema, left_out=tuple(left_out), by_chance=tuple(by_chance))
 
 
@@ -146,23 +159,23 @@ def columns_of(
     asked: ColumnsAsked = NOTHING_ASKED,
     first: Callable[[str], str] | None = None,
 ) -> Columns:
-    """Return the columns that a table with this schema and these properties has once the rows are in. `first` returns
-    the first value of a column of the rows, by its path.
+    """Return the columns that a table with this schema and these properties has once the rows are in.
 
-    Raises ColumnsDiffer, which names each column that does not fit.
+    `first` returns the first value of a column of the rows, by its path. Raises ColumnsDiffer, which names each column
+    that does not fit.
     """
     merge = _Merge(_named(properties, LEFT_OUT), _named(properties, BY_CHANCE), asked, first)
     before = table
     if asked.declared is not None:
-        kinds = {one["name"]: _type_of(table, one["name"]) for one in asked.declared["fields"]}
-        # What is said of these is about `schema`, not about rows.
+        kinds = {field["name"]: _type_of(table, field["name"]) for field in asked.declared["fields"]}
+        # The errors about these columns are about `schema`, not about rows.
         differ = {name for name, kind in kinds.items() if kind is not None and _clashes(asked.declared, name, kind)}
-        others = [one for one in asked.declared["fields"] if one["name"] not in differ]
-        before = merge.struct(table, {**asked.declared, "fields": others}, "")
-        for one in asked.declared["fields"]:
-            known = _type_of(before, one["name"])
-            if told(one["type"]) is not None and plain(known) != plain(one["type"]):
-                merge.wrong.append(_declared_said(one["name"], one["type"], known))
+        agreeing = [field for field in asked.declared["fields"] if field["name"] not in differ]
+        before = merge.struct(table, {**asked.declared, "fields": agreeing}, "")
+        for field in asked.declared["fields"]:
+            present = _type_of(before, field["name"])
+            if told(field["type"]) is not None and plain(present) != plain(field["type"]):
+                merge.wrong.append(_declared_said(field["name"], field["type"], present))
     after = merge.struct(before, rows, "")
     if merge.wrong:
         raise ColumnsDiffer(", ".join(dict.fromkeys(merge.wrong)))
@@ -170,8 +183,10 @@ def columns_of(
 
 
 def refused_value(found: re.Match[str]) -> tuple[str, str]:
-    """Return the sentence about the value that failed a task, and its row in words where that is known, from a match of
-    REFUSED in what Spark says."""
+    """Return the sentence about the value that failed a task, and its row in words if known.
+
+    `found` is a match of REFUSED in Spark's message.
+    """
     sentence, message = (one.replace(BAR + POINT, BAR) for one in found.groups())
     return sentence, f"the row of message {message}" if message else ""
 
@@ -182,8 +197,11 @@ def barred(text: str) -> str:
 
 
 def advice(name: str, given: Any, column: Any, *, inside: str = "", sql: bool = False) -> str:
-    """Return what to do about a column whose values are not those of the table's type. `inside`: the column in which
-    `name` is a path, if it is one. `sql`: the rows are a DataFrame of Spark's; else those of pandas or Arrow."""
+    """Return what to do about a column whose values are not of the table's type.
+
+    `inside`: the column in which `name` is a path, if it is one. `sql`: the rows are a DataFrame of Spark's; else those
+    of pandas or Arrow.
+    """
     if str(given).startswith("timestamp[ns"):
         return f'round {name} to microseconds in the rows (pandas: .dt.floor("us"))'
     change = _change(name, given, column, inside, sql=sql)
@@ -191,23 +209,23 @@ def advice(name: str, given: Any, column: Any, *, inside: str = "", sql: bool = 
 
 
 def _change(name: str, given: Any, column: Any, inside: str, *, sql: bool) -> str:
-    """What makes other values of those that the column does not have, in the words of the rows' library."""
-    known, to = isinstance(given, str) and isinstance(column, str), name_of(column)
-    has_fractions = known and (given in FLOATS or decimal_of(given) is not None)
-    digits = decimal_of(column) or ((0, 0) if column in INTEGERS else None) if known else None
+    """Return how to convert the values that do not fit the column, in terms of the rows' library."""
+    are_plain, to = isinstance(given, str) and isinstance(column, str), name_of(column)
+    has_fractions = are_plain and (given in FLOATS or decimal_of(given) is not None)
+    digits = decimal_of(column) or ((0, 0) if column in INTEGERS else None) if are_plain else None
     where = f", inside {inside} by withField or transform" if sql and inside else ""
     value = "..." if inside else name if name.isidentifier() else f"`{name.replace('`', '``')}`"
-    if known and digits and has_fractions:
+    if are_plain and digits and has_fractions:
         places = f", {digits[1]}" if digits[1] else ""
         by = f"round({value}{places})" if sql else f"pandas: .round({digits[1]}), pyarrow.compute.round"
         return f"round {name} in the rows ({by}{where}), and give NULL for what {to} has no room for"
-    if known and digits and given in INTEGERS:
+    if are_plain and digits and given in INTEGERS:
         by = f" (try_cast({value} AS {to}){where})" if sql else ""
         return f"give NULL{by} for what {to} has no room for, or leave these rows out"
     if sql:
-        by = f"to_json({value})" if column == "string" and not known else f"try_cast({value} AS {to})"
+        by = f"to_json({value})" if column == "string" and not are_plain else f"try_cast({value} AS {to})"
         return f"make it {to} in the rows ({by}{where})"
-    if not known:
+    if not are_plain:
         return f"make json.dumps of each value of {name}" if column == "string" else f"make {name} {to} in the rows"
     how = _CASTS.get((given == "string", column))
     return f"make {name} {to} in the rows ({how})" if how else f"make {name} {to} in the rows"
@@ -216,21 +234,24 @@ def _change(name: str, given: Any, column: Any, inside: str, *, sql: bool) -> st
 def differing(
     name: str, given: Any, column: Any, example: str = "", first: str = "", inside: str = "", *, sql: bool = False
 ) -> str:
-    """Return the sentence for a column whose values are not those of the table's type. `example`: a value that is none
-    of them. `first`: the first value of rows of which none is. `inside` and `sql` as in `advice`."""
+    """Return the sentence for a column whose values are not of the table's type.
+
+    `example`: a value that is not of it. `first`: the first value, where no value is. `inside` and `sql` as in
+    `advice`.
+    """
     value = f": the value {example} would be changed" if example else f": its first value is {first}" if first else ""
-    said = f"column {name} is {name_of(given)}, and {name_of(column)} in the table{value}"
-    return f"{said}; {advice(name, given, column, inside=inside, sql=sql)}"
+    sentence = f"column {name} is {name_of(given)}, and {name_of(column)} in the table{value}"
+    return f"{sentence}; {advice(name, given, column, inside=inside, sql=sql)}"
 
 
 def not_finite(name: str, given: Any, column: Any, example: str, inside: str = "") -> str:
     """Return the sentence for a float that is NaN or infinite, where the column has other numbers."""
-    said = f"column {name} is {name_of(given)}, and {name_of(column)} in the table, which has no value {example}"
-    return f"{said}; give NULL for it in the rows{_offer(given, column, inside and name)}"
+    sentence = f"column {name} is {name_of(given)}, and {name_of(column)} in the table, which has no value {example}"
+    return f"{sentence}; give NULL for it in the rows{_offer(given, column, inside and name)}"
 
 
 def _offer(given: Any, column: Any, path: str = "") -> str:
-    """What is said of the wider type that the column, or what lies at a path inside one, may have."""
+    """Return the part of an error about the wider type that the column, or a path inside one, may have."""
     to = widened(given, column)
     if to == plain(column):
         return f' (schema="{WIDEN}" does not help: no wider type holds both)'
@@ -238,14 +259,14 @@ def _offer(given: Any, column: Any, path: str = "") -> str:
 
 
 def without_offer(said: str, why: str) -> str:
-    """Return an error about columns for a table that is not widened here, because of `why`: Spark can write it anew."""
+    """Return an error about columns for a table that is not widened here, because of `why`: Spark can rewrite it."""
     return said.replace(
         OFFER, f', or have Spark write the table anew (schema="{WIDEN}" does not, because of {why}), with '
     )
 
 
 class _Merge:
-    """A table's columns with those of rows; collects what is added, retyped and wrong."""
+    """A table's columns merged with those of rows. It collects which are added, retyped and wrong."""
 
     def __init__(
         self,
@@ -254,37 +275,37 @@ class _Merge:
         asked: ColumnsAsked,
         first: Callable[[str], str] | None,
     ) -> None:
-        # The first value is known of Arrow's rows alone.
+        # Only Arrow's rows know the first value.
         self._first, self._sql = first or (lambda name: ""), first is None
         declared: Mapping[str, Any] = asked.declared or {"fields": ()}
         self._widen, self._add = asked.widen, asked.widen or asked.add
         self._free = by_chance if asked.by_chance else frozenset()
         self._may_add = left_out | {one["name"].lower() for one in declared["fields"]}
-        #: The columns of the rows, in which all other names are paths.
+        #: The columns of the rows; all other names are paths inside them.
         self._whole: tuple[str, ...] = ()
         self.added: list[str] = []
         self.retyped: list[str] = []
         self.wrong: list[str] = []
 
     def struct(self, table: Mapping[str, Any], rows: Mapping[str, Any], path: str) -> dict[str, Any]:
-        fields = [dict(one) for one in table["fields"]]
-        places = {one["name"].lower(): number for number, one in enumerate(fields)}
+        fields = [dict(field) for field in table["fields"]]
+        places = {field["name"].lower(): number for number, field in enumerate(fields)}
         seen: set[str] = set()
         if not path:
-            self._whole = tuple(one["name"] for one in rows["fields"])
-        for one in rows["fields"]:
-            name, kind = f"{path}{one['name']}", one["type"]
-            if one["name"].lower() in seen:
+            self._whole = tuple(field["name"] for field in rows["fields"])
+        for field in rows["fields"]:
+            name, kind = f"{path}{field['name']}", field["type"]
+            if field["name"].lower() in seen:
                 self.wrong.append(_twice_said(name))
-            seen.add(one["name"].lower())
-            place = places.get(one["name"].lower())
+            seen.add(field["name"].lower())
+            place = places.get(field["name"].lower())
             if place is not None:
                 fields[place]["type"] = self.kind(fields[place]["type"], kind, name)
                 continue
-            known = told(kind)
-            if known is None:
+            told_type = told(kind)
+            if told_type is None:
                 continue
-            if _is_nameless(one["name"], kind):
+            if _is_nameless(field["name"], kind):
                 self.wrong.append(_nameless_said(name))
                 continue
             unread = unread_by_some(kind)
@@ -299,21 +320,21 @@ class _Merge:
                 fix = f'rename it, leave it out, or give schema="{WIDEN}", which adds it'
                 self.wrong.append(f"the table has no column {name} ({name_of(kind)}): {fix}")
                 continue
-            fields.append(field_of(one["name"], known))
+            fields.append(field_of(field["name"], told_type))
             self.added.append(name)
         return {"type": "struct", "fields": fields}
 
     def kind(self, column: Any, given: Any, name: str) -> Any:
         if not isinstance(column, str) and not isinstance(given, str) and column["type"] == given["type"]:
             return self._nested(column, given, name)
-        found = fit(given, column)
-        if found is Fit.NEVER:
+        fitting = fit(given, column)
+        if fitting is Fit.NEVER:
             self.wrong.append(self._differing(name, given, column))
             return column
         may_widen = (
             self._widen or name.lower() in self._free or any(name.lower().startswith(f"{one}.") for one in self._free)
         )
-        to = wider(given, column) if may_widen and found is Fit.EXACT else None
+        to = wider(given, column) if may_widen and fitting is Fit.EXACT else None
         if to is None or to == plain(column):
             return column
         self.retyped.append(name)
@@ -335,7 +356,7 @@ class _Merge:
         return {**column, **parts}
 
 
-#: What is said of a column that `schema=` gives another type than the table.
+#: The part of an error about a column that has another type in `schema=` than in the table.
 IN_SCHEMA = "in schema="
 
 
@@ -344,9 +365,9 @@ def _clashes(declared: Mapping[str, Any], name: str, kind: Any) -> bool:
 
 
 def _declared_said(name: str, given: Any, column: Any) -> str:
-    said = f"column {name} is {name_of(column)} in the table, and {name_of(given)} {IN_SCHEMA}"
+    sentence = f"column {name} is {name_of(column)} in the table, and {name_of(given)} {IN_SCHEMA}"
     offer = _offer(given, column) if widened(given, column) != plain(column) else ""
-    return f"{said}: give the table's type, or leave the column out of it{offer}"
+    return f"{sentence}: give the table's type, or leave the column out of it{offer}"
 
 
 def _type_of(schema: Mapping[str, Any], name: str) -> Any:
@@ -367,7 +388,7 @@ def _nameless_said(name: str) -> str:
 
 
 def _is_nameless(name: str, kind: Any) -> bool:
-    """Whether a column, or one inside it, has a name with nothing to be read: Spark has no way to ask for it."""
+    """Tell whether a column, or one inside it, has a name without a visible character: Spark cannot refer to it."""
     if not name.strip():
         return True
     if isinstance(kind, str):
@@ -377,9 +398,9 @@ def _is_nameless(name: str, kind: Any) -> bool:
 
 
 def untold(name: str, kind: Any) -> list[str]:
-    """Return the paths of what the type of a column does not tell, such as those of nulls."""
-    known = told(kind)
-    if known is None:
+    """Return the paths of the parts that the type of a column does not tell, such as those of nulls."""
+    told_type = told(kind)
+    if told_type is None:
         return [name]
     if not isinstance(kind, str) and kind["type"] == "struct":
         return [path for one in kind["fields"] for path in untold(f"{name}.{one['name']}", one["type"])]
@@ -388,8 +409,11 @@ def untold(name: str, kind: Any) -> list[str]:
 
 
 def without_later(columns: Columns) -> Columns:
-    """Return the columns with which delta-rs makes a new table: the others are left out until rows bring them, which
-    the first rows do at once (`has_local_time_in_map`)."""
+    """Return the columns with which delta-rs makes a new table.
+
+    Columns that it cannot make (`has_local_time_in_map`) are left out until rows bring them, which the first rows do at
+    once.
+    """
     fields = columns.schema["fields"]
     later = [one["name"] for one in fields if has_local_time_in_map(one["type"])]
     if len(later) == len(fields):
@@ -401,7 +425,7 @@ def without_later(columns: Columns) -> Columns:
 
 
 def stored_as_null(name: str) -> str:
-    """Return the sentence for a text that Delta stores as null, in a column by which a table is partitioned."""
+    """Return the sentence for a text that Delta stores as null, in a partition column."""
     return (
         f"column {name} has an empty text, or {NULL_PARTITION}, and the table is partitioned by it: Delta would store "
         "NULL. Give NULL, or another text"
@@ -409,7 +433,7 @@ def stored_as_null(name: str) -> str:
 
 
 def stored_as_text(name: str) -> str:
-    """Return the sentence for bytes in a column by which a table is partitioned: Delta stores a text for them."""
+    """Return the sentence for bytes in a partition column: Delta stores a text for them."""
     return (
         f"column {name} has bytes, and the table is partitioned by it: Delta stores a text for them, which readers "
         "give back as other bytes. Partition by a text instead"
@@ -417,7 +441,7 @@ def stored_as_text(name: str) -> str:
 
 
 def key_twice(name: str, value: str) -> str:
-    """Return the sentence for a map in which a key stands twice: each reader keeps another of its values, or none."""
+    """Return the sentence for a map with a repeated key: each reader keeps another of its values, or none."""
     return (
         f"column {name} has a map with the key {value} twice, of whose values each reader of the table keeps "
         "another one, or fails: keep one value of each key"
@@ -433,7 +457,7 @@ def not_utf8(name: str) -> str:
 
 
 def outside_years(name: str, value: str) -> str:
-    """Return the sentence for a day or an instant that lies outside the years of Delta's readers."""
+    """Return the sentence for a day or an instant outside the years of Delta's readers."""
     return (
         f"column {name} has the value {value}, which lies outside the years 1 to 9999: Python and other readers of the "
         f"table would fail on it. Leave it out, or write {name} as a text"
@@ -447,16 +471,16 @@ def properties_of(columns: Columns) -> dict[str, str]:
 
 
 def _named(properties: Mapping[str, str], name: str) -> frozenset[str]:
-    """The columns, in lower letters, that a property of a table names. A value that nobody here wrote says nothing."""
+    """Return the columns, in lower letters, that a property of a table names. A value that is no list names none."""
     try:
-        known = json.loads(properties.get(name, "[]"))
+        names = json.loads(properties.get(name, "[]"))
     except ValueError:
         return frozenset()
-    return frozenset(str(one).lower() for one in known) if isinstance(known, list) else frozenset()
+    return frozenset(str(one).lower() for one in names) if isinstance(names, list) else frozenset()
 
 
 def _has_numbers(kind: Any) -> bool:
-    """Whether a type is one of numbers, or has such a one inside."""
+    """Tell whether a type is a number type, or has one inside."""
     if isinstance(kind, str):
         return kind in (*INTEGERS, *FLOATS) or decimal_of(kind) is not None
     return any(map(_has_numbers, inner_types(kind)))

@@ -1,15 +1,18 @@
-"""Effectively-once output: how a claim's rows get into a Delta table and its messages out of the queue, as if at once.
+"""Effectively-once output: a claim's rows and messages, settled as if at once.
 
-No commit spans two tables. So before a receiver writes, it records in the queue where it will write and under which
-transaction id (`begin`). Delta commits a transaction id and version at most once, which makes the output table itself
-the one place that decides: version WRITTEN says that the rows are in, version FENCED that they never will be. After it
-wrote, the receiver deletes the messages (`finish`). Whoever meets such messages later, because the receiver died in
-between or lost its lease, asks the table first (`decided`): written ones are deleted instead of received again; else it
-commits FENCED under the same id, after which the first receiver can no longer write, and receives them. Of the two
-versions exactly one is committed, so every message's rows are written by exactly one receipt, and every message is
-either deleted with its rows written, or received again without. A lock and a restore ask as a receive does. A table
-that cannot be asked, be it gone, replaced by another one, out of sight or broken, decides nothing: its messages stay in
-doubt, and nobody receives them, until the owner restores them as those of a table that is gone for good.
+The rows go into a Delta table and the messages out of the queue, but no commit spans two tables. So before a receiver
+writes, it records in the queue where it will write and under which transaction id (`begin`). Delta commits a
+transaction id and version at most once. So the output table itself decides: version WRITTEN says that the rows are in,
+version FENCED that they never will be. After the write the receiver deletes the messages (`finish`).
+
+The receiver may die in between or lose its lease. A later receiver of such messages asks the table first (`decided`).
+If the rows are in, it deletes the messages instead of receiving them again. Otherwise it commits FENCED under the same
+id, after which the first receiver can no longer write, and receives the messages.
+
+Exactly one of the two versions is committed. So exactly one receipt writes every message's rows, and every message is
+either deleted with its rows written, or received again without. A lock and a restore ask the table, too. A table that
+cannot be asked (gone, replaced, out of sight or broken) decides nothing. Its messages stay in doubt, and nobody
+receives them, until the owner restores them as those of a table that is gone for good.
 """
 
 from __future__ import annotations
@@ -25,23 +28,25 @@ WRITTEN, FENCED = 1, 2
 
 
 def new_write_id(table_id: str) -> str:
-    """Every write that is begun has an id of its own. It names the table, too: what is made anew in its place knows
-    nothing of the write, which says nothing about what the table had."""
+    """Return a new id for a write that begins; it also names the table.
+
+    A new table in its place has no record of the write. That proves nothing about the rows in the old table.
+    """
     return f"{secrets.token_hex(16)}@{table_id}"
 
 
 def table_of(write_id: str) -> str | None:
-    """The id of the table that a write was begun for; None when an older version began it."""
+    """Return the id of the table that a write was begun for; None when an older version began it."""
     return write_id.partition("@")[2] or None
 
 
 def application(write_id: str) -> str:
-    """The transaction id (Delta's application id) of a write."""
+    """Return the transaction id (Delta's application id) of a write."""
     return f"ledger/{write_id}"
 
 
 class Part(Enum):
-    """How a message stands to a write that its receiver wants to begin."""
+    """How a message relates to a write that its receiver wants to begin."""
 
     HELD = "held"
     WRITTEN = "written by an earlier call"
@@ -50,27 +55,35 @@ class Part(Enum):
 
 
 def begun(record: Record) -> tuple[str, str] | None:
-    """The table and the id of the last write that was begun of a message; None: none was."""
+    """Return the table and the id of the last write that was begun for a message; None if none was."""
     if record.writing_to is None or record.write_id is None:
         return None
     return record.writing_to, record.write_id
 
 
 def to_ask(record: Record, receipt_id: str) -> bool:
-    """Whether a write was begun under `receipt_id` before, so that its table has to say whether it is in. The writes of
-    others are none of a receipt's business: it may be stale, and they may be at it."""
+    """Tell whether a write was begun under `receipt_id` before, so that its table has to say whether it is in.
+
+    The writes of other receipts do not count: this receipt may be stale, and they may still be running.
+    """
     return record.receipt_id == receipt_id and record.write_id is not None and record.moved_to is None
 
 
 def to_fence(record: Record, receipt_id: str, now: int) -> bool:
-    """Whether a restore under `receipt_id` gives back a message of which a write was begun: then its table has to be
-    asked first, which fences the write off if it is not in. Its writer may still stand somewhere, whether the message
-    is in doubt or was acknowledged beside it, and would write a row that the next receiver writes, too."""
+    """Tell whether a restore under `receipt_id` releases a message for which a write was begun.
+
+    Its table must then be asked first, which fences the write off if it is not in. The message may be in doubt, or was
+    acknowledged separately. In both cases its writer may still run, and would write a row that the next receiver
+    writes, too.
+    """
     return record.write_id is not None and restore(record, receipt_id, now) is not None
 
 
 def part(record: Record, receipt_id: str, now: int, *, written: bool) -> Part:
-    """How a message stands to a write under `receipt_id`. `written`: what the table said, when it was to be asked."""
+    """Return how a message relates to a write under `receipt_id`.
+
+    `written`: the table's answer, when it had to be asked.
+    """
     if written:
         return Part.WRITTEN
     if record.deleted_at is not None and record.receipt_id == receipt_id:
@@ -79,27 +92,29 @@ def part(record: Record, receipt_id: str, now: int, *, written: bool) -> Part:
 
 
 def begin(record: Record, table: str, identifier: str) -> Record:
-    """What the receiver of a held message records before it writes."""
+    """Return the record that the receiver of a held message makes before it writes."""
     return record._replace(writing_to=table, write_id=identifier)
 
 
 def finish(record: Record, identifier: str | None, now: int) -> Record | None:
-    """What is recorded once the write is in: deleted, even when the deadline has passed meanwhile. None: somebody has
-    recorded it already."""
+    """Return the record after the write is in: deleted, even after its deadline.
+
+    None: another process recorded it already.
+    """
     if not in_doubt(record) or record.write_id != identifier:
         return None
     return record._replace(deleted_at=now)
 
 
 def undo(record: Record, identifier: str) -> Record | None:
-    """What is recorded once a write is known never to get in: as before it began. None: somebody recorded it."""
+    """Return the record after a write is fenced off: as before it began. None: another process recorded it already."""
     if not in_doubt(record) or record.write_id != identifier:
         return None
     return record._replace(writing_to=None, write_id=None)
 
 
 def decided(record: Record, *, written: bool, now: int) -> Record:
-    """What follows for a message in doubt once its table was asked."""
+    """Return the record of a message in doubt after its table was asked."""
     if written:
         return record._replace(deleted_at=now)
     return record._replace(writing_to=None, write_id=None)

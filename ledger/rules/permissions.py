@@ -1,9 +1,9 @@
-"""Who may use a ledger's files and folders on a local path, as git's core.sharedRepository has it: a group, or a group
-that writes and everybody who reads.
+"""The permissions of a ledger's files and folders that a group shares.
 
-A file of a table is never written again, so who reads it is all that counts; locks are written by everybody. What is
-made later takes after its folder: its group by the set-group-ID bit, its permissions by the folder's default ACL,
-whatever umask the process has that makes it.
+They follow git's core.sharedRepository, on a local path: a group, or a group that writes and everybody who reads. No
+file of a table is ever rewritten, so only the right to read it counts; everybody writes locks. Later files take after
+their folder, whatever the maker's umask: their group by the set-group-ID bit, their permissions by the folder's default
+ACL.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import stat
 import struct
 from typing import NamedTuple
 
-#: What a folder's default ACL is kept under, and its version; the tags of its entries; an entry without an id.
+#: The name of a folder's default ACL, and its version; the tags of its entries; an entry without an id.
 DEFAULT_ACL, _VERSION = "system.posix_acl_default", 2
 _OWNER, _GROUP, _OTHERS, _NO_ID = 0x01, 0x04, 0x20, 0xFFFFFFFF
 _READ, _WRITE, _ENTER = 4, 2, 1
 
 
 class LocalEntry(NamedTuple):
-    """A file or a folder, as the file system tells of it. `is_lock`: every user of the ledger writes it."""
+    """A file or a folder, as the file system describes it. `is_lock`: every user of the ledger writes it."""
 
     path: str
     mode: int
@@ -29,13 +29,15 @@ class LocalEntry(NamedTuple):
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder."""
+        """Whether the entry is a folder."""
         return stat.S_ISDIR(self.mode)
 
 
 def shared_mode(mode: int, *, everyone: bool, is_lock: bool = False) -> int:
-    """The permissions of a file or folder once it is shared: its owner's stay, the group has as many. A lock's group
-    writes. `everyone`: all others may read."""
+    """Return the permissions of a file or folder once it is shared.
+
+    The owner's stay, and the group gets as many. The group writes locks. `everyone`: all others may read.
+    """
     bits = stat.S_IMODE(mode)
     if stat.S_ISDIR(mode):
         bits |= stat.S_IRWXU | stat.S_IRWXG | stat.S_ISGID
@@ -45,7 +47,7 @@ def shared_mode(mode: int, *, everyone: bool, is_lock: bool = False) -> int:
 
 
 def default_acl(*, everyone: bool) -> bytes:
-    """What a shared folder gives to all that is made in it, as the kernel keeps it."""
+    """Return the default ACL that a shared folder gives to later files, as the kernel stores it."""
     full = _READ | _WRITE | _ENTER
     entries = [(_OWNER, full), (_GROUP, full), (_OTHERS, _READ | _ENTER if everyone else 0)]
     packed = (struct.pack("<HHI", tag, permissions, _NO_ID) for tag, permissions in entries)
@@ -53,12 +55,12 @@ def default_acl(*, everyone: bool) -> bytes:
 
 
 def is_shared(root: LocalEntry) -> bool:
-    """Whether a ledger is shared with its group, by its folder."""
+    """Tell whether a ledger is shared with its group, by its folder."""
     return bool(root.mode & stat.S_ISGID and root.mode & stat.S_IWGRP)
 
 
 def lacking(root: LocalEntry, entry: LocalEntry) -> str | None:
-    """What keeps others of the group from using a part of a ledger that is shared, in words; None: nothing does."""
+    """Return what keeps others of the group from using a part of a shared ledger, in words; None if nothing does."""
     if entry.group != root.group:
         return "is of another group"
     needed = stat.S_IRWXG if entry.is_folder else stat.S_IRGRP | (stat.S_IWGRP if entry.is_lock else 0)

@@ -1,4 +1,7 @@
-"""The statements of a queue's Policy that AddPermission and RemovePermission keep. What they say: policy_decision."""
+"""The statements that AddPermission and RemovePermission keep in a queue's Policy.
+
+`policy_decision` says what they mean.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ledger.errors import InvalidParameterValue, MissingParameter, OverLimit
 MOST_ACTIONS = 7
 #: The API reference of AddPermission, and of its AWSAccountIds.
 _LABEL, _ACCOUNT = re.compile(r"[A-Za-z0-9_-]{1,80}"), re.compile(r"[0-9]{12}")
-#: What may be granted to others. A batch action is granted with the action that it is many of.
+#: The actions that may be granted to others. A grant of an action includes its batch action.
 ACTIONS = (
     "*",
     "ChangeMessageVisibility",
@@ -42,7 +45,7 @@ OWNER_ACTIONS = (
 )
 
 
-#: What `is_understood` asks of a policy.
+#: The demands of `is_understood` on a policy.
 UNDERSTOOD = (
     "Each Statement must be an object with Effect (Allow or Deny), Principal or NotPrincipal, Action or NotAction, "
     "and perhaps Resource or NotResource: texts, lists of texts, and principals by their kinds"
@@ -50,10 +53,12 @@ UNDERSTOOD = (
 
 
 def is_understood(policy: Mapping[str, Any]) -> bool:
-    """Whether all statements of a policy say what they are about: one that is misspelled would deny nothing, in
-    silence."""
-    found = policy.get("Statement", [])
-    return all(map(_is_statement, found if isinstance(found, list) else [found]))
+    """Tell whether every statement of a policy has the members that it needs.
+
+    A misspelled statement would silently deny nothing.
+    """
+    statements = policy.get("Statement", [])
+    return all(map(_is_statement, statements if isinstance(statements, list) else [statements]))
 
 
 def _is_statement(one: object) -> bool:
@@ -67,9 +72,9 @@ def _is_statement(one: object) -> bool:
 
 
 def _is_named(statement: Mapping[str, Any], member: str, least: int, *, by_kind: bool = False) -> bool:
-    given = [statement[name] for name in (member, f"Not{member}") if name in statement]
-    texts = [list(one.values()) if by_kind and isinstance(one, Mapping) else [one] for one in given]
-    return least <= len(given) <= 1 and all(_are_texts(one) for several in texts for one in several)
+    members = [statement[name] for name in (member, f"Not{member}") if name in statement]
+    texts = [list(one.values()) if by_kind and isinstance(one, Mapping) else [one] for one in members]
+    return least <= len(members) <= 1 and all(_are_texts(one) for several in texts for one in several)
 
 
 def _are_texts(given: object) -> bool:
@@ -79,10 +84,12 @@ def _are_texts(given: object) -> bool:
 def with_permission(
     policy: str | None, arn: str, label: str, account_ids: Sequence[str], actions: Sequence[str]
 ) -> str:
-    """The policy with a statement more. Recorded: a label that is taken "Already exists".
+    """Return the policy with one more statement.
 
-    Raises InvalidParameterValue for a label of other characters, and for what is no account's id.
-    M4: actions that are the owner's alone are refused, and so are more than MOST_ACTIONS (OverLimit).
+    Raises:
+        InvalidParameterValue: The label has other characters, or is taken (recorded: "Already exists"); an account's id
+            is wrong. M4: an action is the owner's alone.
+        OverLimit: M4: there are more than MOST_ACTIONS actions.
     """
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
         bound = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
@@ -99,18 +106,18 @@ def with_permission(
         raise OverLimit(f"{len(actions)} Actions were found, maximum allowed is {MOST_ACTIONS}.")
     for action in actions:
         if action not in ACTIONS:
-            whose = "Only the queue owner is allowed to invoke this action"
-            other = "Please refer to the appropriate WSDL for a list of valid actions"
+            owner_only = "Only the queue owner is allowed to invoke this action"
+            unknown_action = "Please refer to the appropriate WSDL for a list of valid actions"
             raise InvalidParameterValue(
                 "ActionName",
                 f"SQS:{action}",
-                whose if action in OWNER_ACTIONS else other,
+                owner_only if action in OWNER_ACTIONS else unknown_action,
                 f"Give {', '.join(ACTIONS)}.",
             )
-    known = _read(policy, arn)
-    if any(statement.get("Sid") == label for statement in known["Statement"]):
+    document = _read(policy, arn)
+    if any(statement.get("Sid") == label for statement in document["Statement"]):
         raise InvalidParameterValue("Label", label, "Already exists")
-    known["Statement"].append(
+    document["Statement"].append(
         {
             "Sid": label,
             "Effect": "Allow",
@@ -119,22 +126,22 @@ def with_permission(
             "Resource": arn,
         }
     )
-    return json.dumps(known)
+    return json.dumps(document)
 
 
 def without_permission(policy: str | None, label: str) -> str:
-    """The policy without a statement; the empty text, which removes it, when none is left."""
-    known = _read(policy, "")
-    left = [statement for statement in known["Statement"] if statement.get("Sid") != label]
-    if len(left) == len(known["Statement"]):
+    """Return the policy without a statement; the empty text, which removes the policy, when none is left."""
+    document = _read(policy, "")
+    others = [statement for statement in document["Statement"] if statement.get("Sid") != label]
+    if len(others) == len(document["Statement"]):
         raise InvalidParameterValue("Label", label, "can't find label")
-    return json.dumps({**known, "Statement": left}) if left else ""
+    return json.dumps({**document, "Statement": others}) if others else ""
 
 
 def _read(policy: str | None, arn: str) -> dict[str, Any]:
-    known = json.loads(policy) if policy else {"Version": "2008-10-17", "Id": f"{arn}/SQSDefaultPolicy"}
-    statements = known.get("Statement", [])
-    return {**known, "Statement": statements if isinstance(statements, list) else [statements]}
+    document = json.loads(policy) if policy else {"Version": "2008-10-17", "Id": f"{arn}/SQSDefaultPolicy"}
+    statements = document.get("Statement", [])
+    return {**document, "Statement": statements if isinstance(statements, list) else [statements]}
 
 
 def _one_or_all(values: list[str]) -> Any:

@@ -1,7 +1,8 @@
-"""What a queue's policy says of a caller: allowed or not. The endpoint asks; the library itself enforces no policy.
+"""The decision of a queue's policy about a caller.
 
-IAM's order: an explicit Deny wins; the owner's account needs no Allow; others need one, and never get what is the
-owner's alone. Statements with a Condition are not understood: one that denies denies, one that allows does not.
+The endpoint asks; the library itself enforces no policy. The order is IAM's. An explicit Deny wins. The owner's account
+needs no Allow. Other accounts need one, and never get the owner's own actions. The conditions of statements are not
+evaluated: a Deny with a Condition denies, an Allow with one does not allow.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ _ROOT = re.compile(r"arn:[a-z-]+:iam::([0-9]{12}):root")
 
 
 def allows(policy: str | None, owner: str, account_id: str, caller_arn: str, action: str, queue_arn: str) -> bool:
-    """Whether a caller (an account's id, and the ARN of who it is) may do an action to a queue of `owner`."""
-    mine = account_id == owner
-    if not mine and action in OWNER_ACTIONS:
+    """Tell whether a caller (an account's id, and the caller's ARN) may do an action to a queue of `owner`."""
+    is_owner = account_id == owner
+    if not is_owner and action in OWNER_ACTIONS:
         return False
     effects = {
         statement.get("Effect")
@@ -27,12 +28,12 @@ def allows(policy: str | None, owner: str, account_id: str, caller_arn: str, act
         if _is_about(statement, account_id, caller_arn, action, queue_arn)
         if statement.get("Effect") == "Deny" or not statement.get("Condition")
     }
-    return "Deny" not in effects and (mine or "Allow" in effects)
+    return "Deny" not in effects and (is_owner or "Allow" in effects)
 
 
 def _statements(policy: str | None) -> list[Mapping[str, Any]]:
-    found = json.loads(policy).get("Statement", []) if policy else []
-    return [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, Mapping)]
+    statements = json.loads(policy).get("Statement", []) if policy else []
+    return [one for one in (statements if isinstance(statements, list) else [statements]) if isinstance(one, Mapping)]
 
 
 def _is_about(statement: Mapping[str, Any], account_id: str, caller_arn: str, action: str, queue_arn: str) -> bool:
@@ -49,7 +50,7 @@ def _is_about(statement: Mapping[str, Any], account_id: str, caller_arn: str, ac
 
 
 def _named(statement: Mapping[str, Any], member: str, is_it: Any) -> bool:
-    """Whether a member of a statement names it, or its `Not` names it not."""
+    """Tell whether a member of a statement matches, or its `Not` member does not."""
     if member in statement:
         return any(map(is_it, _listed(statement[member])))
     return f"Not{member}" in statement and not any(map(is_it, _listed(statement[f"Not{member}"])))
@@ -67,6 +68,6 @@ def _is_principal(one: str, account_id: str, caller_arn: str) -> bool:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Whether a text is what a pattern with * and ? says."""
+    """Tell whether a text matches a pattern with * and ?."""
     parts = (".*" if one == "*" else "." if one == "?" else re.escape(one) for one in pattern)
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None

@@ -1,4 +1,7 @@
-"""What workers say of messages that they give back, as the receipts ledger keeps it: a text, and none of any length."""
+"""The reasons that workers give for released messages, as the receipts ledger keeps them.
+
+A reason is a text of limited length.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,18 @@ from collections.abc import Iterable
 from ledger.errors import InvalidParameterValue
 from ledger.rules.text import escaped
 
-#: So many characters of a reason are kept: it is in the commit, once for all that is given back for it.
+#: How many characters of a reason are kept. The commit has the reason once for all messages that it releases for it.
 LONGEST = 500
-#: One commit names at most so many different reasons. The table of failures has each message's own.
+#: How many different reasons one commit names at most. The table of failures has each message's own.
 MOST = 100
-#: What a commit says of messages whose reasons are further ones.
+#: The reason that a commit gives for messages whose own reasons are beyond MOST.
 FURTHER = "a reason that fewer messages have than the 100 that are named"
 
 
 def reason_of(given: object) -> str | None:
-    """A reason as it is kept; None for none. Half a character, which no file can hold, is kept as its escape.
+    """Return a reason as it is kept; None for none. Half a character, which no file can hold, is kept as its escape.
 
-    Raises InvalidParameterValue for what is no text.
+    Raises InvalidParameterValue for a value that is no text.
     """
     if given is not None and not isinstance(given, str):
         raise InvalidParameterValue("reason", type(given).__name__, "Must be a text", "Give str(error), say.")
@@ -28,11 +31,13 @@ def reason_of(given: object) -> str | None:
 
 
 def distinct(reasons: Iterable[object]) -> list[str]:
-    """The different reasons of many messages as they are kept, the most frequent first, at most MOST; None and blank
-    texts are none. Each is a text of its own, so that messages group by it in SQL."""
+    """Return the different reasons of many messages as they are kept, the most frequent first, at most MOST.
+
+    None and blank texts do not count. Each reason is a text by itself, so that SQL groups messages by it.
+    """
     counted: Counter[str] = Counter()
-    for given, count in Counter(str(reason) for reason in reasons if reason is not None).items():
-        reason = reason_of(given)
+    for text, count in Counter(str(reason) for reason in reasons if reason is not None).items():
+        reason = reason_of(text)
         if reason is not None:
             counted[reason] += count
     ordered = sorted(counted, key=lambda reason: (-counted[reason], reason))
@@ -40,7 +45,7 @@ def distinct(reasons: Iterable[object]) -> list[str]:
 
 
 def kept(given: object) -> str | None:
-    """A reason of any type as it is kept; None for none."""
+    """Return a reason of any type as it is kept; None for none."""
     return None if given is None else reason_of(str(given))
 
 

@@ -1,7 +1,7 @@
-"""Receipt handles: what a receive hands out for each message, and how one is read back.
+"""Receipt handles: their text, and how to read it.
 
-`queue.lane.segment.seq.receipt.checksum`, opaque to users. The receipt is 128 random bits, so a handle cannot be
-guessed; the checksum (CRC-32) only tells a handle that was cut off or mistyped from one that is stale.
+A handle is `queue.lane.segment.seq.receipt.checksum`, opaque to users. The receipt is 128 random bits, so nobody can
+guess a handle. The checksum (CRC-32) only tells a cut or mistyped handle from a stale one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RECEIPT = re.compile(r"[0-9a-f]{32}")
 
 
 class ReceiptHandle(NamedTuple):
-    """Where a message is and under which receipt it was handed out."""
+    """The place of a message, and the receipt under which it was received."""
 
     queue: str
     lane: int
@@ -33,12 +33,15 @@ class ReceiptHandle(NamedTuple):
 
 
 def new_receipt_id() -> str:
-    """V14: every receive gives a new receipt."""
+    """V14: return a new receipt, which every receive needs."""
     return secrets.token_hex(16)
 
 
 def is_receipt(receipt_id: object) -> bool:
-    """Whether there is a receipt: of an empty claim it is None. Raises InvalidParameterValue for what can be none."""
+    """Tell whether there is a receipt; an empty claim has None.
+
+    Raises InvalidParameterValue for an impossible receipt.
+    """
     if receipt_id is None or receipt_id == "":
         return False
     if not isinstance(receipt_id, str) or _RECEIPT.fullmatch(receipt_id) is None:
@@ -48,13 +51,13 @@ def is_receipt(receipt_id: object) -> bool:
 
 
 def encode(handle: ReceiptHandle) -> str:
-    """The text of a handle."""
+    """Return the text of a handle."""
     text = ".".join(map(str, handle))
     return f"{text}.{zlib.crc32(text.encode()):08x}"
 
 
 def decode(text: object, queue: str) -> ReceiptHandle:
-    """The handle in `text`; raises ReceiptHandleIsInvalid when it is no handle of `queue` (the queue's id)."""
+    """Return the handle in `text`. Raises ReceiptHandleIsInvalid when it is no handle of `queue` (the queue's id)."""
     match = _HANDLE.match(text) if isinstance(text, str) else None
     if match is None or f"{zlib.crc32(match.string[:-9].encode()):08x}" != match[6] or int(match[4]) >= SEQ_BOUND:
         raise ReceiptHandleIsInvalid(text, "It is not one that receive handed out.")

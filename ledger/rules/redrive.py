@@ -1,7 +1,8 @@
-"""Dead letters (D1, D2): which queue they go to, from which they may come, and what a move records.
+"""Dead letters (D1, D2): their queues, and the records of a move.
 
 D1: "a message received that often and not deleted goes to the target instead of being received again, with its id,
-body, attributes, sent time". Nothing is copied: the message stays in its segment, and the records say where it counts.
+body, attributes, sent time". Nothing is copied: the message stays in its segment, and the records say which queue has
+it.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from ledger.rules.text import NamedTwice, names_once
 _FIELDS = ("deadLetterTargetArn", "maxReceiveCount")
 _PERMISSIONS = ("allowAll", "denyAll", "byQueue")
 MAXIMUM_SOURCES = 10
-#: A worker parks a message that failed so often, where no RedrivePolicy says what becomes of it.
+#: A worker parks a message that failed so often when no RedrivePolicy decides about it.
 RECEIVES_BEFORE_PARKING = 3
 _ALLOW_POLICY = "It holds redrivePermission (allowAll, denyAll or byQueue), and with byQueue 1 to 10 sourceQueueArns."
 
 
 @dataclass(frozen=True)
 class RedrivePolicy:
-    """Where messages go that were received `maximum_receives` times and not deleted: the name of a queue."""
+    """The queue `target` gets messages that were received `maximum_receives` times and not deleted."""
 
     target: str
     maximum_receives: int
@@ -42,7 +43,7 @@ class RedriveAllowPolicy:
     sources: tuple[str, ...] = ()
 
     def allows(self, source: str) -> bool:
-        """Whether the queue of this name may."""
+        """Tell whether the queue of this name may use this one."""
         return self.permission == "allowAll" or (self.permission == "byQueue" and source in self.sources)
 
 
@@ -51,15 +52,15 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
     text = attributes.get("RedrivePolicy")
     if not text:
         return None
-    given = _map(text)
-    if given is None:
+    policy = _map(text)
+    if policy is None:
         raise _refused(text, "Redrive policy is not a valid JSON map")
     for name in reversed(_FIELDS):
-        if name not in given:
+        if name not in policy:
             raise _refused(text, f"Redrive policy does not contain mandatory attribute: {name}")
-    if set(given) - set(_FIELDS):
+    if set(policy) - set(_FIELDS):
         raise _refused(text, f"Only following attributes are supported: [{', '.join(_FIELDS)}]")
-    target, count = queue_of(given["deadLetterTargetArn"]), given["maxReceiveCount"]
+    target, count = queue_of(policy["deadLetterTargetArn"]), policy["maxReceiveCount"]
     if target is None:
         raise _refused(text, "Invalid value for deadLetterTargetArn", "Give a queue's ARN, or its name.")
     if (
@@ -74,16 +75,17 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
 
 
 def answered(text: str) -> str:
-    """Return a redrive policy as a queue answers it: without spaces, the count a number. A text that is
-    no policy is answered as it is.
+    """Return a redrive policy as a queue answers it: without spaces, the count a number.
+
+    Other texts are answered unchanged.
 
     Source: issue 5119 of hashicorp/terraform and pull request 5888, "the AWS API accepts either, but will always return
     an integer"; the service answered a policy of several lines so.
     """
-    given = _map(text) or {}
-    if set(given) != set(_FIELDS) or not re.fullmatch(r"[0-9]{1,4}", str(given["maxReceiveCount"])):
+    stored = _map(text) or {}
+    if set(stored) != set(_FIELDS) or not re.fullmatch(r"[0-9]{1,4}", str(stored["maxReceiveCount"])):
         return text
-    policy = {"deadLetterTargetArn": given["deadLetterTargetArn"], "maxReceiveCount": int(given["maxReceiveCount"])}
+    policy = {"deadLetterTargetArn": stored["deadLetterTargetArn"], "maxReceiveCount": int(stored["maxReceiveCount"])}
     return json.dumps(policy, separators=(",", ":"))
 
 
@@ -92,25 +94,27 @@ def allow_policy_of(attributes: Mapping[str, str]) -> RedriveAllowPolicy:
     text = attributes.get("RedriveAllowPolicy")
     if not text:
         return RedriveAllowPolicy()
-    given = _map(text) or {}
-    sources, permission = given.get("sourceQueueArns", []), given.get("redrivePermission")
-    found = [queue_of(arn) for arn in sources] if isinstance(sources, list) else [None]
-    names = tuple(name for name in found if name is not None)
-    said = "Amazon SQS can't create the redrive allow policy"
-    if permission == "byQueue" and not found:
-        said += (
+    policy = _map(text) or {}
+    sources, permission = policy.get("sourceQueueArns", []), policy.get("redrivePermission")
+    source_names = [queue_of(arn) for arn in sources] if isinstance(sources, list) else [None]
+    names = tuple(name for name in source_names if name is not None)
+    bound = "Amazon SQS can't create the redrive allow policy"
+    if permission == "byQueue" and not source_names:
+        bound += (
             ". When you specify the byQueue permission type, you must also specify one or more sourceQueueArns values"
         )
-    elif permission in _PERMISSIONS and permission != "byQueue" and found:
-        said += ". To specify one or more source queue ARNs, you must set redrivePermission to byQueue"
-    elif permission in _PERMISSIONS and len(names) == len(found) <= MAXIMUM_SOURCES:
+    elif permission in _PERMISSIONS and permission != "byQueue" and source_names:
+        bound += ". To specify one or more source queue ARNs, you must set redrivePermission to byQueue"
+    elif permission in _PERMISSIONS and len(names) == len(source_names) <= MAXIMUM_SOURCES:
         return RedriveAllowPolicy(permission, names)
-    raise InvalidParameterValue("RedriveAllowPolicy", text, said, _ALLOW_POLICY)
+    raise InvalidParameterValue("RedriveAllowPolicy", text, bound, _ALLOW_POLICY)
 
 
 def require_names_once(given: Mapping[str, str]) -> None:
-    """Raises InvalidParameterValue when a policy that is being set has a name twice: one of its values would be lost.
-    One that was stored so goes on as it is read."""
+    """Raise InvalidParameterValue when a policy that is being set has a name twice: one of its values would be lost.
+
+    A stored policy with such a name is still read.
+    """
     for name in ("RedrivePolicy", "RedriveAllowPolicy"):
         try:
             json.loads(given.get(name) or "{}", object_pairs_hook=names_once)
@@ -120,9 +124,9 @@ def require_names_once(given: Mapping[str, str]) -> None:
 
 
 def require_own(given: Mapping[str, str], account: Account) -> None:
-    """M4: raises InvalidParameterValue when a policy that is being set names a queue of another account or region.
+    """M4: raise InvalidParameterValue when a policy that is being set names a queue of another account or region.
 
-    One of the same name here is not meant by it. ARNs as ledgers wrote them before they had an account are taken.
+    Its namesake in this ledger is another queue. ARNs that ledgers wrote before they had an account are accepted.
     """
     text = given.get("RedrivePolicy", "")
     bound = not_ours((_map(text) or {}).get("deadLetterTargetArn"), account) if text else None
@@ -142,13 +146,13 @@ def require_own(given: Mapping[str, str], account: Account) -> None:
 def require_target(
     queues: Iterable[Any], name: str, attributes: Mapping[str, str], given: Mapping[str, object]
 ) -> None:
-    """M4: raises InvalidParameterValue when a RedrivePolicy that is being set names a queue that cannot be one."""
-    wanted = policy_of(attributes) if "RedrivePolicy" in given else None
-    if wanted is None:
+    """M4: raise InvalidParameterValue when a RedrivePolicy that is being set names an impossible target."""
+    policy = policy_of(attributes) if "RedrivePolicy" in given else None
+    if policy is None:
         return
     text = attributes["RedrivePolicy"]
-    target = {queue.name: queue for queue in queues}.get(wanted.target)
-    # M4: a queue may be its own target, once it is there.
+    target = {queue.name: queue for queue in queues}.get(policy.target)
+    # M4: an existing queue may be its own target.
     if target is None:
         raise _refused(text, "Dead letter target does not exist", "Create that queue first.")
     if target.attributes.get("FifoQueue") != attributes.get("FifoQueue"):
@@ -165,20 +169,22 @@ def broken_bound(source: Any, destination: Any) -> str | None:
         return "Must be the same type of queue as the source"
     lanes = source.attributes["Lanes"]
     if source.attributes.get("FifoQueue") and destination.attributes["Lanes"] != lanes:
-        # A group is in one lane, or two receives could each be given some of it.
+        # A group has to stay in one lane, or two receives could each get some of it.
         return f"FIFO queues need equal Lanes; the source has {lanes}"
     return None
 
 
 def no_dead_letter_queue(name: str, fix: str = "Name it in another queue's RedrivePolicy.") -> InvalidParameterValue:
-    """D2: what is raised for the messages of a queue that are to go back, when no queue sends its dead letters there
-    (recorded): what comes from elsewhere in it is work, and its way back would be the wrong one."""
+    """D2: return the error for a redrive from a queue that no queue's RedrivePolicy names (recorded).
+
+    Messages that came into such a queue from elsewhere are work, and would be wrong at their origin.
+    """
     bound = "Source queue must be configured as a Dead Letter Queue"
     return InvalidParameterValue("SourceArn", name, bound, fix, message=f"{bound}.")
 
 
 def require_destination(source: Any, destination: Any) -> None:
-    """Raises InvalidParameterValue when a queue cannot be the destination of a redrive."""
+    """Raise InvalidParameterValue when a queue cannot be the destination of a redrive."""
     another = "Must be another queue than the source" if destination.id == source.id else None
     bound = another or broken_bound(source, destination)
     if bound is not None:
@@ -186,29 +192,33 @@ def require_destination(source: Any, destination: Any) -> None:
 
 
 def receives_before_parking(attributes: Mapping[str, str], asked: int | None) -> int | None:
-    """Return after how many receives a worker parks a message that fails: as often as it was `asked` to. None: never,
-    the RedrivePolicy of the queue says what becomes of it."""
+    """Return after how many receives a worker parks a message that fails: after `asked`, if that is given.
+
+    None: never, because the queue's RedrivePolicy decides.
+    """
     if asked is not None:
         return asked
     return RECEIVES_BEFORE_PARKING if policy_of(attributes) is None else None
 
 
 def is_dead(record: Record, policy: RedrivePolicy | None) -> bool:
-    """D1: whether a visible message goes to the dead-letter queue instead of being received again."""
+    """D1: tell whether a visible message goes to the dead-letter queue instead of being received again."""
     return policy is not None and record.receive_count >= policy.maximum_receives
 
 
 def moved_away(record: Record, target: str) -> Record:
-    """Return what the source queue records of a message that leaves it: where it is now. The last receipt is kept."""
+    """Return the source queue's record of a message that leaves it: its new queue. The last receipt is kept."""
     return record._replace(moved_to=target)
 
 
 def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: str | None = None) -> Record:
-    """D1: what the target records. Its counts go on (recorded); on FIFO queues the move restarts the retention.
+    """D1: return the target's record of a dead letter.
 
-    M4: where the target is the queue itself, its counts begin anew, or it could never be received again; no receipt of
-    before works on it, and on FIFO queues it comes behind what is there. On standard queues its retention goes on: no
-    message stays for ever.
+    Its counts go on (recorded); on FIFO queues the retention restarts.
+
+    M4: where the target is the queue itself, the counts restart, or nobody could ever receive the message again. No
+    earlier receipt works on it, and on FIFO queues it comes behind the messages that are there. On standard queues its
+    retention goes on: no message stays for ever.
     """
     if target == origin:
         return Record(origin_queue=origin, enqueued_at=now if fifo else record.enqueued_at, visible_at=now)
@@ -221,17 +231,17 @@ def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: st
 
 
 def redriven(now: int, origin: str | None = None) -> Record:
-    """D2: what the destination of a redrive records: received never, kept from now on. The id stays."""
+    """D2: return the destination's record of a redriven message: never received, kept from now on. The id stays."""
     return Record(enqueued_at=now, origin_queue=origin)
 
 
 def _map(text: str) -> dict[str, Any] | None:
     """Return the JSON map in a text; None where the text is no JSON map."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _refused(text: str, bound: str, fix: str = "") -> InvalidParameterValue:

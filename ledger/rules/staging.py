@@ -1,9 +1,11 @@
-"""How a bulk send's files get into the table `messages`: staged first, in a folder of their own, then published.
+"""The staging of a bulk send: its files are written apart, then published.
 
-Spark writes the files, as a Delta table of this one send, which nobody reads: a single writer needs no lock, whatever
-the storage. Then one commit to `messages` names them where they lie. That commit carries a transaction of the folder's,
-and so does the one by which upkeep gives a folder up before it removes it. Whoever commits second finds the other: so
-what was published is never removed, and what was removed is never published, however long its sender stood still.
+Spark writes the files as a Delta table of this send alone, which nobody reads. A single writer needs no lock, whatever
+the storage. Then one commit to `messages` names the files where they lie.
+
+That commit carries a transaction of the folder, and so does the commit by which upkeep gives a folder up before it
+removes it. The second of the two commits finds the first. So published files are never removed, and removed files are
+never published, however long the sender stood still.
 """
 
 from __future__ import annotations
@@ -13,34 +15,34 @@ import secrets
 
 from ledger.rules.limits import MILLISECONDS
 
-#: The folder of `messages` that the folders of sends lie in. Its name begins with no _ or dot: vacuum, of either
-#: engine, looks for files that are no longer needed in none that does.
+#: The folder of `messages` that holds the folders of sends. Its name begins with no _ or dot: the vacuums of both
+#: engines look for unneeded files in no folder whose name does.
 FOLDER = "sent"
-#: The versions of a folder's transaction in `messages`. Even ones: so none follows another.
+#: The versions of a folder's transaction in `messages`. Both are even, so that neither follows the other.
 PUBLISHED, FENCED = 2, 4
-#: So long a send may take to write its files, in seconds, before upkeep takes it for dead. Less than the time for which
-#: files that no version needs are kept: a vacuum meets none that may yet be published.
+#: How long a send may take to write its files, in seconds, before upkeep takes it for dead. It is less than the time
+#: for which unneeded files are kept, so that no vacuum meets a file that may yet be published.
 ABANDONED = 2 * 86_400
 _NAME = re.compile(r"([0-9a-f]{12})-[0-9a-f]{16}")
 
 
 def new_folder(now: int) -> str:
-    """The name of a folder for a send that begins now: another one for every try."""
+    """Return a new folder's name for a send that begins now; each try has another one."""
     return f"{now:012x}-{secrets.token_hex(8)}"
 
 
 def is_abandoned(folder: str, now: int) -> bool:
-    """Whether its send began so long ago that it is dead, or has published what is in it; never of other folders."""
+    """Tell whether a folder's send began so long ago that it is dead or has published; False for other folders."""
     named = _NAME.fullmatch(folder)
     return named is not None and now - int(named[1], 16) > ABANDONED * MILLISECONDS
 
 
 def folder_of(path: str) -> str | None:
-    """The folder of a file of `messages`, by its path there; None: it is in none."""
+    """Return the folder of a file of `messages`, by its path there; None if it is in none."""
     first, _, rest = path.partition("/")
     return rest.partition("/")[0] if first == FOLDER and rest else None
 
 
 def application(folder: str) -> str:
-    """The transaction id (Delta's application id) of a folder."""
+    """Return the transaction id (Delta's application id) of a folder."""
     return f"{FOLDER}/{folder}"

@@ -1,4 +1,7 @@
-"""What is recorded about messages, and the state that follows from it at an instant. Nothing else is ever stored."""
+"""The record of a message, and its state at an instant.
+
+The state follows from the record; no other state is ever stored.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ class Record(NamedTuple):
     visible_at: int | None = None
     released_at: int | None = None
     deleted_at: int | None = None
-    #: A dead letter in this queue: the id of the queue it was moved from, and where its body lies.
+    #: Of a dead letter in this queue: the id of the queue that it came from, which still has its body.
     origin_queue: str | None = None
-    #: The id of the queue that it was moved to; here it is no more.
+    #: The id of the queue that the message was moved to; this queue no longer has it.
     moved_to: str | None = None
-    #: Instead of `sent_at`, for what was moved here in a way that restarts its retention.
+    #: Replaces `sent_at` for a message that was moved here, if the move restarted its retention.
     enqueued_at: int | None = None
-    #: The Delta table that its receiver began to write its output to, and under which transaction. See `in_doubt`.
+    #: The Delta table that the receiver began to write its output to, and the transaction. See `in_doubt`.
     writing_to: str | None = None
     write_id: str | None = None
 
@@ -33,7 +36,7 @@ UNTOUCHED = Record()
 
 
 class Hold(NamedTuple):
-    """What a receive records of a message: under which receipt it is held, since when and until when."""
+    """A receive's hold on a message: its receipt, its start and its end."""
 
     receipt_id: str
     received_at: int
@@ -41,7 +44,7 @@ class Hold(NamedTuple):
 
 
 class Status(str, Enum):
-    """S2's three states, told apart further: stored is VISIBLE, DELAYED or LOCKED. The last three are gone."""
+    """S2's three states in more detail: stored is VISIBLE, DELAYED or LOCKED. The last three are gone."""
 
     VISIBLE = "visible"
     DELAYED = "delayed"
@@ -52,14 +55,15 @@ class Status(str, Enum):
     MOVED = "moved"
 
 
-#: What a queue no longer has.
+#: The states of messages that a queue no longer has.
 GONE = (Status.DELETED, Status.EXPIRED, Status.MOVED)
 
 
 def status(record: Record, available_at: int, now: int, expires_at: int | None = None) -> Status:
-    """The state of a message at `now`. A deadline that equals `now` has passed.
+    """Return the state of a message at `now`. A deadline that equals `now` has passed.
 
-    `expires_at` ends it whoever holds it then: Q7, "counted from the send". None: not looked at.
+    A message expires at `expires_at`, whoever holds it then: Q7, "counted from the send". None: expiry is not
+    considered.
     """
     if record.deleted_at is not None:
         return Status.DELETED
@@ -75,71 +79,86 @@ def status(record: Record, available_at: int, now: int, expires_at: int | None =
 
 
 def deadline(record: Record) -> int:
-    """When the hold of a message ends, or ended; of one that was never held, before any time."""
+    """Return when the hold of a message ends or ended; -1, before any time, if it was never held."""
     return -1 if record.visible_at is None else record.visible_at
 
 
 def hold(record: Record) -> Hold | None:
-    """The last hold of a message by a receipt, whether it goes on or not; None: there was none, or a lock came after
-    it."""
+    """Return the last hold of a message by a receipt, also when it is over.
+
+    Returns None if there was none, or a lock came after it.
+    """
     if record.receipt_id is None or record.received_at is None or record.visible_at is None:
         return None
     return Hold(record.receipt_id, record.received_at, record.visible_at)
 
 
 def latest_hold(records: Iterable[Record]) -> Hold | None:
-    """Of the holds of some messages the one that ends last; None: there are none."""
+    """Return the hold of these messages that ends last; None if there is none."""
     holds = [one for one in map(hold, records) if one is not None]
     return max(holds, key=lambda one: one.visible_at, default=None)
 
 
 def in_doubt(record: Record) -> bool:
-    """Whether a write was begun, of which nothing says how it ended.
+    """Tell whether a write was begun whose end is not recorded.
 
-    An invariant of the rules: while a message is in doubt, the receipt that it is written under stays on record. By it
-    the owner ends the doubt where the table is gone; without it, nobody could ever have the message again.
+    An invariant of the rules: while a message is in doubt, the receipt that it is written under stays on record. With
+    this receipt the owner ends the doubt where the table is gone. Without it, nobody could ever have the message again.
     """
     return record.write_id is not None and record.deleted_at is None and record.moved_to is None
 
 
 class Retention(NamedTuple):
-    """Q7: how long a queue keeps a message, counted from when it came; in milliseconds.
+    """Q7: how long a queue keeps a message, counted from its arrival; in milliseconds.
 
-    What has expired stays expired. A change of the period notes in `expired_before` what had expired until then: what
-    came no later than that is gone, however long the period is now. So a message expires once, and it is safe to drop.
+    An expired message stays expired. A change of the period notes in `expired_before` what had expired until then:
+    messages that arrived up to that instant are gone, however long the period is now. So a message expires once, and
+    upkeep may drop it.
     """
 
     period: int
     expired_before: int = -1
 
     def expired(self, now: int) -> int:
-        """What came at this instant or before has expired at `now`."""
+        """Return the latest instant of arrival that has expired at `now`."""
         return max(now - self.period, self.expired_before)
 
     def ends(self, arrived_at: int) -> int:
-        """When a message that came then expires; for one that a change of the period found expired, an instant before
-        that change."""
+        """Return when a message that arrived at this instant expires.
+
+        If a change of the period found it expired, return an instant before that change.
+        """
         end = arrived_at + self.period
         return min(end, self.expired_before) if arrived_at <= self.expired_before else end
 
     def changed(self, period: int, now: int) -> Retention:
-        """After the period was changed at `now`. A shorter one notes nothing: what had expired has, by it, too."""
+        """Return the retention after a change of the period at `now`.
+
+        A shorter period notes nothing: it expires every message that had expired before.
+        """
         return Retention(period, self.expired(now) if period > self.period else self.expired_before)
 
     def put_back(self, now: int) -> Retention:
-        """After a clock that was ahead has noted too much: what is no older than the period is there again. How much a
-        right clock would have noted nobody knows, and what had expired by that may be back, too, rather than lost."""
+        """Return the retention after a clock that was ahead noted too much: messages no older than the period are back.
+
+        Nobody knows how much a right clock would have noted. Messages that had expired by a right clock may therefore
+        be back, too, rather than lost.
+        """
         return self._replace(expired_before=min(self.expired_before, now - self.period))
 
 
 def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
-    """Q7: when a message expires, counted from the send, or from the move when that is recorded as `enqueued_at`.
+    """Return when a message expires (Q7), counted from the send, or from a move that is recorded as `enqueued_at`.
 
-    A message that a clock ahead has sent arrived before that, by a repair. It is kept from when it was sent, or it
-    would be gone before it is visible."""
+    When a clock that was ahead sent a message, a repair sets its arrival before its send. Such a message is kept from
+    its send, or it would expire before it is visible.
+    """
     return retention.ends(max(arrived_at(record, sent_at), sent_at))
 
 
 def arrived_at(record: Record, sent_at: int) -> int:
-    """When a message came to its queue: from when it is kept, and its place in the order of a FIFO queue."""
+    """Return when a message came to its queue.
+
+    Its retention begins there, and its place in a FIFO queue's order follows from it.
+    """
     return sent_at if record.enqueued_at is None else record.enqueued_at

@@ -1,4 +1,7 @@
-"""Which kinds of storage there are, by the scheme of a URI, who may commit there, and how a place is called by whom."""
+"""The kinds of storage: who may commit there, and their names by engine.
+
+The scheme of a URI tells the kind.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,26 @@ from collections.abc import Mapping
 from ledger.errors import InvalidParameterValue
 from ledger.rules.location import FILE
 
-#: delta-rs commits there by a put that fails where the file exists (If-None-Match). Spark puts without a condition,
-#: under a lock of its own at best, in which delta-rs takes no part: it would write over commits.
+#: delta-rs commits there by a put that fails where the file exists (If-None-Match). Spark puts without a condition, at
+#: best under a lock of its own that delta-rs ignores: it would overwrite commits.
 S3 = ("s3", "s3a")
 AZURE = ("abfs", "abfss", "az", "adl")
 GCS = ("gs",)
 OBJECT_STORES = (*S3, *AZURE, *GCS)
-#: Commits are atomic between machines, for Spark and for delta-rs alike.
+#: Commits are atomic between machines, for Spark and for delta-rs.
 SAFE_FOR_BOTH = (*AZURE, *GCS)
 #: Safe for Spark; delta-rs does not know them.
 SAFE_FOR_SPARK = ("hdfs", "viewfs", "wasb", "wasbs", "dbfs")
-#: Where delta-rs commits, if nobody asks for another engine.
+#: Where delta-rs commits, unless the caller asks for another engine.
 DELTA_RS_COMMITS = (FILE, *OBJECT_STORES)
 
-#: What delta-rs lets stand before the name of an option, or leaves out.
+#: The prefixes that delta-rs accepts before the name of an option.
 PREFIXES = ("aws_", "azure_storage_", "azure_", "google_")
-#: Of delta-rs's storage_options, where the user gives none. It would try for 180 seconds, and cannot be interrupted.
+#: The storage_options where the user gives none. delta-rs's own timeout is 180 seconds, which cannot be interrupted.
 DEFAULT_OPTIONS = {"retry_timeout": "30s"}
-#: And for the first request of all: what is wrong then is a name or a key, and no hiccup.
+#: The options of the very first request: an error then is a wrong name or key, not a passing failure.
 FIRST_REQUEST = {"max_retries": "2", "retry_timeout": "5s"}
-#: Options of Hadoop's S3A, and what they are for delta-rs.
+#: Options of Hadoop's S3A, and delta-rs's options in their place.
 OF_HADOOP = {
     "fs.s3a.access.key": "aws_access_key_id",
     "fs.s3a.secret.key": "aws_secret_access_key",
@@ -40,19 +43,19 @@ OF_HADOOP = {
 
 
 def unknown(scheme: str) -> tuple[str, str]:
-    """The bound and the fix of the error about a scheme that is none of these."""
+    """Return the bound and the fix of the error about an unknown scheme."""
     if scheme == "s3n":
         return (
             "s3n: has gone from Hadoop, and no other engine ever knew it",
             "Write s3a://..., which is the same place.",
         )
-    known = ", ".join((*SAFE_FOR_BOTH, *SAFE_FOR_SPARK, *S3))
-    fix = f"Known are paths and {known}; another one needs Spark, with a file system of Hadoop's for it."
+    schemes = ", ".join((*SAFE_FOR_BOTH, *SAFE_FOR_SPARK, *S3))
+    fix = f"Known are paths and {schemes}; another one needs Spark, with a file system of Hadoop's for it."
     return f"{scheme}: is no storage that is known here", fix
 
 
 def reaching(scheme: str) -> str:
-    """What to look at where an object store is not reached."""
+    """Return what to look at where an object store is not reached."""
     options = "the bucket, and google_service_account or the environment"
     if scheme in S3:
         options = (
@@ -65,21 +68,24 @@ def reaching(scheme: str) -> str:
 
 
 def for_delta_rs(place: str) -> str:
-    """What delta-rs calls a place: s3a: is Hadoop's name for S3."""
+    """Return delta-rs's name of a place: s3a: is Hadoop's name for S3."""
     return "s3" + place[3:] if place.startswith("s3a:") else place
 
 
 def for_spark(place: str) -> str:
-    """What Spark calls a place: s3: has no file system in Hadoop."""
+    """Return Spark's name of a place: s3: has no file system in Hadoop."""
     return "s3a" + place[2:] if place.startswith("s3:") else place
 
 
 def as_text(options: Mapping[str, object]) -> dict[str, str]:
-    """Options as delta-rs takes them, all text; raises InvalidParameterValue for what has no text of its own."""
+    """Return options as delta-rs takes them, all text.
+
+    Raises InvalidParameterValue for a value without a text of its own.
+    """
     if not isinstance(options, Mapping):
         kind = type(options).__name__
         raise InvalidParameterValue("storage_options", kind, "Must be values by names", "Give a dictionary.")
-    found = {}
+    texts = {}
     for name, value in options.items():
         if not isinstance(name, str) or not isinstance(value, (str, bool, int, float)):
             # Not the value itself: it may be a secret.
@@ -89,26 +95,26 @@ def as_text(options: Mapping[str, object]) -> dict[str, str]:
                 "Names and values must be text",
                 "Write the option as text, or leave it out.",
             )
-        found[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    return found
+        texts[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return texts
 
 
 def bare(option: str) -> str:
-    """The name of an option without what delta-rs lets stand before it, or leaves out."""
+    """Return the name of an option without the prefixes that delta-rs accepts."""
     name = option.lower()
     return next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
 
 
 def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """Options, and those of `defaults` that are not among them in any spelling."""
+    """Return the options, with those of `defaults` that are not among them in any spelling."""
     spelled = set(map(bare, given))
     return {**{name: value for name, value in defaults.items() if name not in spelled}, **given}
 
 
 def of_hadoop(options: Mapping[str, str]) -> tuple[str, str] | None:
-    """The first of some options that is Hadoop's, which delta-rs does not look at, and the fix; None: there is none."""
+    """Return the first option that is Hadoop's, which delta-rs ignores, and the fix; None if there is none."""
     for name in options:
         if name.lower().startswith(("fs.", "spark.")):
-            meant = OF_HADOOP.get(name.lower().removeprefix("spark.hadoop."))
-            return name, f"delta-rs's is {meant}." if meant else "Give it to Spark's session."
+            delta_rs_option = OF_HADOOP.get(name.lower().removeprefix("spark.hadoop."))
+            return name, f"delta-rs's is {delta_rs_option}." if delta_rs_option else "Give it to Spark's session."
     return None

@@ -1,25 +1,26 @@
-"""When upkeep is due, and when it is overdue: by what was committed since the last round, not by a time table.
+"""When upkeep is due and overdue, by the commits since the last round.
 
-What upkeep takes away grows with the commits of `messages` and `visibility`, so their number decides. Both tables
-number their commits, and a round leaves on record up to which versions it went: two differences of numbers tell the
-load, and no file is counted.
+A timetable does not decide. Upkeep removes what the commits of `messages` and `visibility` leave behind, so their
+number decides. Both tables number their commits, and a round records the versions that it went up to. Two differences
+of numbers tell the load, and no file is counted.
 
-**Due.** COMMITS_DUE is where a round is worth its price. Measured on 2 cores (see docs/how-to/operate/upkeep.md): 2,000
-commits take 40 MB and 4,000 files, and a receive is some 0.3 ms slower for them (6.3 ms before, 9.2 ms after 20,000). A
-round over them takes 0.4 to 0.6 s of a processor, of which 0.13 s are a round that finds nothing to do. The commits
-themselves took 12 to 20 s. So a round costs 2 to 5 % of the work that it follows. With fewer commits its share grows;
-with more of them verbs are slower for longer than they need be.
+**Due.** At COMMITS_DUE a round is worth its price. Measured on 2 cores (see docs/how-to/operate/upkeep.md): 2,000
+commits take 40 MB and 4,000 files. They slow a receive by some 0.3 ms (6.3 ms before, 9.2 ms after 20,000). A round
+over them takes 0.4 to 0.6 s of a processor, of which 0.13 s are a round that finds nothing to do. The commits
+themselves took 12 to 20 s. A round therefore costs 2 to 5 % of the work that it follows. With fewer commits its share
+grows; with more of them verbs are slower for longer than they need be.
 
-Time decides where little is committed, as what was committed grows old without another commit:
+Time decides where few commits happen, because records and files grow old without another commit:
 
-- After AGE_DUE (an hour) what is deleted may lose its receipt, and open segments are closed: the defaults of the
+- After AGE_DUE (an hour) deleted messages may lose their receipts, and open segments are closed: the defaults of the
   settings keep_deleted_receipts and open_segment_seconds.
-- A round has to copy commits into `receipts` before log_retention takes them. A quarter of it leaves three more tries.
+- A round has to copy commits into `receipts` before log_retention removes them. A quarter of it leaves three more
+  tries.
 - After IDLE_DUE (a day) without any commit, files and messages may still have reached the end of their retention.
 
-**Overdue.** COMMITS_OVERDUE is ten times what is due: some 400 MB, and a receive takes half as long again. A ledger
-with few commits is overdue after a week, or after half of log_retention: what a round misses then leaves a gap in
-`receipts`. Nothing is wrong before that, so nobody is told.
+**Overdue.** COMMITS_OVERDUE is ten times COMMITS_DUE: some 400 MB, and a receive takes half as long again. A ledger
+with few commits is overdue after a week, or after half of log_retention: a missed round then leaves a gap in
+`receipts`. Before that nothing is wrong, so nobody is told.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ COMMITS_DUE = 2_000
 COMMITS_OVERDUE = 10 * COMMITS_DUE
 #: In seconds.
 AGE_DUE, IDLE_DUE, AGE_OVERDUE = 3_600, 86_400, 7 * 86_400
-#: A round on record that is further in the future than this, in seconds, began by a clock that was wrong.
+#: A round on record that lies further in the future than this, in seconds, began by a wrong clock.
 FUTURE = 60
-#: A table of a restored backup has its versions behind such a multiple, beyond all that were there.
+#: The versions of a restored backup's table continue at a multiple of this number, beyond all earlier versions.
 VERSIONS = 1_000_000
-#: What an operator runs.
+#: The command for an operator.
 COMMAND = "`ledger upkeep`, or `ledger upkeep --every 5m` as a service"
 
 
@@ -50,26 +51,31 @@ class Round(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What upkeep has not gone over: how many commits, and how many seconds ago the last round began. Of a ledger
-    without a round on record the age is None. Where the record is in the future, the age is infinite: nobody knows how
-    long ago the round was, so that a wrong clock never keeps the next one away."""
+    """How many commits upkeep has not gone over, and how many seconds ago the last round began.
+
+    The age is None without a round on record. It is infinite for a record in the future: nobody knows how long ago that
+    round was. So a wrong clock never delays the next round.
+    """
 
     commits: int
     age: float | None
 
 
 def gone_over(newest: int, then: int) -> int:
-    """Return the version of a table up to which upkeep has gone over it. `newest`: its newest version; `then`: the one
-    that the last round went up to, 0 without a round. See `load_since` for tables that were cut back or restored."""
+    """Return the version of a table up to which upkeep has gone over it.
+
+    `newest` is the table's newest version. `then` is the version that the last round went up to, 0 without a round. See
+    `load_since` for tables that were cut back or restored.
+    """
     is_behind = then <= newest and then // VERSIONS == newest // VERSIONS
     return then if is_behind else newest - newest % VERSIONS
 
 
 def load_since(last: Round | None, messages: int, visibility: int, now: int) -> Load:
-    """Return what was committed since a round, by the newest versions of the two tables.
+    """Return the commits since a round, by the newest versions of the two tables.
 
-    A table whose newest version is before the round's was cut back by a repair: all of its commits count. A backup that
-    is restored goes on at the next multiple of VERSIONS: the versions between are no commits.
+    A repair cut a table back if its newest version is before the round's: all of its commits count. A restored backup
+    continues at the next multiple of VERSIONS: the versions between are no commits.
     """
     if last is None:
         return Load(messages % VERSIONS + visibility % VERSIONS, None)
@@ -80,7 +86,10 @@ def load_since(last: Round | None, messages: int, visibility: int, now: int) -> 
 
 
 def why_due(load: Load, log_retention: float) -> str | None:
-    """Return why a round is due now, in words; None: it is not. `log_retention`: so many seconds commits are kept."""
+    """Return why a round is due now, in words; None if it is not.
+
+    `log_retention`: how many seconds commits are kept.
+    """
     if load.commits >= COMMITS_DUE:
         return f"{load.commits:,} commits since the last round"
     longest = min(AGE_DUE, log_retention / 4)
@@ -96,7 +105,7 @@ def why_due(load: Load, log_retention: float) -> str | None:
 
 
 def why_overdue(load: Load, log_retention: float) -> str | None:
-    """Return why upkeep should have run long ago, in words for an operator; None: there is nothing to say."""
+    """Return why upkeep should have run long ago, in words for an operator; None if it is not overdue."""
     if load.commits >= COMMITS_OVERDUE:
         return f"{load.commits:,} commits since the last round of upkeep; from {COMMITS_OVERDUE:,} on verbs get slow"
     longest = min(AGE_OVERDUE, log_retention / 2)

@@ -1,4 +1,4 @@
-"""The numbers of a package's version, to be compared."""
+"""The numbers of a package's version, for comparison."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import re
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Those that a version begins with; what a platform or a release candidate adds behind them does not count."""
+    """Return the numbers at the start of a version, without what a platform or a release candidate adds behind them."""
     return tuple(int(number) for number in re.findall(r"\d+", re.split(r"[^\d.]", version)[0]))

@@ -1,6 +1,7 @@
-"""The visibility rules (V1 to V14): one table from (standing, verb) to outcome, and what each verb records.
+"""The visibility rules (V1 to V14): the outcome and the record of each verb.
 
-A verb is decided here and recorded by a store; every function takes the facts and `now` and has no effects.
+One table gives the outcome for each standing and verb. This module decides a verb, and a store records it. Every
+function takes the facts and `now`, and has no effects.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ledger.rules.state import UNTOUCHED, Record, Status, deadline, in_doubt, st
 
 
 class Standing(Enum):
-    """How a receipt stands to the message it was handed out for."""
+    """How a receipt relates to the message that it was issued for."""
 
     UNKNOWN = "nothing is recorded about the message"
     DELETED = "the message is deleted"
@@ -26,7 +27,7 @@ class Standing(Enum):
 
 
 class Verb(str, Enum):
-    """What can be done through a receipt."""
+    """The verbs that act through a receipt."""
 
     CHANGE = "change_visibility"
     DELETE = "delete"
@@ -44,13 +45,13 @@ class Outcome(str, Enum):
     BEYOND_CEILING = "beyond the ceiling"
     INVALID = "invalid"
     EXPIRED = "the receipt handle has expired"
-    #: M2: two wishes of one call would record different things about the message. Neither is done: which one was meant
-    #: cannot be told, the service has no rule, and a delete is for good.
+    #: M2: two actions of one call would record different things about the message, and neither is done. Nobody can tell
+    #: which one was meant, the service has no rule, and a delete is for good.
     CONTRADICTED = "contradicted"
 
 
 class Receipts(str, Enum):
-    """What changes through receipts a standard queue takes: its attributes Receipts and LateChange (V8, V9)."""
+    """The receipts through which a standard queue accepts changes: its attributes Receipts and LateChange (V8, V9)."""
 
     FENCED = "only those of a receipt that holds its message"
     LATE = "also those of a receipt whose message nobody received since"
@@ -76,18 +77,19 @@ TABLE: dict[tuple[Standing, Verb], Outcome] = {
     (Standing.DELETED, Verb.DELETE): Outcome.ALREADY_DELETED,
     (Standing.UNKNOWN, Verb.DELETE): Outcome.INVALID,
 }
-#: V9: where queues with LateChange=accept differ. Recorded: "The recorded service says 200 on standard queues".
+#: V9: the differences of queues with LateChange=accept. Recorded: "The recorded service says 200 on standard queues".
 LATE_TABLE = {
     **TABLE,
     (Standing.LATE, Verb.CHANGE): Outcome.CHANGED,
     (Standing.RELEASED, Verb.CHANGE): Outcome.CHANGED,
 }
-#: V8: where queues with Receipts=recorded differ: "The recorded service lets the change through". The deadline changes
-#: and the newer receipt stays the message's; where none is (a lock, a restore, a move), there is nothing to change.
+#: V8: the differences of queues with Receipts=recorded: "The recorded service lets the change through". The deadline
+#: changes, and the message keeps the newer receipt. Without a newer receipt (after a lock, a restore, a move) nothing
+#: changes.
 RECORDED_TABLE = {**LATE_TABLE, (Standing.REPLACED, Verb.CHANGE): Outcome.CHANGED}
-#: V10: where FIFO queues differ. Recorded: "Reason: The receipt handle has expired." No late change is ever accepted
-#: there, and none through a replaced receipt: others of its group may be in flight under another receipt by then, and
-#: a group has one receiver.
+#: V10: the differences of FIFO queues. Recorded: "Reason: The receipt handle has expired." They accept no late change,
+#: and none through a replaced receipt: by then others of the group may be in flight under another receipt, and a group
+#: has one receiver.
 FIFO_TABLE = {
     **TABLE,
     (Standing.LATE, Verb.DELETE): Outcome.EXPIRED,
@@ -99,15 +101,17 @@ _STANDARD = {Receipts.FENCED: TABLE, Receipts.LATE: LATE_TABLE, Receipts.RECORDE
 def table(
     *, fifo: bool, receipts: Receipts = Receipts.FENCED, whole_claim: bool = False
 ) -> dict[tuple[Standing, Verb], Outcome]:
-    """The table of a queue. Its `receipts` have no effect on FIFO queues. What is done to a whole claim never changes
-    what another receiver has by now, whatever a queue takes handle by handle."""
+    """Return the table of a queue. `receipts` has no effect on FIFO queues.
+
+    A verb on a whole claim never changes another receiver's message, whatever the queue accepts handle by handle.
+    """
     if fifo:
         return FIFO_TABLE
     return _STANDARD[Receipts.LATE if whole_claim and receipts is Receipts.RECORDED else receipts]
 
 
 def standing(record: Record, receipt_id: str, now: int) -> Standing:
-    """How `receipt_id` stands to a message of which `record` is recorded."""
+    """Return how `receipt_id` relates to a message with this `record`."""
     if record.deleted_at is not None:
         return Standing.DELETED
     if record.moved_to is not None:
@@ -123,7 +127,7 @@ def standing(record: Record, receipt_id: str, now: int) -> Standing:
 
 
 def receive(record: Record, receipt_id: str, attempt_id: str | None, timeout: int, now: int) -> Record:
-    """V2, V3, V14: what a receive of a visible message records; the count and the first receive are kept."""
+    """V2, V3, V14: return the record after a receive of a visible message. The count and the first receive go on."""
     return Record(
         receipt_id=receipt_id,
         attempt_id=attempt_id,
@@ -151,24 +155,25 @@ def change(
     counted: bool = True,
     mark: int = 0,
 ) -> tuple[Outcome, Record]:
-    """V4 to V9: the deadline becomes `timeout` seconds from `now`; 0 releases. `receipts`, `fifo`: see `table`.
+    """V4 to V9: set the deadline to `timeout` seconds from `now`; 0 releases. `receipts`, `fifo`: see `table`.
 
-    V7, S4: "If you attempt to set the VisibilityTimeout to a value greater than the maximum time left, Amazon SQS
-    returns an error": `ceiling` is in seconds from the receive that granted the receipt, None for no ceiling.
-    `whole_claim`: what was settled one by one before (deleted, released) is no longer part of the claim.
-    `only_later`: as a heartbeat asks for it. A deadline that is later already stays, so that it never shortens what its
-    body gave longer; and it goes no further than to the ceiling, however long it waited for its turn.
-    `postpones`: the holder gives the message back now, and it stays hidden until the deadline. From then on it is no
-    part of the claim, and no heartbeat extends it. Its handle still changes or deletes it.
-    `counted`: False takes the receive back from the count when the message is given back: its holder did not fail on
-    it. The count never falls below 0, and `first_received_at` stays.
-    `mark`: the deadline of what is given back lies so many milliseconds earlier. So messages that one commit gives back
-    for different reasons have different deadlines, by which the views find the reason of each.
+    Args:
+        ceiling: V7, S4: "If you attempt to set the VisibilityTimeout to a value greater than the maximum time left,
+            Amazon SQS returns an error". In seconds from the receive that granted the receipt; None for no ceiling.
+        whole_claim: Messages that were settled one by one before (deleted, released) are no longer part of the claim.
+        only_later: For heartbeats. A later deadline stays, so that a heartbeat never shortens what its body extended.
+            The new deadline is at most the ceiling, however long the heartbeat waited for its turn.
+        postpones: The holder releases the message now, and it stays hidden until the deadline. It leaves the claim, and
+            no heartbeat extends it. Its handle still changes or deletes it.
+        counted: False takes the receive back from the count of a released message: its holder did not fail on it. The
+            count never falls below 0, and `first_received_at` stays.
+        mark: The deadline of a released message lies so many milliseconds earlier. So messages that one commit releases
+            for different reasons have different deadlines, by which the views find each reason.
     """
-    stands = standing(record, receipt_id, now)
-    if whole_claim and _settled(record, stands, receipt_id):
+    relation = standing(record, receipt_id, now)
+    if whole_claim and _settled(record, relation, receipt_id):
         return Outcome.SETTLED, record
-    outcome = table(fifo=fifo, receipts=receipts, whole_claim=whole_claim or only_later)[stands, Verb.CHANGE]
+    outcome = table(fifo=fifo, receipts=receipts, whole_claim=whole_claim or only_later)[relation, Verb.CHANGE]
     if outcome is not Outcome.CHANGED:
         return outcome, record
     gives_back = postpones or not timeout
@@ -181,8 +186,8 @@ def change(
         visible_at = latest
     if only_later and deadline(record) >= visible_at:
         return outcome, record
-    if stands is Standing.REPLACED:
-        # V8, recorded: the deadline changes. Whether the newer receipt has given it back stays what it is.
+    if relation is Standing.REPLACED:
+        # V8, recorded: the deadline changes. The newer receipt's release, if there was one, stays on record.
         return outcome, record._replace(visible_at=visible_at)
     if gives_back and not counted and record.released_at is None:
         record = record._replace(receive_count=max(0, record.receive_count - 1))
@@ -192,18 +197,18 @@ def change(
 def delete(
     record: Record, receipt_id: str, now: int, *, whole_claim: bool = False, fifo: bool = False
 ) -> tuple[Outcome, Record]:
-    """V8, V10, V13: deletes what this receipt was the last to get; through any other receipt nothing changes."""
-    stands = standing(record, receipt_id, now)
-    if whole_claim and _settled(record, stands, receipt_id):
+    """V8, V10, V13: delete a message through its last receipt. Any other receipt changes nothing."""
+    relation = standing(record, receipt_id, now)
+    if whole_claim and _settled(record, relation, receipt_id):
         return Outcome.SETTLED, record
-    outcome = table(fifo=fifo)[stands, Verb.DELETE]
+    outcome = table(fifo=fifo)[relation, Verb.DELETE]
     return outcome, record._replace(deleted_at=now) if outcome is Outcome.DELETED else record
 
 
 def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | None:
-    """What a message records that its holder gives back to send it to the dead-letter queue: what a release records.
+    """Return the record of a message that its holder releases into the dead-letter queue: that of a release.
 
-    None: the receipt does not hold it, or it is in doubt (see `in_doubt`), and its output table is to be asked first.
+    None: the receipt does not hold it, or it is in doubt (see `in_doubt`), and its output table must be asked first.
     """
     if in_doubt(record) or not is_held(record, receipt_id, now):
         return None
@@ -212,21 +217,21 @@ def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | Non
 
 
 def _settled(record: Record, stands: Standing, receipt_id: str) -> bool:
-    """Whether a message left its claim by being released or deleted, and not because another receiver deleted it.
+    """Tell whether a message left its claim by a release or a delete, and not because another receiver deleted it.
 
-    Deleted long ago, its receipt is no longer recorded; then nothing says that it was another's.
+    The receipt of a message that was deleted long ago is no longer recorded. Then nothing says that it was another's.
     """
     given_back = stands in (Standing.RELEASED, Standing.POSTPONED)
-    # Given back under this receipt, and moved to another queue since.
+    # Released under this receipt, and moved to another queue since.
     given_back |= record.moved_to is not None and record.released_at is not None and record.receipt_id == receipt_id
     return given_back or (stands is Standing.DELETED and record.receipt_id in (None, receipt_id))
 
 
 def lock(record: Record, timeout: int, now: int) -> Record | None:
-    """V12: hides a message that nobody holds; it keeps its receive count and no receipt works on it. None: refused.
+    """V12: hide a message that nobody holds. It keeps its receive count, and no receipt works on it. None: refused.
 
-    S0: "the message immediately becomes invisible (it is locked) for the duration of the timeout". What is in doubt is
-    refused, as it keeps its receipt (see `in_doubt`): its output table is to be asked first.
+    S0: "the message immediately becomes invisible (it is locked) for the duration of the timeout". A message in doubt
+    is refused, because it keeps its receipt (see `in_doubt`): its output table must be asked first.
     """
     if status(record, 0, now) in (Status.IN_FLIGHT, Status.DELETED, Status.MOVED):
         return None
@@ -236,9 +241,9 @@ def lock(record: Record, timeout: int, now: int) -> Record | None:
 
 
 def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
-    """F3: whether a retried receive with this attempt id gets this message again, under the same receipt.
+    """F3: tell whether a retried receive with this attempt id gets this message again, under the same receipt.
 
-    True for what the earlier attempt still holds; its deadline starts anew (see `restart`).
+    True for a message that the earlier attempt still holds; its deadline starts anew (see `restart`).
     """
     if record.attempt_id != attempt_id or record.released_at is not None:
         return False
@@ -246,14 +251,18 @@ def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
 
 
 def last_receipt(records: Iterable[Record]) -> str | None:
-    """F3: the receipt of the claim that an attempt gets again, which holds messages with these records. With late
-    changes accepted an attempt may hold two claims; its last one is meant. None: there are no records."""
+    """F3: return the receipt of the claim that an attempt gets again, from the records of the messages that it holds.
+
+    With late changes accepted an attempt may hold two claims, and gets its last one. None: there are no records.
+    """
     return max(records, key=lambda one: one.received_at or 0, default=UNTOUCHED).receipt_id
 
 
 def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
-    """Whether a message still belongs to the claim of a receipt: it was neither deleted, given back nor moved, nor did
-    another receive or a lock come after it. With `now`: and its deadline has not passed."""
+    """Tell whether a message still belongs to a receipt's claim. With `now`: and its deadline has not passed.
+
+    Such a message was neither deleted, released nor moved, and no other receive or lock came after it.
+    """
     gone = record.deleted_at is not None or record.moved_to is not None or record.released_at is not None
     if gone or record.receipt_id != receipt_id:
         return False
@@ -261,25 +270,29 @@ def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
 
 
 def is_postponed(record: Record, now: int) -> bool:
-    """Whether a message was given back and is hidden until a deadline that has not passed."""
+    """Tell whether a message was released and is hidden until a deadline that has not passed."""
     return record.receipt_id is not None and standing(record, record.receipt_id, now) is Standing.POSTPONED
 
 
 def restart(record: Record, timeout: int, now: int) -> Record:
-    """F3: the same receipt with the timeout restarted, as if received now for the first time (the ceiling too)."""
+    """F3: return the same receipt with the timeout and the ceiling restarted, as if received now for the first time."""
     return record._replace(received_at=now, visible_at=now + timeout * MILLISECONDS)
 
 
 def purge(record: Record, now: int) -> Record:
-    """Deleted, and under no receipt: what a purge deletes was not acknowledged, and no receipt restores it."""
+    """Return the record of a purged message: deleted, under no receipt.
+
+    Nobody acknowledged it, and no receipt restores it.
+    """
     return record._replace(receipt_id=None, attempt_id=None, deleted_at=now)
 
 
 def restore(record: Record, receipt_id: str, now: int) -> Record | None:
-    """The owner's change of mind: what was deleted under this receipt is visible again, and no receipt works on it; and
-    so is what nobody holds any more and is in doubt. Its table is to be asked before, see `output_doubts.to_fence`.
+    """Undo a delete under this receipt, for the owner: return the record of a message that is visible again.
 
-    None: neither, or not under this receipt. The counts stay; a message that another queue has is not touched.
+    A message that is in doubt and that nobody holds any more is restored as well. Its table must be asked before, see
+    `output_doubts.to_fence`. No receipt works on a restored message. The counts stay, and a message that another queue
+    has is not touched. None: the message is neither, or not under this receipt.
     """
     doubtful = in_doubt(record) and deadline(record) <= now
     if record.receipt_id != receipt_id or (record.deleted_at is None and not doubtful):

@@ -1,1 +1,1 @@
-"""Stores: the seam that each stands behind, the store on Delta tables, and the one in memory: the specification."""
+"""The stores: their seam, the Delta store, and the in-memory specification."""

@@ -1,7 +1,8 @@
-"""The rules applied message by message, in memory: the executable specification, and the oracle of the tests.
+"""The store in memory: the executable specification of the rules.
 
-It shares no code with the store on Delta tables but the rules and the seam. It is one file, so that it can be read as
-one: the queues and what each holds, the actions of one call, receives and dead letters, and the store.
+The tests use it as their oracle. It applies the rules message by message, and shares only the rules and the seam with
+the Delta store. The module is one file, so that a reader can read it as one. Its order: queues and their contents, the
+actions of one call, receives and dead letters, the store.
 """
 
 from __future__ import annotations
@@ -55,8 +56,11 @@ Place = tuple[str, int]
 
 @dataclass
 class MemoryMessage:
-    """A message and what is recorded about it. `home`: the id of the queue that it was sent to; `lane`: where it would
-    lie there, and in the queues that it is moved to."""
+    """A message and its record.
+
+    `home` is the id of the queue that the message was sent to. `lane` is its lane there, and in the queues that it is
+    moved to.
+    """
 
     home: str
     entry: Entry
@@ -83,14 +87,14 @@ class MemoryQueues:
         self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock
     ) -> QueueRecord:
         with self._lock:
-            known, now = self._queues.get(name), clock()
-            if known is None:
+            record, now = self._queues.get(name), clock()
+            if record is None:
                 redrive.require_target(self.queues(), name, attributes, attributes)
                 interval = self._settings.deletion_interval
                 intervals.require_name(name, self._deleted.get(name), limits_of(attributes), interval, now)
-                known = QueueRecord(f"{name}-{self._commit():08x}", name, attributes, tags, now, now)
-                self._queues[name], self._messages[known.id] = known, {}
-            return known
+                record = QueueRecord(f"{name}-{self._commit():08x}", name, attributes, tags, now, now)
+                self._queues[name], self._messages[record.id] = record, {}
+            return record
 
     def queue(self, name: str) -> QueueRecord:
         with self._lock:
@@ -104,9 +108,9 @@ class MemoryQueues:
 
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
         with self._lock:
-            known = self._required(queue)
-            changed = known.changed(*change(known, self.queues()), clock())
-            if changed is not known:
+            current = self._required(queue)
+            changed = current.changed(*change(current, self.queues()), clock())
+            if changed is not current:
                 self._commit()
                 self._queues[queue.name] = changed
             return changed
@@ -150,10 +154,10 @@ class MemoryQueues:
         return self._version
 
     def _required(self, queue: QueueRecord) -> QueueRecord:
-        known = self._queues.get(queue.name)
-        if known is None or known.id != queue.id:
+        current = self._queues.get(queue.name)
+        if current is None or current.id != queue.id:
             raise QueueDoesNotExist(queue.name, self._queues)
-        return known
+        return current
 
     def _stored(self, queue: QueueRecord) -> dict[Place, MemoryMessage]:
         if queue.id not in self._messages:
@@ -169,9 +173,12 @@ def applied(
     receipts: Receipts,
     now: int,
 ) -> tuple[dict[Place, Record], list[pa.Table]]:
-    """What is recorded anew, and the answer to each action. M2: where two would record different things, none does."""
-    wishes: dict[Place, set[Record]] = {}
-    decided = []
+    """Return the changed records, and the answer to each action.
+
+    M2: where two actions would record different things about a message, neither changes it.
+    """
+    proposals: dict[Place, set[Record]] = {}
+    decisions = []
     for action in actions:
         each = []
         for run in action.runs.to_pylist():
@@ -181,15 +188,15 @@ def applied(
                 if before is not None:
                     outcome, after = apply_action(queue, action, before, limits, receipts, now)
                 if after is not None and after != before:
-                    wishes.setdefault(place, set()).add(after)
+                    proposals.setdefault(place, set()).add(after)
                 each.append((run["lane"], place, outcome, after != before))
-        decided.append(each)
-    changed = {place: next(iter(wished)) for place, wished in wishes.items() if len(wished) == 1}
-    return changed, [_outcome_runs(each, wishes.keys() - changed.keys()) for each in decided]
+        decisions.append(each)
+    changed = {place: next(iter(proposed)) for place, proposed in proposals.items() if len(proposed) == 1}
+    return changed, [_outcome_runs(each, proposals.keys() - changed.keys()) for each in decisions]
 
 
 def _outcome_runs(decided: Sequence[tuple[int, Place, Outcome, bool]], contradicted: set[Place]) -> pa.Table:
-    """The answer to an action of which (lane, place, outcome, whether it changes the message) is decided."""
+    """Return the answer to one action from its decisions: (lane, place, outcome, whether it changes the message)."""
     rows = []
     for lane, (segment, seq), outcome, changes in decided:
         if changes and (segment, seq) in contradicted:
@@ -199,7 +206,7 @@ def _outcome_runs(decided: Sequence[tuple[int, Place, Outcome, bool]], contradic
 
 
 class MemoryReceives(MemoryQueues):
-    """The receives and moves of a MemoryStore."""
+    """The receives and the moves of a MemoryStore."""
 
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
         with self._lock:
@@ -209,40 +216,41 @@ class MemoryReceives(MemoryQueues):
             in_flight = sum(state is Status.IN_FLIGHT for state in states.values())
             version: int | None = None
             answers: list[Received] = []
-            # Looked for before anything is granted: what is granted now is no earlier attempt's, nor does it order it.
+            # Look up the attempts' messages before granting any. A message granted now belongs to no earlier attempt,
+            # and does not change the order of its messages.
             held = [_held_by(queue, stored, request.attempt_id, now) for request in requests]
             free = [] if all(held) else self._receivable(queue, stored, states, now)
-            left: list[Place] | None = None
-            for request, mine in zip(requests, held):
+            remaining: list[Place] | None = None
+            for request, places in zip(requests, held):
                 try:
-                    if mine:
-                        require_asked(request.attempt_id, len(mine), request.maximum)
-                        for place in mine:
+                    if places:
+                        require_asked(request.attempt_id, len(places), request.maximum)
+                        for place in places:
                             stored[place].record = visibility.restart(stored[place].record, request.timeout, now)
                     else:
                         most = admit(
                             request.maximum, in_flight, limits_of(queue.attributes), fifo=is_fifo(queue.attributes)
                         )
-                        if left is None:
-                            left = self._bury(queue, stored, free, now)
-                        mine, left = _dealt(queue, stored, left, most)
-                        in_flight += len(mine)
-                        _record(stored, mine, request, now)
+                        if remaining is None:
+                            remaining = self._bury(queue, stored, free, now)
+                        places, remaining = _dealt(queue, stored, remaining, most)
+                        in_flight += len(places)
+                        _record(stored, places, request, now)
                 except LedgerError as error:
                     answers.append(error)
                     continue
-                if not mine:
+                if not places:
                     answers.append(None)
                     continue
                 version = self._commit() if version is None else version
-                answers.append(self._grant(stored, mine, version))
+                answers.append(self._grant(stored, places, version))
             return answers
 
     @staticmethod
     def _receivable(
         queue: QueueRecord, stored: dict[Place, MemoryMessage], states: dict[Place, Status], now: int
     ) -> list[Place]:
-        """What a receive may take, in the order in which it does."""
+        """Return the places that a receive may take, in the order in which it takes them."""
         if not is_fifo(queue.attributes):
             return [place for place, state in states.items() if state is Status.VISIBLE]
         return fifo.receivable((_member(queue, p, stored[p], states[p]) for p in by_arrival(stored)), now)
@@ -250,7 +258,7 @@ class MemoryReceives(MemoryQueues):
     def _bury(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], places: list[Place], now: int
     ) -> list[Place]:
-        """D1: moves what was received too often; returns the others."""
+        """D1: move the messages that were received too often; return the other places."""
         policy = redrive.policy_of(queue.attributes)
         target = self._queues.get(policy.target) if policy else None
         if target is None or redrive.broken_bound(queue, target) is not None:
@@ -267,11 +275,11 @@ class MemoryReceives(MemoryQueues):
     def _move(
         self, source: QueueRecord, target: QueueRecord, places: Sequence[Place], arrives: Callable[[Record], Record]
     ) -> None:
-        here, there = self._stored(source), self._stored(target)
+        source_messages, target_messages = self._stored(source), self._stored(target)
         for place in places:
-            there[place] = replace(here[place], record=arrives(here[place].record))
-            if here is not there:
-                here[place].record = redrive.moved_away(here[place].record, target.id)
+            target_messages[place] = replace(source_messages[place], record=arrives(source_messages[place].record))
+            if source_messages is not target_messages:
+                source_messages[place].record = redrive.moved_away(source_messages[place].record, target.id)
         if places:
             self._commit()
 
@@ -308,19 +316,21 @@ class MemoryReceives(MemoryQueues):
             states = {place: self._status(source, m, now) for place, m in stored.items()}
             visible = self._receivable(source, stored, states, now)
             if chosen is not None:
-                wanted = {
+                chosen_places = {
                     (r["segment"], s) for r in chosen.to_pylist() for s in range(r["first_seq"], r["last_seq"] + 1)
                 }
-                visible = [place for place in visible if place in wanted]
+                visible = [place for place in visible if place in chosen_places]
             if target is not None:
                 redrive.require_destination(source, target)
-            others = [q for q in self._queues.values() if q.id != source.id]
-            homes: dict[str | None, QueueRecord] = {q.id: q for q in others if redrive.broken_bound(source, q) is None}
-            found = [(place, target or homes.get(stored[place].record.origin_queue)) for place in visible]
-            ways = [(place, there) for place, there in found if there is not None][:maximum]
-            for place, there in ways:
-                self._move(source, there, [place], lambda record: redrive.redriven(now, source.id))
-            return len(ways)
+            other_queues = [q for q in self._queues.values() if q.id != source.id]
+            homes: dict[str | None, QueueRecord] = {
+                q.id: q for q in other_queues if redrive.broken_bound(source, q) is None
+            }
+            destinations = [(place, target or homes.get(stored[place].record.origin_queue)) for place in visible]
+            moves = [(place, destination) for place, destination in destinations if destination is not None][:maximum]
+            for place, destination in moves:
+                self._move(source, destination, [place], lambda record: redrive.redriven(now, source.id))
+            return len(moves)
 
     @staticmethod
     def _status(queue: QueueRecord, message: MemoryMessage, now: int) -> Status:
@@ -350,8 +360,10 @@ class MemoryReceives(MemoryQueues):
 
 
 def by_arrival(stored: dict[Place, MemoryMessage]) -> list[Place]:
-    """Places by when their messages came; within one instant the order of the sends decides. What was moved here came
-    with the move."""
+    """Return the places in the order in which their messages arrived.
+
+    Within one instant the order of the sends decides. A moved message arrived when it was moved.
+    """
     return sorted(stored, key=lambda place: _order(stored[place]))
 
 
@@ -360,7 +372,7 @@ def _order(message: MemoryMessage) -> tuple[int, int, int]:
 
 
 def as_found(queue: QueueRecord, stored: dict[Place, MemoryMessage], places: Sequence[Place]) -> list[Place]:
-    """The places of a claim that is found again, in an order that needs nothing but what is recorded."""
+    """Return the places of a claim that is found again. The order depends on the records alone."""
     places = by_arrival({place: stored[place] for place in places})
     if not is_fifo(queue.attributes):
         return places
@@ -368,7 +380,7 @@ def as_found(queue: QueueRecord, stored: dict[Place, MemoryMessage], places: Seq
 
 
 def _held_by(queue: QueueRecord, stored: dict[Place, MemoryMessage], attempt_id: str | None, now: int) -> list[Place]:
-    """F3: what an earlier receive under the attempt id holds."""
+    """F3: return the places that an earlier receive under this attempt id holds."""
     same = {p: m for p, m in stored.items() if attempt_id and visibility.same_attempt(m.record, attempt_id, now)}
     last = visibility.last_receipt(m.record for m in same.values())
     return as_found(queue, stored, [p for p, m in same.items() if m.record.receipt_id == last])
@@ -377,7 +389,7 @@ def _held_by(queue: QueueRecord, stored: dict[Place, MemoryMessage], attempt_id:
 def _dealt(
     queue: QueueRecord, stored: dict[Place, MemoryMessage], left: list[Place], most: int | None
 ) -> tuple[list[Place], list[Place]]:
-    """What one receive takes of what may be received, and what is left for the next one of the same commit."""
+    """Return the places that one receive takes, and the places left for the next receive of the same commit."""
     taken, left = (left, []) if most is None else (left[:most], left[most:])
     if taken and is_fifo(queue.attributes):
         group = stored[taken[-1]].entry.message_group_id
@@ -398,20 +410,20 @@ def _member(queue: QueueRecord, place: Place, message: MemoryMessage, state: Sta
     return fifo.Member(place, message.entry.group, state, since, ended)
 
 
-#: So many messages at a time are read to be copied.
+#: How many messages a copy reads at a time.
 PART = 100
 
 
 class MemoryStore(MemoryReceives):
-    """A Store of one process, gone with it."""
+    """A Store inside one process; its contents end with the process."""
 
     def __init__(self, settings: Settings | None = None, sender_id: str | None = None) -> None:
         super().__init__(settings or Settings())
-        #: By queue id: when it was last purged, and how many commits there were before.
+        #: By queue id: when the queue was last purged, and how many commits came before.
         self._purged: dict[str, tuple[int, int]] = {}
         self._sender = sender_id
         self._sent: dict[str, tuple[Attempt, list[StoredSend]]] = {}
-        #: By queue id and name.
+        #: By the queue's id and the copy's name.
         self._copies: dict[tuple[str, str], CopyProgress] = {}
 
     def send(
@@ -423,9 +435,9 @@ class MemoryStore(MemoryReceives):
             now = clock()
             attempt = Attempt(attempt_id, queue.id, content_of(queue.id, entries)) if attempt_id else None
             if attempt is not None and attempt.attempt_id in self._sent:
-                landed, known = self._sent[attempt.attempt_id]
+                landed, answer_before = self._sent[attempt.attempt_id]
                 attempt.require_same(landed.content)
-                return known
+                return answer_before
             segment, send = ids.segment(ids.new_send_key(), 0), self._commit()
             stored, in_order = self._stored(queue), is_fifo(queue.attributes)
             places = self._remembered(queue, stored, now) if in_order else {}
@@ -450,14 +462,17 @@ class MemoryStore(MemoryReceives):
             return answer
 
     def _require_room(self, queue: QueueRecord, stored: dict[Place, MemoryMessage], more: int, now: int) -> None:
-        there = sum(self._status(queue, message, now) not in GONE for message in stored.values())
-        admission.require_room(queue.name, there, more, limits_of(queue.attributes))
+        stored_now = sum(self._status(queue, message, now) not in GONE for message in stored.values())
+        admission.require_room(queue.name, stored_now, more, limits_of(queue.attributes))
 
     def _remembered(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], now: int
     ) -> dict[tuple[str, str], Place]:
-        """F1: what was sent to this queue so lately that sending it again is a duplicate; not what was moved here, and
-        not what was sent before its last purge."""
+        """F1: return the places of messages whose repetition is a duplicate, by group and deduplication key.
+
+        These were sent to this queue within the deduplication interval and since its last purge. Messages that were
+        moved here do not count.
+        """
         _, purged = self._purged.get(queue.id, (0, 0))
         return {
             _key(queue, message.entry): place
@@ -541,13 +556,15 @@ class MemoryStore(MemoryReceives):
                 for run in grant.runs.to_pylist()
                 for seq in range(run["first_seq"], run["last_seq"] + 1)
             ]
-            # A FIFO queue's grant has a run for each message, in their order.
-            known = [place for place in places if place in stored]
-            known = known if is_fifo(queue.attributes) else by_arrival({place: stored[place] for place in known})
-            return [self._answer(place, stored[place]) for place in known]
+            # A FIFO queue's grant has one run for each message, in the order of the messages.
+            remaining = [place for place in places if place in stored]
+            remaining = (
+                remaining if is_fifo(queue.attributes) else by_arrival({place: stored[place] for place in remaining})
+            )
+            return [self._answer(place, stored[place]) for place in remaining]
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
-        # A message and its record are one object here.
+        # This store keeps a message and its record in one object, so that neither can be missing.
         pass
 
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
@@ -571,14 +588,14 @@ class MemoryStore(MemoryReceives):
         with self._lock:
             now = clock()
             alive = {p: m for p, m in self._stored(queue).items() if self._status(queue, m, now) not in GONE}
-            found = [self._answer(place, message) for place, message in alive.items()]
+            messages = [self._answer(place, message) for place, message in alive.items()]
         if after is not None:
-            found = [message for message in found if message.position > after]
+            messages = [message for message in messages if message.position > after]
         if until is not None:
-            found = [message for message in found if message.position.arrived_at <= until]
-        found.sort(key=lambda message: message.position)
-        parts = (found[first : first + PART] for first in range(0, len(found), PART))
-        return Contents(len(found), max((one.position.arrived_at for one in found), default=0), parts)
+            messages = [message for message in messages if message.position.arrived_at <= until]
+        messages.sort(key=lambda message: message.position)
+        parts = (messages[first : first + PART] for first in range(0, len(messages), PART))
+        return Contents(len(messages), max((one.position.arrived_at for one in messages), default=0), parts)
 
     def copy_progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
         with self._lock:
@@ -644,5 +661,5 @@ def _key(queue: QueueRecord, entry: Entry) -> tuple[str, str]:
 
 
 def _lane(queue: QueueRecord, entry: Entry) -> int:
-    """The lane of a FIFO queue's message is that of its group; on standard queues it says nothing here."""
+    """Return the lane of a FIFO queue's message: its group's. Standard queues do not use lanes here."""
     return fifo.lane(entry.group, int(queue.attributes["Lanes"])) if is_fifo(queue.attributes) else 0

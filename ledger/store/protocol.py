@@ -1,11 +1,13 @@
-"""The seam that every store stands behind: set-shaped verbs, a run of messages in, an outcome per run out.
+"""The seam that every store implements: its verbs and their rows.
 
-A *run* is a row (lane, segment, first_seq, last_seq): neighbouring messages of a segment, both ends included. A claim
-of a million messages sent in bulk is a run or two, whatever it costs to say so in rows of one message each.
-All instants are integer milliseconds UTC and all durations seconds. A verb is given a clock and not an instant: it
-reads it at each decision, when it has waited for its turn and read what it decides on, and anew when it tries again.
+A verb takes messages as runs, and answers with an outcome for each run. A *run* is a row (lane, segment, first_seq,
+last_seq): neighbouring messages of a segment, both ends included. A claim of a million messages that were sent in bulk
+is one or two runs.
 
-`OutputWrites` is the part of the seam for writes of a claim's output to a Delta table, see `rules.output_doubts`.
+All instants are integer milliseconds UTC, and all durations are seconds. A verb takes a clock, not an instant. It reads
+the clock at each decision: after it waited for its turn and read the state, and again at each retry.
+
+`OutputWrites` is the part of the seam that writes a claim's output to a Delta table: see `rules.output_doubts`.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from ledger.rules.visibility import Outcome, Receipts, Verb
 
 @dataclass(frozen=True)
 class QueueRecord:
-    """A queue as the store knows it. `id` names this very queue: made again under the same name, it has another."""
+    """A queue as the store knows it. A queue that is made again under the same name has another `id`."""
 
     id: str
     name: str
@@ -46,9 +48,9 @@ class QueueRecord:
     created_at: int
     modified_at: int
     revision: int = 1
-    #: Q7: see Retention. What had expired when the period was changed, or an upkeep dropped it.
+    #: Q7: see Retention. Messages up to here had expired when the period changed, or when an upkeep dropped them.
     expired_before: int = -1
-    #: By the clock that noted that, when it did; -1: not known.
+    #: When `expired_before` was noted, by the clock of that process; -1: not known.
     expiry_noted_at: int = -1
 
     @cached_property
@@ -58,25 +60,29 @@ class QueueRecord:
 
     @property
     def retention(self) -> Retention:
-        """How long its messages are kept."""
+        """How long the queue keeps its messages."""
         return Retention(retention_period(self.attributes), self.expired_before)
 
     @property
     def noted_at(self) -> int:
-        """The latest instant that a clock has said when it noted what had expired; -1: nothing is noted. An earlier
-        release did not record it: there it was no later than the last change."""
+        """The latest instant that a clock showed when it noted what had expired; -1: nothing is noted.
+
+        An earlier release did not record this instant. It was then no later than the last change.
+        """
         if self.expired_before < 0:
             return -1
         return max(self.expired_before, self.modified_at if self.expiry_noted_at < 0 else self.expiry_noted_at)
 
     @property
     def latest(self) -> int:
-        """The latest instant that is known of it."""
+        """The latest instant that the record names."""
         return max(self.created_at, self.modified_at, self.noted_at)
 
     def put_back(self, now: int, skew: int) -> QueueRecord:
-        """The queue as it is after a clock more than `skew` ahead of `now` has made or changed it; itself where none
-        has."""
+        """Return the queue without instants that lie more than `skew` after `now`.
+
+        A clock that is ahead made or changed such a queue. Returns the queue itself where no instant is too late.
+        """
         if self.latest <= now + skew:
             return self
         made = replace(
@@ -90,7 +96,7 @@ class QueueRecord:
         return replace(made, expired_before=self.retention.put_back(now).expired_before, expiry_noted_at=now)
 
     def changed(self, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
-        """The queue with these attributes and tags from `now` on; itself, when it has them."""
+        """Return the queue with these attributes and tags from `now` on; the queue itself if it has them already."""
         if (attributes, tags) == (self.attributes, self.tags):
             return self
         made = replace(
@@ -104,7 +110,7 @@ class QueueRecord:
         return made._noting(before, now, self.noted_at)
 
     def expired(self, at: int) -> QueueRecord:
-        """The queue with what had expired at the instant `at` noted for good; itself, when all that is noted."""
+        """Return the queue with the expiry up to the instant `at` noted for good; itself if it is noted already."""
         before = self.retention.expired(at)
         if before == self.expired_before:
             return self
@@ -116,13 +122,15 @@ class QueueRecord:
         return replace(self, expired_before=expired_before, expiry_noted_at=max(now, noted_at))
 
 
-#: What a change makes of the queue as it is now, given all queues of the ledger: its attributes and its tags.
+#: Returns the new attributes and tags of the queue as it is now; the second argument is all queues of the ledger.
 Change = Callable[[QueueRecord, Sequence[QueueRecord]], tuple[Mapping[str, str], Mapping[str, str]]]
 
 
 class CopiedMessage(NamedTuple):
-    """A message of another queue: what was sent, since when its queue keeps it, from when it may be received
-    (milliseconds), and who sent it."""
+    """A message of another queue, and its sender.
+
+    `kept_since` is when its queue began to keep it. `available_at` is when it may first be received (milliseconds).
+    """
 
     entry: Entry
     kept_since: int
@@ -131,15 +139,18 @@ class CopiedMessage(NamedTuple):
 
 
 class ArrowOutputs(Protocol):
-    """Writes Arrow tables to Delta tables that are none of the ledger's, without Spark."""
+    """Writes Arrow tables, without Spark, to Delta tables outside the ledger."""
 
     def prepare_output(
         self, location: str, rows: pa.Table, asked: ColumnsAsked, alone: Callable[[], AbstractContextManager[Any]]
     ) -> pa.Table:
-        """Return the rows with the columns of such a table, to be appended.
+        """Return the rows with the columns of the output table, ready to be appended.
 
-        Make the table, empty, where there is none, and widen its columns where that is asked, `alone` meanwhile. Raises
-        OutputNotWritten for rows that do not fit, before it makes or changes anything."""
+        Make the table, empty, where there is none. Widen its columns where `asked` says so, and hold `alone` meanwhile.
+
+        Raises:
+            OutputNotWritten: The rows do not fit. Nothing was made or changed.
+        """
 
     def append_output(
         self,
@@ -150,78 +161,99 @@ class ArrowOutputs(Protocol):
         metadata: Mapping[str, Any],
         asked: ColumnsAsked,
     ) -> None:
-        """Append rows, under a transaction of which no version was committed yet.
+        """Append rows under a transaction id of which no version is committed yet.
 
-        The columns that the table lacks are added by the same commit, or by one right before it. The rows are fitted to
-        the very version of the table that the commit stands on. Raises whatever goes wrong."""
+        The same commit, or one right before it, adds the columns that the table lacks. The rows are fitted to the
+        version of the table that the commit stands on. Raises every error of the write.
+        """
 
 
 class OutputWrites(Protocol):
-    """What a store does about writes: it records when one is begun and how it ended, and asks the output table in
-    between. `runs` are RUNS: the messages that are written."""
+    """The store's part in a write of output.
+
+    The store records that a write begins and how it ended, and asks the output table in between. `runs` are RUNS: the
+    messages that are written.
+    """
 
     @property
     def owner(self) -> str:
-        """Who writes."""
+        """The name of the writer."""
 
     def require_allowed(self, location: str) -> None:
-        """Raises InvalidParameterValue for a place that is, or lies in, one of the ledger's own tables."""
+        """Raise InvalidParameterValue for a location that is one of the ledger's own tables, or lies in one."""
 
     def require_safe(self, location: str, why: str) -> None:
-        """Raises UnsafeStorage where Spark's commits could be written over, or write over others; `why`: what makes
-        Spark commit there."""
+        """Raise UnsafeStorage where Spark and other writers could overwrite each other's commits.
+
+        `why` says what makes Spark commit there.
+        """
 
     def publishing(self, location: str) -> Any:
-        """What publishes files at a place; None where Spark has to commit. Raises UnsafeStorage for a store that lets
-        one commit be put over another."""
+        """Return the object that publishes files at a location; None where Spark has to commit.
+
+        Raises UnsafeStorage for a store that lets one commit overwrite another.
+        """
 
     def writes_arrow(self) -> bool:
-        """Whether Arrow tables are written without Spark."""
+        """Tell whether this ledger writes Arrow tables without Spark."""
 
     def is_new_here(self, location: str) -> bool:
-        """True once for each place."""
+        """Return True at the first call for each location, then False."""
 
     def without_spark(self) -> ArrowOutputs:
-        """What writes Arrow tables. Raises InvalidParameterValue when this ledger writes DataFrames alone."""
+        """Return the writer of Arrow tables. Raises InvalidParameterValue when this ledger writes DataFrames only."""
 
     def table_id(self, location: str) -> str:
-        """The id of a table that is about to be written to. Raises OutputUnreadable."""
+        """Return the id of a table before a write to it. Raises OutputUnreadable."""
 
     def require_held(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, clock: Clock) -> None:
-        """Raises LeaseLost when the receipt does not hold one of these messages, as far as the queue alone tells:
-        before a table is made for their rows."""
+        """Raise LeaseLost when the receipt does not hold one of these messages, by the queue's records alone.
+
+        Call it before a table is made for the rows.
+        """
 
     def begin(
         self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, table_id: str, clock: Clock
     ) -> str | None:
-        """Records that messages are about to be written; returns the write's id. None: an earlier call has written them
-        all. Raises LeaseLost when the receipt does not hold one of them, or an earlier call wrote only some of them,
-        InvalidParameterValue when it wrote them to another table: then nothing is to be written."""
+        """Record that the messages are about to be written, and return the write's id.
+
+        Returns None when an earlier call wrote all of them. After an error nothing may be written.
+
+        Raises:
+            LeaseLost: The receipt does not hold one of them, or an earlier call wrote only some of them.
+            InvalidParameterValue: An earlier call wrote them to another table.
+        """
 
     def is_fenced(self, location: str, identifier: str) -> bool:
-        """Whether somebody saw to it that a write never gets in. Raises OutputUnreadable."""
+        """Tell whether a fence keeps a write out for good. Raises OutputUnreadable."""
 
     def written_or_fenced(self, location: str, identifier: str) -> bool:
-        """Whether a write is in. If not, this commits to the table: the write is fenced off, and never will be in.
-        Waits for others that write to the table now, as long as it takes. Raises OutputUnreadable."""
+        """Tell whether a write is in the table; if it is not, commit a fence that keeps it out for good.
+
+        Waits without a limit for other writers of the table. Raises OutputUnreadable.
+        """
 
     def finish(
         self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock, beside: Sequence[Any] = ()
     ) -> int:
-        """Deletes what was written, unless whoever took the messages over has recorded that already, and applies the
-        actions `beside`, on other messages, in the same commit; returns of how many messages they changed something.
+        """Delete the written messages, and apply the actions `beside` to other messages in the same commit.
 
-        Raises LeaseLost, and changes nothing, where no record of these messages knows of the write: the ledger was
-        replaced meanwhile, or they were restored."""
+        Messages whose deletion a later holder recorded already stay as they are. Returns how many messages the actions
+        `beside` changed.
+
+        Raises:
+            LeaseLost: No record of these messages knows the write: the ledger was replaced, or they were restored.
+                Nothing is changed.
+        """
 
     def undo(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
-        """Records that a write is fenced off: its messages are held, or received again, as if it had not begun."""
+        """Record that a write is fenced off. Its messages are held, or received again, as if it had not begun."""
 
     def require_writable(self) -> None:
-        """Raises LedgerIsReadOnly where nothing may be written."""
+        """Raise LedgerIsReadOnly where nothing may be written."""
 
     def step(self, name: str) -> None:
-        """Tells whoever listens that a write has come so far."""
+        """Tell listeners that a write has reached this step."""
 
 
 RUN_FIELDS = [
@@ -230,7 +262,7 @@ RUN_FIELDS = [
     pa.field("first_seq", pa.int64()),
     pa.field("last_seq", pa.int64()),
 ]
-#: The messages of a grant: where they are and what was recorded about them before.
+#: The messages of a grant: their places, and what their records said before.
 GRANTED_RUNS = pa.schema(
     [
         *RUN_FIELDS,
@@ -241,16 +273,16 @@ GRANTED_RUNS = pa.schema(
     ]
 )
 RUNS = pa.schema(RUN_FIELDS)
-#: What became of the messages of an action.
+#: The outcome of an action for each run.
 OUTCOME_RUNS = pa.schema([*RUN_FIELDS, pa.field("outcome", pa.string())])
 
 
 @dataclass(frozen=True)
 class Grant:
-    """What a receive was granted: `runs` as GRANTED_RUNS; `version` is the commit that granted it.
+    """The result of a receive: `runs` as GRANTED_RUNS; `version` is the commit that granted them.
 
-    `order`: of a FIFO queue's receive, where its store keeps it here, a number for each message of `runs`, smaller for
-    what comes first; runs of neighbours would not be as few in that order.
+    `order` has a number for each message of `runs`, smaller for messages that come first. Only receives of FIFO queues
+    have it, where their store keeps the order here. Runs in that order would be more.
     """
 
     receipt_id: str
@@ -262,37 +294,40 @@ class Grant:
 
     @property
     def count(self) -> int:
-        """How many messages were granted."""
+        """The number of granted messages."""
         return count_messages(self.runs)
 
     def part(self, first: int, count: int) -> Grant:
-        """At most so many of its messages, from that one on, in the order of the runs; of a grant without `order`."""
+        """Return at most `count` messages, beginning with number `first`, in the order of the runs.
+
+        Only for a grant without `order`.
+        """
         lowest, highest = self.runs["first_seq"].to_numpy(), self.runs["last_seq"].to_numpy()
         ends = np.cumsum(highest - lowest + 1)
         begins = ends - (highest - lowest + 1)
-        some = pa.array((begins < first + count) & (ends > first))
+        is_in_part = pa.array((begins < first + count) & (ends > first))
         cut = {
             "first_seq": lowest + np.maximum(first - begins, 0),
             "last_seq": highest - np.maximum(ends - first - count, 0),
         }
         columns = [pa.array(cut[name]) if name in cut else self.runs[name] for name in self.runs.column_names]
-        return replace(self, runs=pa.table(columns, schema=self.runs.schema).filter(some))
+        return replace(self, runs=pa.table(columns, schema=self.runs.schema).filter(is_in_part))
 
 
 class ReceiveRequest(NamedTuple):
-    """One receive: of at most `maximum` messages (None: all), for `timeout` seconds."""
+    """A receive of at most `maximum` messages (None: all), for `timeout` seconds."""
 
     maximum: int | None
     timeout: int
     attempt_id: str | None = None
 
 
-#: The answer to one request of a receive: None when nothing is visible, or the error that it alone meets.
+#: The answer to one request of a receive: None when nothing is visible, or the error of this request alone.
 Received = Grant | LedgerError | None
 
 
 class Postponed(str, Enum):
-    """Why messages are given back and hidden: for a retry at a planned time, or because they failed too often."""
+    """Why messages are released and hidden: for a retry at a planned time, or because they failed too often."""
 
     RETRY = "postponed"
     PARKED = "parked"
@@ -300,11 +335,11 @@ class Postponed(str, Enum):
 
 @dataclass(frozen=True)
 class Action:
-    """One verb on the `runs` that were handed out under one receipt. `timeout` is for Verb.CHANGE; 0 releases.
+    """A verb on the `runs` of one receipt. `timeout` is for Verb.CHANGE; 0 releases.
 
-    `whole_claim`, `only_later`, `counted` and `mark` are as in `visibility.change`. `reason` is what the receipts
-    ledger says of it. `postponed`: the action gives the messages back now, hidden until the deadline; it names the
-    event, too.
+    `whole_claim`, `only_later`, `counted` and `mark` are as in `visibility.change`. `reason` goes into the receipts
+    ledger. `postponed`: the action releases the messages now, and hides them until the deadline. It also names the
+    event.
     """
 
     verb: Verb
@@ -320,12 +355,12 @@ class Action:
 
     @property
     def ends(self) -> bool:
-        """Whether it ends the hold on the messages: deletes or gives them back."""
+        """Whether the action ends the hold on the messages: it deletes or releases them."""
         return self.verb is Verb.DELETE or not self.timeout or self.postponed is not None
 
     @property
     def event(self) -> str:
-        """What the receipts ledger calls it."""
+        """The name of the action in the receipts ledger."""
         if self.verb is Verb.DELETE:
             return "deleted"
         if self.timeout:
@@ -334,13 +369,13 @@ class Action:
 
     @property
     def name(self) -> str:
-        """What users call it, in logs and commits, too: delete, extend or release."""
+        """The users' name of the action, also in logs and commits: delete, extend or release."""
         return "delete" if self.verb is Verb.DELETE else "extend" if self.timeout else "release"
 
 
 @dataclass(frozen=True)
 class StoredMessage:
-    """A message as it lies in the store, and what is recorded about it. `record.receipt_id` may be None."""
+    """A stored message and its record. `record.receipt_id` may be None."""
 
     message_id: str
     body: str
@@ -359,15 +394,18 @@ class StoredMessage:
 
     @property
     def position(self) -> Position:
-        """Its place in the order in which its queue is copied."""
+        """The message's place in the order in which its queue is copied."""
         arrived = arrived_at(self.record, self.sent_at)
         return position(arrived, self.sent_at, self.sequence_number, self.segment, self.seq)
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a queue has, as of one moment: how many messages, when the last of them arrived (milliseconds), and the
-    messages in the order of their positions, some at a time: each part fits in memory."""
+    """The contents of a queue at one moment.
+
+    `count` is how many messages it has. `until` is when the last one arrived (milliseconds). `parts` are the messages
+    in the order of their positions; each part fits in memory.
+    """
 
     count: int
     until: int
@@ -376,14 +414,14 @@ class Contents:
 
 @dataclass(frozen=True)
 class StateCounts:
-    """How many messages of a queue are in each state, and when the oldest not deleted one was sent (None: none)."""
+    """How many messages of a queue are in each state, and when the oldest undeleted one was sent (None: none)."""
 
     by_status: Mapping[Status, int]
     oldest_sent_at: int | None
 
 
 class Lease(NamedTuple):
-    """Messages in flight that share a receipt and a deadline, and how many they are."""
+    """Messages in flight that share a receipt and a deadline: their number is `messages`."""
 
     receipt_id: str
     attempt_id: str | None
@@ -392,67 +430,83 @@ class Lease(NamedTuple):
 
 
 class StoredSend(NamedTuple):
-    """What is known of a message once it is sent; FIFO queues number theirs. Of a duplicate (F1): what the first is."""
+    """The identity of a sent message; FIFO queues number theirs. A duplicate (F1) has its original's."""
 
     message_id: str
     sequence_number: int | None = None
 
 
 class Store(Protocol):
-    """What a store must do. Every verb is one atomic commit; one that changes nothing commits nothing."""
+    """The contract of a store. Every verb is one atomic commit. A verb that changes nothing commits nothing."""
 
     def create_queue(
         self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock
     ) -> QueueRecord:
-        """The queue of this name, made if there is none. Raises InvalidAttributeValue when the RedrivePolicy of one
-        that would be made names a queue that cannot be its target, and QueueDeletedRecently within the setting
-        deletion_interval of the deletion of the last queue of the name, where the new one has intervals (M3)."""
+        """Return the queue of this name; make it if there is none.
+
+        Raises:
+            InvalidAttributeValue: The new queue's RedrivePolicy names a queue that cannot be its target.
+            QueueDeletedRecently: The new queue has intervals (M3), and the last queue of the name was deleted within
+                the setting deletion_interval.
+        """
 
     def queue(self, name: str) -> QueueRecord:
-        """The queue of this name; raises QueueDoesNotExist."""
+        """Return the queue of this name. Raises QueueDoesNotExist."""
 
     def queues(self) -> list[QueueRecord]:
-        """All queues, by name."""
+        """Return all queues, by name."""
 
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
-        """Changes attributes and tags of this very queue, by its id, in one commit.
+        """Change attributes and tags of this very queue, by its id, in one commit.
 
-        `change` is asked in the decision, and again whenever another change was first. Raises QueueDoesNotExist, and
-        what `change` raises.
+        The decision calls `change`, and calls it again whenever another change committed first. Raises
+        QueueDoesNotExist, and what `change` raises.
         """
 
     def delete_queue(self, queue: QueueRecord, clock: Clock) -> None:
-        """Removes this very queue, by its id, and with it its messages; raises QueueDoesNotExist. No message is moved
-        there once this has returned."""
+        """Remove this very queue, by its id, with its messages. Raises QueueDoesNotExist.
+
+        After the return no message is moved to the queue.
+        """
 
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """Stores messages; returns what is known of each, in order. The same attempt id again sends nothing, and
-        returns the same.
+        """Store messages, and return what is known of each, in order.
 
-        F1: on FIFO queues what was sent under the same deduplication id within 5 minutes is not sent again.
-        Raises OverLimit, and stores nothing, where the queue would have more messages than its MaximumMessages.
+        A call with the same attempt id sends nothing, and returns the same. F1: a FIFO queue does not send again what
+        was sent under the same deduplication id within 5 minutes.
+
+        Raises:
+            OverLimit: The queue would have more messages than its MaximumMessages. Nothing is stored.
         """
 
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
-        """Grants to each request's new receipt up to `maximum` visible messages, or again what its attempt holds: all
-        of it in one commit, whose version they share. No two attempt ids may be the same.
+        """Grant up to `maximum` visible messages to a new receipt for each request.
 
-        As receives one after the other would, but that a message goes to one of them only, whatever the timeouts. An
-        error is one request's own: OverLimit, OutputUnreadable, and InvalidParameterValue when its attempt holds more.
+        A request whose attempt holds messages gets these again. All grants are one commit and share its version. No two
+        requests may have the same attempt id. The answers are those of receives one after the other, but each message
+        goes to one request only, whatever the timeouts.
+
+        An error belongs to one request: OverLimit, OutputUnreadable, and InvalidParameterValue when its attempt holds
+        more messages than it asks for.
         """
 
     def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
-        """Applies all actions in one commit; returns OUTCOME_RUNS for each, which cover its runs exactly. M2: where two
-        of them would record different things about a message, neither changes it."""
+        """Apply all actions in one commit; return OUTCOME_RUNS for each, which cover its runs exactly.
+
+        M2: where two actions would record different things about a message, neither changes it.
+        """
 
     def reject(self, queue: QueueRecord, actions: Sequence[Action], clock: Clock) -> int | None:
-        """Gives messages back, each action (a release) for its reason, and moves them to the dead-letter queue in the
-        same commit, as if they had been received too often; returns how many. What the actions' receipts do not hold
-        stays as it is. None, and nothing is done: the queue has no other queue as its dead-letter queue."""
+        """Release messages, and move them to the dead-letter queue in the same commit.
+
+        Each action is a release with its own reason. The messages move as if they had been received too often. Messages
+        that the actions' receipts do not hold stay as they are. Returns how many moved. Returns None, and does nothing,
+        when no other queue is the queue's dead-letter queue.
+        """
 
     def redrive(
         self,
@@ -462,87 +516,110 @@ class Store(Protocol):
         chosen: pa.Table | None,
         clock: Clock,
     ) -> int:
-        """D2: moves visible messages, at most `maximum` and of `chosen` (RUNS) when given, to `target`, or without one
-        to where each came from; returns how many. Messages whose origin is gone stay. On FIFO queues those that a
-        receive would take, in the order in which it would."""
+        """D2: move visible messages to `target`, or without one to the queue that each came from; return how many.
+
+        At most `maximum` messages move, and only those of `chosen` (RUNS) when given. Messages whose origin is gone
+        stay. On FIFO queues these are the messages that a receive would take, in its order.
+        """
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
-        """Makes what was deleted under a receipt visible again, and what is in doubt under it; returns how many
-        messages. Raises OutputUnreadable when the output table of some is there and cannot be fenced off."""
+        """Make visible what was deleted under a receipt, and what is in doubt under it; return how many messages.
+
+        Raises OutputUnreadable when an output table is there and cannot be fenced off.
+        """
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
-        """V12; False when the message is in flight or deleted. Raises MessageDoesNotExist, and OutputUnreadable when it
-        is in doubt and its output table cannot say whether it is written."""
+        """V12: hide a message that nobody holds; return False when it is in flight or deleted.
+
+        Raises MessageDoesNotExist. Raises OutputUnreadable when the message is in doubt and its output table cannot
+        answer.
+        """
 
     def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
-        """V11; raises MessageDoesNotExist."""
+        """V11: return a message in any state. Raises MessageDoesNotExist."""
 
     def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
-        """Who holds messages now, and until when: a Lease for each receipt and deadline, in that order."""
+        """Return a Lease for each receipt and deadline under which messages are held now, in that order."""
 
     def postponed(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
-        """What was given back and is hidden until a deadline, as `leases`: nobody works on it."""
+        """Return, as `leases` does, the messages that were released and are hidden until a deadline.
+
+        Nobody works on them.
+        """
 
     def given_back(self, queue: QueueRecord, clock: Clock) -> Mapping[str, pa.Table]:
-        """The messages of `postponed` by the receipt that they were given back under, as RUNS."""
+        """Return the messages of `postponed` as RUNS, by the receipt under which they were released."""
 
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
-        """What is recorded under a receipt and neither deleted nor given back, or None; with a clock only what is in
-        flight by it."""
+        """Return what is recorded under a receipt and neither deleted nor released, or None.
+
+        With a clock, return only what the receipt still holds in flight.
+        """
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """The messages of a grant, oldest first; on FIFO queues in the order in which they were granted, or in that of
-        `fifo.drained` when the grant was found again. Raises LedgerDamaged where the grant holds a message that has no
-        row any more."""
+        """Return the messages of a grant, oldest first.
+
+        FIFO queues return them in the order of the grant, or in that of `fifo.drained` when the grant was found again.
+        Raises LedgerDamaged where a message of the grant has no row any more.
+        """
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
-        """Raise LedgerDamaged where some of these messages (RUNS), which are of the grant, have no row any
-        more, and the grant still holds them. Ask before they are acknowledged; it reads no message."""
+        """Raise LedgerDamaged where some of these messages of the grant (RUNS) are still held and have no row any more.
+
+        Call it before they are acknowledged. It reads no message.
+        """
 
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
-        """Deletes every message stored now; returns how many. M3: a FIFO queue forgets all deduplication ids until now.
-        Raises PurgeQueueInProgress within the setting purge_interval of the last one, on queues with intervals.
+        """Delete every message stored now; return how many.
 
-        With `older_than` (milliseconds) only those that were sent earlier than so long ago: no deduplication id is
-        forgotten, and no interval is kept or begun."""
+        M3: a FIFO queue forgets all deduplication ids until now. Raises PurgeQueueInProgress within the setting
+        purge_interval of the last purge, on queues with intervals.
+
+        With `older_than` (milliseconds) only delete messages that were sent longer ago. Such a purge forgets no
+        deduplication id, and keeps and begins no interval.
+        """
 
     def contents(
         self, queue: QueueRecord, clock: Clock, after: Position | None = None, until: int | None = None
     ) -> Contents:
-        """Every message that the queue has now, held or not: not those that are deleted, expired or moved. Only
-        what is behind the position `after`, and arrived no later than `until`. What is deleted while parts are read may
-        be there, or not."""
+        """Return every message that the queue has now, held or not, without those deleted, expired or moved.
+
+        Only messages behind the position `after` count, and only those that arrived no later than `until`. A message
+        that is deleted while parts are read may be missing or not.
+        """
 
     @property
     def place(self) -> str:
-        """Where the ledger lies: the same for all who have opened it, and no other's."""
+        """The place of the ledger: the same for every process that opened it, and different for every other ledger."""
 
     def copy_progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
-        """How far the copy of this name is, which ends in the queue; None: no part of it is committed."""
+        """Return how far the copy of this name into the queue is; None: no part of it is committed."""
 
     def add_copies(
         self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock
     ) -> bool:
-        """Stores the next part of a copy: all of these messages, whatever their deduplication ids, and the copy's
-        progress with them. False, and nothing is stored, where another part than the one before it is the last."""
+        """Store the next part of a copy with the copy's progress: all messages, whatever their deduplication ids.
+
+        Returns False, and stores nothing, where the part before it is not the last one stored.
+        """
 
     def counts(self, queue: QueueRecord, clock: Clock) -> StateCounts:
-        """Counts by state, from metadata and records alone."""
+        """Count messages by state, from metadata and records alone."""
 
     def tasks(self) -> list[MoveTask]:
-        """All message move tasks."""
+        """Return all message move tasks."""
 
     def put_task(self, task: MoveTask) -> bool:
-        """Stores a task if `move_task.follows` says so of what is stored, in one commit; False, and nothing, if not."""
+        """Store a task in one commit if `move_task.follows` accepts it after the stored tasks; else return False."""
 
     def change_token(self) -> object:
-        """Differs whenever something was committed since; for waiting."""
+        """Return a value that differs after each commit; for waiting."""
 
     def require_tables(self) -> None:
-        """Looks whether what it keeps everything in is there. Raises StorageFailed."""
+        """Check that the store's tables are there. Raises StorageFailed."""
 
     def require_ready(self, free_bytes: int) -> None:
-        """Look whether there is room for commits, and whether clocks agree.
+        """Check that there is room for commits, and that clocks agree.
 
         Raises:
             StorageFailed: The disk has fewer than `free_bytes` free, or takes no file.
@@ -551,17 +628,20 @@ class Store(Protocol):
         """
 
     def refusals(self) -> Mapping[str, tuple[str, str]]:
-        """Return, by table, what somebody did to it so that no verb can use it, and what to do; nothing for others."""
+        """Return each altered table that no verb can use: what was done to it, and the remedy.
+
+        Other tables are left out.
+        """
 
     @property
     def outputs(self) -> OutputWrites:
-        """What it does for `Claim.write`. Raises LedgerError on a store that has no tables beside which to write."""
+        """The store's part in `Claim.write`. Raises LedgerError on a store without tables."""
 
 
 def apply_action(
     queue: QueueRecord, action: Action, record: Record, limits: Limits, receipts: Receipts, now: int
 ) -> tuple[Outcome, Record]:
-    """What an action does to one message, by the rules."""
+    """Return what an action does to one message, by the rules."""
     fifo = is_fifo(queue.attributes)
     if action.verb is Verb.DELETE:
         return visibility.delete(record, action.receipt_id, now, whole_claim=action.whole_claim, fifo=fifo)
@@ -582,22 +662,22 @@ def apply_action(
 
 
 def leases_of(records: Iterable[tuple[Record, int]], now: int, *, postponed: bool) -> list[Lease]:
-    """The leases that messages are held under, or if `postponed` were given back under; of (record, messages)."""
-    found: Counter[tuple[str, str | None, int]] = Counter()
+    """Return the leases of (record, messages) under which messages are held, or if `postponed` were released."""
+    count_by_lease: Counter[tuple[str, str | None, int]] = Counter()
     for record, messages in records:
         receipt = record.receipt_id or ""
         if visibility.is_postponed(record, now) if postponed else visibility.is_held(record, receipt, now):
-            found[receipt, record.attempt_id, deadline(record)] += messages
-    return [Lease(*key, found[key]) for key in sorted(found, key=lambda key: (key[0], key[2]))]
+            count_by_lease[receipt, record.attempt_id, deadline(record)] += messages
+    return [Lease(*key, count_by_lease[key]) for key in sorted(count_by_lease, key=lambda key: (key[0], key[2]))]
 
 
 def count_messages(runs: pa.Table) -> int:
-    """How many messages some runs hold."""
+    """Return how many messages the runs hold."""
     return int(_lengths(runs).sum())
 
 
 def count_by_outcome(answer: pa.Table) -> Counter[Outcome]:
-    """How many messages have each outcome. Of OUTCOME_RUNS."""
+    """Return how many messages of OUTCOME_RUNS have each outcome."""
     outcomes = answer["outcome"].combine_chunks().dictionary_encode()
     counted = np.bincount(outcomes.indices, _lengths(answer), len(outcomes.dictionary))
     return Counter({Outcome(name): int(count) for name, count in zip(outcomes.dictionary.to_pylist(), counted)})
