@@ -1,4 +1,4 @@
-"""`ledger repair`: of a wrong clock; of a damaged log see tests/delta/test_damaged_ledgers.py."""
+"""`ledger repair`: of a wrong clock; of a damaged log see tests/delta/verbs/test_damaged_ledgers.py."""
 
 import json
 import time

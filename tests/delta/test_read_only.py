@@ -14,7 +14,7 @@ import pytest
 from ledger import InvalidParameterValue, Ledger, LedgerDoesNotExist, LedgerIsReadOnly
 from tests.clock import FrozenClock
 from tests.delta.formats.write import END
-from tests.delta.test_formats import ARCHIVES
+from tests.delta.model.test_formats import ARCHIVES
 from tests.sources import CHECKOUT
 
 #: Nobody's user, to whom what belongs to others and is not writable is so.

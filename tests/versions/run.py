@@ -29,8 +29,12 @@ class Row(NamedTuple):
 
 OF_DELTA_RS = ("tests/conformance", "tests/test_imports.py", "-k", "not spark")
 OF_SPARK = (
-    *("tests/conformance/test_claims.py", "tests/conformance/test_life.py", "tests/delta/test_frames.py"),
-    *("tests/delta/test_handle_frames.py", "tests/delta/test_views.py", "tests/output/test_write_spark.py"),
+    *("tests/conformance/test_claims.py", "tests/conformance/test_life.py", "tests/delta/dataframes/test_frames.py"),
+    *(
+        "tests/delta/dataframes/test_handle_frames.py",
+        "tests/delta/views/test_views.py",
+        "tests/output/test_write_spark.py",
+    ),
 )
 ROWS = {
     "oldest": Row({"deltalake": "1.6.6", "numpy": "2.1.3", "pyarrow": "20.0.0", "obstore": "0.8.2"}, OF_DELTA_RS),

@@ -13,7 +13,7 @@ from ledger.store.delta.model.tables import VISIBILITY
 from ledger.store.delta.model.where import MOST_ALTERNATIVES, MOST_NAMED, Where
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.protocol import QueueRecord
-from tests.delta.test_engines import NOW, QUEUE, SEGMENT, rows
+from tests.delta.commit.test_engines import NOW, QUEUE, SEGMENT, rows
 
 #: As many as made delta-rs's stack overflow when one predicate named them all.
 SEALED = 12_000

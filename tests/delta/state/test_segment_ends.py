@@ -12,8 +12,8 @@ import pytest
 from ledger.delta_log.file_facts import FileStatistics
 from ledger.store.delta.engine import SegmentEnd, SegmentTaken
 from ledger.store.delta.model.tables import TABLES
-from tests.delta.test_engines import QUEUE, SEGMENT
-from tests.delta.test_small_sends import append
+from tests.delta.commit.test_engines import QUEUE, SEGMENT
+from tests.delta.verbs.test_small_sends import append
 
 #: A process that opens a ledger at module level, sends, and forks; both of it send on.
 FORKING = """

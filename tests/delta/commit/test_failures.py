@@ -15,7 +15,7 @@ from ledger.errors import LedgerDamaged, LedgerError, StorageFailed
 from ledger.store.delta.commit.clocks import probe
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.views.statements import VIEWS
-from tests.delta.test_engines import Decision
+from tests.delta.commit.test_engines import Decision
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from ledger.errors import LedgerDamaged
 from ledger.rules.message import Entry
 from ledger.store.delta.state import recent_messages
 from ledger.store.delta.state.recent_messages import Append, RecentMessages
-from tests.delta.interrupting import Interrupter
+from tests.delta.commit.interrupting import Interrupter
 
 ATTRIBUTES = {
     "name": {"DataType": "String", "StringValue": "é"},

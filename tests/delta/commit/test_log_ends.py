@@ -9,7 +9,7 @@ from ledger.delta_log import by_delta_rs
 from ledger.delta_log.storage import LOG, find_latest_version, log_file
 from ledger.errors import StorageFailed
 from ledger.store.delta.by_delta_rs import DeltaRsEngine
-from tests.delta.test_engines import rows
+from tests.delta.commit.test_engines import rows
 
 
 class Log:

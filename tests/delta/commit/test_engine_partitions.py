@@ -10,7 +10,7 @@ from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.protocol import QueueRecord
-from tests.delta.test_engines import NOW, QUEUE, SEGMENT, Decision, rows
+from tests.delta.commit.test_engines import NOW, QUEUE, SEGMENT, Decision, rows
 
 
 def test_messages_are_read_by_when_they_were_sent(one, other):

@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from ledger.delta_log.delta_rs_commits import catch_up, opened
 from ledger.delta_log.history import is_gap
 from ledger.delta_log.storage import LOG, log_file, table_files
-from tests.delta.test_engines import rows
+from tests.delta.commit.test_engines import rows
 
 #: Commits as fast as files are made, for some seconds.
 COMMITS = """

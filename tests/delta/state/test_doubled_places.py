@@ -9,7 +9,7 @@ from ledger.rules.message import Entry
 from ledger.store.delta.model.tables import SEGMENT_FILES, TABLES
 from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.record_rows import message_rows
-from tests.delta.test_engines import NOW, QUEUE, SEGMENT
+from tests.delta.commit.test_engines import NOW, QUEUE, SEGMENT
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.replay import Last, TransactionsSeen
-from tests.delta.test_engines import rows
+from tests.delta.commit.test_engines import rows
 
 APPLICATIONS = st.sampled_from("ab")
 COMMITS = st.lists(st.dictionaries(APPLICATIONS, st.integers(0, 9)), max_size=12)

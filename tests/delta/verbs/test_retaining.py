@@ -16,7 +16,7 @@ from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.model.where import Where
 from ledger.store.delta.verbs import upkeep
 from ledger.store.delta.verbs.upkeep import FILE_RETENTION, LOG_RETENTION, kept
-from tests.delta.test_engines import CHANGED, HELD, QUEUE, Decision
+from tests.delta.commit.test_engines import CHANGED, HELD, QUEUE, Decision
 
 
 def checkpoint(version, at, part=""):

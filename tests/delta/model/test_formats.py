@@ -26,7 +26,7 @@ FINGERPRINTS = {
     ("receipts", 1): "ac9372792f7f02cf",
     ("tasks", 1): "70bfad60429d1d5e",
 }
-ARCHIVES = sorted((Path(__file__).parent / "formats").glob("format_*.tar.gz"))
+ARCHIVES = sorted((Path(__file__).parents[1] / "formats").glob("format_*.tar.gz"))
 
 
 def fingerprint(columns, partitions, properties):

@@ -16,7 +16,7 @@ from ledger.delta_log.storage import LocalFiles, log_file, table_files
 from ledger.errors import LedgerDamaged
 from ledger.store.delta.model.tables import SEGMENT_FILES, TABLES
 from ledger.store.delta.model.where import Where
-from tests.delta.test_engines import CHANGED, QUEUE, Decision, recorded
+from tests.delta.commit.test_engines import CHANGED, QUEUE, Decision, recorded
 
 
 @pytest.fixture

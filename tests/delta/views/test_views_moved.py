@@ -8,7 +8,7 @@ import pytest
 
 from ledger import Ledger
 from ledger.errors import MessageDoesNotExist
-from tests.delta.test_views import STATES, Life, rows
+from tests.delta.views.test_views import STATES, Life, rows
 
 STEPS = ("sent", "died", "partly redriven", "run out", "expired", "without its source")
 FACTS = (

@@ -16,8 +16,8 @@ from ledger.delta_log.storage import HeldLog, LocalFiles
 from ledger.errors import StorageFailed
 from ledger.store.delta.model.tables import VISIBILITY
 from ledger.store.delta.model.where import Where
-from tests.delta.test_engines import CHANGED, HELD, QUEUE, Decision, recorded, rows
-from tests.delta.test_failures import full_disk
+from tests.delta.commit.test_engines import CHANGED, HELD, QUEUE, Decision, recorded, rows
+from tests.delta.commit.test_failures import full_disk
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from ledger.errors import OutputNotWritten, StorageFailed
 from ledger.store.delta.model.tables import TABLES
-from tests.delta.test_failures import CALLS
+from tests.delta.commit.test_failures import CALLS
 from tests.mounts import mount, unmount
 
 #: Of CALLS, what has to be written.

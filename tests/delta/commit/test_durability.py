@@ -241,7 +241,7 @@ def test_what_was_durable_of_a_log_that_was_replaced_says_nothing_of_the_new_one
         queue.receive(1).delete()
     # Moved, and not removed: so no file of the new ledger has the number of one that was synced.
     root.rename(tmp_path / "old")
-    subprocess.run([sys.executable, "-c", MADE_ANEW, str(root)], check=True, cwd=Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", MADE_ANEW, str(root)], check=True, cwd=Path(__file__).parents[3])
     queue = (opened(root) if opens_anew else ledger).queue("q")
     queue.receive(1).delete()
     relied_on = [one for one in disk.forgets(root) if not any(name in one for name in ("receipts", "tasks"))]

@@ -16,7 +16,7 @@ from ledger.heartbeat import Beat, Heartbeat
 from ledger.runtime.threads import Workers, map_at_once
 from ledger.store.delta.commit.file_locks import TableLock
 from ledger.store.delta.commit.holdings import releasing
-from tests.delta.interrupting import THREADS, Interrupter, locked_files
+from tests.delta.commit.interrupting import THREADS, Interrupter, locked_files
 
 SOON = 20.0
 #: Real signals at random moments; the answer says what stayed locked, and which messages are there.
@@ -24,7 +24,7 @@ SIGNALLED = """
 import os, random, signal, sys, threading, time
 from pathlib import Path
 from ledger import Ledger
-from tests.delta.interrupting import locked_files
+from tests.delta.commit.interrupting import locked_files
 root, times = sys.argv[1], int(sys.argv[2])
 queue = Ledger.open(root).create_queue("work", {"Lanes": 2, "VisibilityTimeout": 0})
 queue.send(["warm"])

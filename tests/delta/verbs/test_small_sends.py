@@ -15,7 +15,7 @@ from ledger.rules.message import Entry
 from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.delta.verbs import sending
-from tests.delta.test_engines import NOW, QUEUE, SEGMENT
+from tests.delta.commit.test_engines import NOW, QUEUE, SEGMENT
 
 
 @pytest.fixture

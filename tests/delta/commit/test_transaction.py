@@ -20,7 +20,7 @@ from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.delta.verbs.store import DeltaStore
-from tests.delta.test_locks import SOON, entered
+from tests.delta.commit.test_locks import SOON, entered
 
 
 class LosesItsAnswers(DeltaRsEngine):

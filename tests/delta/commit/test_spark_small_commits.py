@@ -12,8 +12,8 @@ from ledger.delta_log.hadoop import HadoopFiles
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.spark_sessions import create_table
 from ledger.store.delta.model.tables import TABLES
-from tests.delta.test_engines import CHANGED, HELD, Decision, recorded
-from tests.delta.test_merging import operation, table_of
+from tests.delta.commit.test_engines import CHANGED, HELD, Decision, recorded
+from tests.delta.commit.test_merging import operation, table_of
 
 
 @pytest.fixture

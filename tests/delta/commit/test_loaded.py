@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from ledger.delta_log.delta_rs_commits import KEPT, LISTED_AFTER, MOST_FOLLOWED, LoadedTables
 from ledger.delta_log.storage import table_files
 from ledger.store.delta.model.where import Where
-from tests.delta.test_engines import QUEUE, Decision, rows
+from tests.delta.commit.test_engines import QUEUE, Decision, rows
 
 
 @pytest.fixture
