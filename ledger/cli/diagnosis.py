@@ -118,22 +118,22 @@ def diagnose(
 
     if fetch:
         _fetch(root)
-    found, known = list[Finding](), dict[str, Any]()
-    for finding in _findings(examine(root), root, settings, known, deep):
-        found.append(finding)
+    all_findings, facts = list[Finding](), dict[str, Any]()
+    for finding in _findings(examine(root), root, settings, facts, deep):
+        all_findings.append(finding)
         if not as_json:
             print(finding, flush=True)
-    failed = any(finding.outcome == "FAIL" for finding in found)
+    failed = any(finding.outcome == "FAIL" for finding in all_findings)
     if as_json:
-        versions = {one.subject: one.found for one in found if one.subject in ("python", "java")}
-        findings = [dataclasses.asdict(finding) for finding in found]
+        versions = {finding.subject: finding.found for finding in all_findings if finding.subject in ("python", "java")}
+        findings = [dataclasses.asdict(finding) for finding in all_findings]
         print(
             json.dumps(
                 {
                     "healthy": not failed,
                     "root": root,
                     "versions": {**versions_of_engines(), **versions},
-                    **known,
+                    **facts,
                     "findings": findings,
                 }
             )
@@ -287,9 +287,9 @@ def _paths(health: Health) -> Finding:
     if not why:
         return Finding("OK", "commits", f"verbs commit small changes directly; {lately}")
     same = len(set(why.values())) == 1 and len(why) == len(health.tables)
-    named = next(iter(why.values())) if same else "; ".join(f"{name}: {one}" for name, one in why.items())
+    named = next(iter(why.values())) if same else "; ".join(f"{name}: {reason}" for name, reason in why.items())
     found = f"verbs run the engine's statements, which take longer ({named}); {lately}"
-    if all(one.startswith("setting") for one in why.values()):
+    if all(reason.startswith("setting") for reason in why.values()):
         return Finding("OK", "commits", found)
     ways = dict.fromkeys(table.altered for table in health.tables.values() if table.altered)
     advice = "take back what was altered, if nobody needs it: "

@@ -118,8 +118,8 @@ def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None
         return (
             f"there is no column body: each row is sent whole, as JSON{counts}. --body COLUMN sends that column alone"
         )
-    left = left_out(names, body)
-    return f"sent is the column {body or 'body'}; left out: {', '.join(left)}" if left else None
+    left_out_names = left_out(names, body)
+    return f"sent is the column {body or 'body'}; left out: {', '.join(left_out_names)}" if left_out_names else None
 
 
 def _nothing(kind: str, malformed: Sequence[Malformed]) -> str | None:
@@ -174,11 +174,11 @@ def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
     lines: Iterator[tuple[int, str]] = filter(itemgetter(1), enumerate(map(str.strip, file), 1))
     for number, text in lines:
         if text.startswith("["):
-            rest = list(lines)
-            if not rest or isinstance(_loaded(text), ValueError):
-                yield from _json_array([(number, text), *rest], body)
+            more_lines = list(lines)
+            if not more_lines or isinstance(_loaded(text), ValueError):
+                yield from _json_array([(number, text), *more_lines], body)
                 return
-            lines = iter(rest)
+            lines = iter(more_lines)
         yield _json_row(number, text, _loaded(text), body)
         break
     for number, text in lines:

@@ -46,8 +46,8 @@ def history(
     """Show who received what, and what became of it: the last events of QUEUE, or of the ledger, oldest first. The
     events come from the receipts; those that upkeep has not copied there yet come from the log.
 
-    The ledger's past versions tell the earlier receipts of a message, and its receipts before it was moved to QUEUE, as
-    far back as these versions are kept.
+    The earlier receipts of a message, and its receipts before it was moved to QUEUE, come from past versions of the
+    tables, as far back as these are kept.
 
     \b
     Example:
@@ -191,7 +191,7 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except (OverflowError, ValueError):
-        columns = [[_value(one) for one in column] for column in table.columns]
+        columns = [[_value(value) for value in column] for column in table.columns]
         return [dict(zip(table.column_names, row)) for row in zip(*columns)]
     return rows
 

@@ -118,7 +118,7 @@ def _nothing(queue: Queue) -> str:
 
 def document(message: Message) -> dict[str, Any]:
     """Return all that is known of a message, without empty fields."""
-    attributes = {name: _attribute(one) for name, one in message.message_attributes.items()}
+    attributes = {name: _attribute(attribute) for name, attribute in message.message_attributes.items()}
     fields = {
         "message_id": message.message_id,
         "body": message.body,

@@ -239,16 +239,16 @@ def _shown(found: Repair) -> Iterator[str]:
             about = commit.verb or "not known"
             about += "" if commit.messages is None else f", {many(commit.messages, 'message')}"
             yield f"  version {commit.version}: {about}{f' ({commit.flaw})' if commit.flaw else ''}"
-        for version, what in table.past.items():
-            yield f"{table.table}: the entry of version {version} {what}; a later checkpoint has its rows"
+        for version, flaw in table.past.items():
+            yield f"{table.table}: the entry of version {version} {flaw}; a later checkpoint has its rows"
         if table.past:
             cut = f"versions before {table.readable_from} cannot be read any more"
             yield f"{table.table}: no message is lost with it, but {cut}"
         if table.files:
             held = "an unknown number of" if table.messages is None else f"{table.messages:,}"
             yield f"{table.table}: {len(table.files):,} data files are lost, with {held} messages"
-        for path, what in table.files.items():
-            yield f"  {path} {what}"
+        for path, flaw in table.files.items():
+            yield f"  {path} {flaw}"
     if any(table.commits for table in found.tables):
         yield "What was sent in lost commits is gone. Messages whose acknowledgement is lost are received again."
     for path in found.checkpoints:

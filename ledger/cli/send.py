@@ -156,7 +156,7 @@ def _read(source: str, kind: str | None, body: str | None, attributes: Mapping[s
 def _name(lines: Iterable[tuple[int, str]]) -> None:
     """Name lines on stderr; of many only the first ones."""
     named_lines = list(lines)
-    for line, what in named_lines[:MOST_NAMED]:
-        click.echo(f"line {line} {shown(what)}", err=True)
+    for line, problem in named_lines[:MOST_NAMED]:
+        click.echo(f"line {line} {shown(problem)}", err=True)
     if len(named_lines) > MOST_NAMED:
         click.echo(f"and {many(len(named_lines) - MOST_NAMED, 'more line')} (--json names all)", err=True)

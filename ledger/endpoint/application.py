@@ -240,7 +240,7 @@ class Application:
             refusals = {"": (error.what, error.fix)}
         except LedgerError:
             return []
-        return [*metrics.refused({table: what for table, (what, _) in refusals.items()})]
+        return [*metrics.refused({table: reason for table, (reason, _) in refusals.items()})]
 
     async def _upkeep(self) -> list[str]:
         """Return the metrics of commits since the last upkeep, and whether upkeep is overdue."""

@@ -22,8 +22,8 @@ def is_spoken_in(request: Request) -> bool:
 
 
 def read(request: Request) -> Command:
-    """Return the command in a request. Raise a Refusal for an unknown action, for a body that is not a JSON object, and
-    for a value whose type differs from the model's."""
+    """Return the command in a request. Raise a Refusal for an unknown action, a body that is not a JSON object, and a
+    value whose type differs from the model's."""
     target = request.headers.get(TARGET, "")
     action = target[len(PREFIX) :] if target.startswith(PREFIX) else target
     read_parameters = service_model.reader(action)

@@ -64,8 +64,8 @@ def _value(shape: Any, name: str, value: Any) -> object:
     if kind == "structure":
         return _structure(shape, value)
     if kind == "list":
-        return [_value(shape.member, "", one) for one in value]
+        return [_value(shape.member, "", item) for item in value]
     if kind == "map":
         key, of_key = names_of_pairs(name)
-        return [{key: known, of_key: _value(shape.value, "", one)} for known, one in value.items()]
+        return [{key: key_text, of_key: _value(shape.value, "", item)} for key_text, item in value.items()]
     return base64.b64encode(value).decode() if kind == "blob" else value

@@ -171,7 +171,7 @@ def _structure(shape: Any, tree: object, action: str, where: str) -> dict[str, A
     if not isinstance(tree, dict):
         raise Refusal("MalformedQueryString", f"The parameter {where} has parts of its own.")
     for name, member in shape.members.items():
-        names = [one for one in _called(name, action) if one in tree]
+        names = [request_name for request_name in _called(name, action) if request_name in tree]
         if len(names) > 1:
             raise Refusal("MalformedQueryString", f"The parameters {' and '.join(names)} are the same one.")
         for called in names:
@@ -184,19 +184,21 @@ def _value(shape: Any, member: str, given: object, action: str, where: str) -> A
     if kind == "structure":
         return _structure(shape, given, action, where)
     if kind == "list":
-        parts = [name for one in getattr(shape.member, "members", ()) for name in _called(one, action)]
-        return [_value(shape.member, member, one, action, f"{where}.{n}") for n, one in _numbered(given, where, parts)]
+        parts = [name for item in getattr(shape.member, "members", ()) for name in _called(item, action)]
+        return [
+            _value(shape.member, member, item, action, f"{where}.{n}") for n, item in _numbered(given, where, parts)
+        ]
     if kind == "map":
         key, value = names_of_pairs(member)
         pairs = _numbered(given, where, (key, value))
         values = {}
-        for number, one in pairs:
-            if not isinstance(one, dict) or not isinstance(one.get(key), str):
+        for number, item in pairs:
+            if not isinstance(item, dict) or not isinstance(item.get(key), str):
                 raise Refusal("MissingParameter", f"The request must contain the parameter {where}.{number}.{key}.")
-            if one[key] in values:
-                raise Refusal("MalformedQueryString", f"The parameter {where} has the {key} {one[key][:80]} twice.")
-            if value in one:
-                values[one[key]] = _value(shape.value, "", one[value], action, f"{where}.{number}.{value}")
+            if item[key] in values:
+                raise Refusal("MalformedQueryString", f"The parameter {where} has the {key} {item[key][:80]} twice.")
+            if value in item:
+                values[item[key]] = _value(shape.value, "", item[value], action, f"{where}.{number}.{value}")
             else:
                 raise Refusal("MissingParameter", f"The request must contain the parameter {where}.{number}.{value}.")
         return values

@@ -80,7 +80,7 @@ def message_as_sqs(message: Message, system: Sequence[str], own: Sequence[str]) 
         Attributes=attributes or None,
         # Recorded: the digest covers only the attributes in the answer.
         MD5OfMessageAttributes=md5_of_attributes(chosen),
-        MessageAttributes={name: one.as_sqs() for name, one in chosen.items()} or None,
+        MessageAttributes={name: attribute.as_sqs() for name, attribute in chosen.items()} or None,
     )
 
 
@@ -89,7 +89,11 @@ def _chosen(known: Mapping[str, Attribute], names: Iterable[str]) -> dict[str, A
     exact_names, prefixes = set(names), tuple(name[:-2] for name in names if name.endswith(".*"))
     if exact_names.intersection(_EVERY):
         return dict(known)
-    return {name: one for name, one in known.items() if name in exact_names or (prefixes and name.startswith(prefixes))}
+    return {
+        name: attribute
+        for name, attribute in known.items()
+        if name in exact_names or (prefixes and name.startswith(prefixes))
+    }
 
 
 def _present(**members: object) -> dict[str, object]:

@@ -1,16 +1,16 @@
 """Verifies Signature Version 4: the signing key, the date, and that a request is no replay.
 
-The endpoint refuses a request with a wrong signature, with an unknown key, for another region or service, or whose date
-is more than 15 minutes off. It also refuses replays. A signature has no nonce, so two equal requests of one second have
-the same signature. SDKs tell requests apart by the header amz-sdk-invocation-id, and tries of one request by
-amz-sdk-request. Two kinds of requests are replays:
+The endpoint refuses a request with a wrong signature or an unknown key, or for another region or service. It refuses a
+date that is more than 15 minutes off. It also refuses replays. A signature has no nonce, so two equal requests of one
+second have the same signature. SDKs tell requests apart by the header amz-sdk-invocation-id, and tries of one request
+by amz-sdk-request. Two kinds of requests are replays:
 
 - a request that equals an earlier one in its signature and in these headers;
-- a request with an earlier one's signature and other values of these headers, if the signature first came more than
-  TOGETHER before, or if it came once without these headers.
+- a request with an earlier one's signature and other values of these headers, once TOGETHER has passed since the
+  signature first came, or if either of the two had none of these headers.
 
-SDKs do not sign these headers. So somebody who reads the traffic (no TLS) can repeat a request with other values, but
-only for the time TOGETHER.
+SDKs do not sign these headers. Somebody who reads the traffic (no TLS) can repeat a request with other values, but only
+for the time TOGETHER.
 
 A signature in a query belongs to a URL that its signer hands on (a presigned URL). It holds for its X-Amz-Expires from
 its date on, and may come any number of times until then.
@@ -156,17 +156,17 @@ class _SeenSignatures:
         with self._lock:
             if minute not in self._dated:
                 # Signatures with earlier dates are refused for their date.
-                for old in [known for known in self._dated if (known + 1) * MINUTE + WINDOW < now]:
+                for old in [dated for dated in self._dated if (dated + 1) * MINUTE + WINDOW < now]:
                     del self._dated[old]
                 self._dated[minute] = {}, set()
-            known, tries = self._dated[minute]
+            first_seen, tries = self._dated[minute]
             if attempt in tries:
                 return False
             tries.add(attempt)
-            first = known.get(key)
+            first = first_seen.get(key)
             if first is None:
                 # Without these headers a signature is one request, even if somebody adds such headers later.
-                known[key] = now if any(tried) else now - TOGETHER - 1
+                first_seen[key] = now if any(tried) else now - TOGETHER - 1
             return first is None or (any(tried) and now - first <= TOGETHER)
 
     def __len__(self) -> int:

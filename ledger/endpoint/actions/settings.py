@@ -71,10 +71,10 @@ def untag(call: Call) -> Result:
 
 def add_permission(call: Call) -> Result:
     """AddPermission."""
-    given, queue = call.parameters, call.queue()
-    accounts = given["AWSAccountIds"]
+    parameters, queue = call.parameters, call.queue()
+    accounts = parameters["AWSAccountIds"]
     try:
-        queue.add_permission(given["Label"], accounts, given["Actions"])
+        queue.add_permission(parameters["Label"], accounts, parameters["Actions"])
     except (InvalidParameterValue, MissingParameter) as error:
         if error.field != "AWSAccountIds":
             raise
