@@ -1,4 +1,4 @@
-"""Embeds real texts with a real model while a process is killed and a server refuses requests; proves the result.
+"""Embeds real texts while a process is killed and requests are refused; proves the result.
 
     python3 jobs/embed.py
 

@@ -1,4 +1,4 @@
-"""Sends a year of flights through a ledger while a worker is killed; proves that no flight was lost or done twice.
+"""Sends a year of flights through a ledger while a worker is killed; proves the result.
 
     python3 jobs/flights.py
 

@@ -1,4 +1,4 @@
-"""The accident: kills one of two processes after it has paid for texts, before it writes their rows."""
+"""The accident: kills a process after it has paid, before it writes."""
 
 from __future__ import annotations
 

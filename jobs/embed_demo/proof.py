@@ -1,4 +1,4 @@
-"""The proof: each text has one row, and only the killed process's unwritten texts were paid twice.
+"""The proof: each text has one row; only unwritten texts were paid twice.
 
 It compares the texts, the front's bills, and what delta-rs reads. No code that did the work takes part in it.
 """

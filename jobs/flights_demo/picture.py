@@ -1,4 +1,4 @@
-"""The run as a picture: messages stored, in flight and deleted over time, and their holders."""
+"""The run as a picture: counts of messages over time, and their holders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims that outlive a task: written to an XCom, resumed, given back. Independent of Airflow."""
+"""Claims that outlive a task: described, resumed, given back. Independent of Airflow."""
 
 from __future__ import annotations
 

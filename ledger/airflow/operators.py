@@ -1,4 +1,4 @@
-"""Operators that create, send, receive and run upkeep; a sensor; the base of all operators."""
+"""Operators for queues, sends, receives and upkeep; a sensor; the base of all."""
 
 from __future__ import annotations
 

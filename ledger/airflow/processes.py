@@ -1,4 +1,4 @@
-"""A task's process: it logs to the task, and ends with the task. Independent of Airflow."""
+"""A task's process, which logs to the task and ends with it. Independent of Airflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All commands under one name; an error becomes a line on stderr and an exit code, never a traceback."""
+"""All commands, and how errors become a line on stderr and an exit code, never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors in the words of the command line: options and commands instead of parameters and functions."""
+"""Errors in the words of the command line: options instead of parameters."""
 
 from __future__ import annotations
 

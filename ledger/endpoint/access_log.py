@@ -1,6 +1,7 @@
-"""The access log: a line of JSON for each request, with its caller, action, time and outcome.
+"""The access log: a line of JSON for each request.
 
-A line has no body, no attribute, no header, no query and no key: a query may hold a message and a signature.
+A line says who asked for what, when, and the outcome. A line has no body, no attribute, no header, no query and no key:
+a query may hold a message and a signature.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The endpoint as an ASGI application: reads requests within bounds, runs them on the pool, answers and counts."""
+"""The endpoint as an ASGI application, with bounds on requests, and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of `ledger serve` and `jobs/serve.py`, their checks, and the server that they start.
+"""Options of `ledger serve` and `jobs/serve.py`, their checks, and the serving.
 
 Options that do not fit together raise InvalidParameterValue, which names the option.
 """

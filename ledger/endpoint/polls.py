@@ -1,9 +1,9 @@
-"""Long polls that hold no thread: receives that found nothing wait in a line for their queue.
+"""Long polls: receives that found nothing wait in lines, and hold no thread.
 
-The endpoint looks for a line's polls when this endpoint has changed the queue, and when the tables have new commits
-(other processes). It also looks now and then, as a visibility timeout may have run out. A look takes the first poll
-alone: if it finds nothing, the others would find nothing either. While looks find messages, each takes twice as many
-polls, which share a commit.
+Each queue has a line. The endpoint looks for a line's polls when this endpoint has changed the queue, and when the
+tables have new commits (other processes). It also looks now and then, as a visibility timeout may have run out. A look
+takes the first poll alone: if it finds nothing, the others would find nothing either. While looks find messages, each
+takes twice as many polls, which share a commit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""JSON answers to requests of the Query protocol, for clients that accept application/json and not XML.
+"""JSON answers to requests of the Query protocol.
 
-The service answers so, too; API Gateway shows these answers to its own clients. An answer uses the model's names, and
-the service's older ones for `messages` and `queueUrls`. A map is a list of pairs, and an absent member is null.
+Clients get them that accept application/json and not XML. The service answers so, too; API Gateway shows these answers
+to its own clients. An answer uses the model's names, and the service's older ones for `messages` and `queueUrls`. A map
+is a list of pairs, and an absent member is null.
 
 Source: `ReceiveMessageResponse` and `SendMessageResponse` in aws-samples/serverless-patterns (apigw-sqs), a recorded
 `ListQueuesResponse` in the tests of aws-sdk-for-zig, and LocalStack's tests that were validated against AWS,

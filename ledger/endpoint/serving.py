@@ -1,4 +1,4 @@
-"""The server: uvicorn with bounds on request heads, and a stop that answers every accepted request.
+"""The server: uvicorn with bounds on heads, and a stop that answers accepted requests.
 
 Uvicorn runs with httptools and without a framework: two small, well-kept packages, a parser in C, and TLS. The endpoint
 routes requests itself and needs no more.

@@ -1,4 +1,4 @@
-"""Verifies Signature Version 4: the signing key, the date, and that a request is no replay.
+"""Verifies Signature Version 4: the key, the date, and no replay.
 
 The endpoint refuses a request with a wrong signature or an unknown key, or for another region or service. It refuses a
 date that is more than 15 minutes off. It also refuses replays. A signature has no nonce, so two equal requests of one

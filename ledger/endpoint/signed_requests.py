@@ -1,7 +1,8 @@
-"""The parts of a request's signature, from its header Authorization or its query, and the signed text.
+"""The parts of a request's signature, and the text that was signed.
 
-Source: the general reference of AWS, "Signature Version 4": "Create a signed AWS API request", and its "Add
-authentication information to the query string". A presigned URL is a request whose signature is in its query.
+The signature is in the header Authorization, or in the query. Source: the general reference of AWS, "Signature Version
+4": "Create a signed AWS API request", and its "Add authentication information to the query string". A presigned URL is
+a request whose signature is in its query.
 """
 
 from __future__ import annotations

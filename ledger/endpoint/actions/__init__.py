@@ -1,4 +1,4 @@
-"""The 23 actions of SQS, each a function of a Call that uses the library."""
+"""The 23 actions of SQS, each a function of a Call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actions on one message: send, receive, delete, change visibility; and the purge of all."""
+"""Actions on one message: send, receive, delete, change visibility; and PurgeQueue."""
 
 from __future__ import annotations
 
