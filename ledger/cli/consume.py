@@ -41,7 +41,12 @@ LIMIT_EXAMPLE = "For example: tenant-7=5,2 or *=300/m or tenant-7=,2."
 @click.option("--until", type=click.Choice(CHOICES), default="empty", show_default=True, help="When to end.")
 @click.option("--flush-rows", type=int, default=10_000, show_default=True, metavar="N", help="Commit after N messages.")
 @click.option(
-    "--flush-seconds", type=float, default=5.0, show_default=True, metavar="S", help="Commit after S seconds."
+    "--flush-seconds",
+    type=float,
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="Commit after S seconds at the latest.",
 )
 @click.option("--max-receives", type=int, metavar="N", help="Park a message that failed N times.")
 @click.option(
@@ -99,11 +104,11 @@ def consume(
     folder. SIGTERM or the first Ctrl-C drains: finished messages are written, the others are given back. The Python
     documentation of `Queue.consume` has the details.
 
-    Write rows: --function my_module:my_function --output ./answers.
+    To write rows: --function my_module:my_function --output ./answers.
 
-    Limit message groups, in all processes together: --group-limit tenant-7=5,2 --group-limit "*=300/m" allows tenant-7
-    5 messages a second and 2 calls at once, and each other group 300 messages a minute. Limit only the calls:
-    --group-limit tenant-7=,2.
+    Limits of message groups hold for all processes together. --group-limit tenant-7=5,2 allows tenant-7 5 messages a
+    second and 2 calls at once. --group-limit "*=300/m" allows each other group 300 messages a minute. --group-limit
+    tenant-7=,2 limits only the calls.
 
     \b
     Example:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     type=click.Choice(["fenced", "recorded"]),
     default="fenced",
     show_default=True,
-    help="Late and replaced receipts in queues created from now on: as SQS documents them, or as SQS was recorded.",
+    help="How queues created from now on treat late and replaced receipts: as SQS documents, or as recorded of SQS.",
 )
 @click.option("--url", help="The beginning of queue URLs, if a proxy has another name.")
 @click.option("--threads", default=36, show_default=True, help="Threads that work on the tables.")

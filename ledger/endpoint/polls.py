@@ -157,7 +157,7 @@ class Polls:
         return not unanswered
 
     async def _watched(self) -> None:
-        """Wake lines when the tables have new commits, no line more often than LOOKS_A_SECOND lets all lines."""
+        """Wake lines when the tables have new commits; all lines together at most LOOKS_A_SECOND times a second."""
         seen: object = None
         while self._lines and not self._ending.is_set():
             with contextlib.suppress(LedgerError):

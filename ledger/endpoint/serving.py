@@ -28,7 +28,7 @@ log = logging.getLogger("ledger.endpoint")
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
 #: A body's byte in a chunk of its own has five bytes of framing; so many more bytes are allowed for each.
 FRAMING = 5
-#: Seconds. Clients reuse connections: the first is longer than a long poll.
+#: Seconds. Clients reuse connections, so KEEP_ALIVE is longer than a long poll.
 KEEP_ALIVE, GRACE = 75, 60
 
 

@@ -6,8 +6,8 @@ second have the same signature. SDKs tell requests apart by the header amz-sdk-i
 by amz-sdk-request. Two kinds of requests are replays:
 
 - a request that equals an earlier one in its signature and in these headers;
-- a request with an earlier one's signature and other values of these headers, once TOGETHER has passed since the
-  signature first came, or if either of the two had none of these headers.
+- a request with an earlier one's signature and other values of these headers. It is no replay within TOGETHER of the
+  signature's first arrival, if both requests have such headers.
 
 SDKs do not sign these headers. Somebody who reads the traffic (no TLS) can repeat a request with other values, but only
 for the time TOGETHER.
