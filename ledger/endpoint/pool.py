@@ -113,8 +113,8 @@ class Pool:
         return self._lines.begun
 
     async def run(self, call: Callable[[], Result], queue: str = NO_QUEUE) -> Result:
-        """Return what a call returns, or raise what it raises; Throttled if too many wait. A call that is
-        not refused runs to its end, even if nobody awaits it any more. `queue`: the name of the queue that the call is about."""
+        """Return what a call returns, or raise what it raises; Throttled if too many wait. A call that is not refused
+        runs to its end, even if nobody awaits it any more. `queue`: the name of the queue that the call is about."""
         future: asyncio.Future[Result] = self._loop.create_future()
         with self._lock:
             refused = self._lines.add(queue, (call, future))
