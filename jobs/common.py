@@ -1,4 +1,4 @@
-"""What the jobs share: the environment they need, their common arguments, opening a ledger, errors and exit codes."""
+"""Code that the jobs share: environment, common arguments, opening a ledger, errors, exit codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-#: In the help of those jobs that take an attempt id. The same as ledger.rules.attempts.RECIPE.
+#: For the help of jobs that take an attempt id. The same as ledger.rules.attempts.RECIPE.
 ATTEMPT_ID = (
     "Every task needs one of its own, in Airflow {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}; "
     "one of more than 128 characters is shortened by its SHA-256"
@@ -26,17 +26,17 @@ NEEDED = ("pyspark", "delta", "deltalake")
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Shows defaults, where they say something and the help does not, and leaves the lines of an epilog as they are."""
+    """Shows a default unless it is empty or the help names it, and keeps the lines of an epilog."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        told = "default" in (action.help or "") or action.default in (None, False)
-        return action.help if told else super()._get_help_string(action)
+        is_left_out = "default" in (action.help or "") or action.default in (None, False)
+        return action.help if is_left_out else super()._get_help_string(action)
 
 
 def arguments(
     description: str, *, owner: bool = False, epilog: str | None = None, json: bool = False
 ) -> argparse.ArgumentParser:
-    """Return a parser with what every job takes: the ledger's root and how to open it; and --json, for jobs that print
+    """Return a parser with every job's arguments: the ledger's root and how to open it; and --json, for jobs that print
     facts."""
     parser = argparse.ArgumentParser(description=textwrap.fill(description, 100), epilog=epilog, formatter_class=_Help)
     parser.add_argument("root", help="the ledger: a path, a URI, or schema:NAME for a schema of Spark's catalog")
@@ -58,13 +58,13 @@ def arguments(
 
 
 def run(parser: argparse.ArgumentParser, job: Callable[[argparse.Namespace], int | None]) -> int:
-    """Runs a job: 0 when it went well, 1 for an error of the ledger's, 2 for wrong arguments, 130 for Ctrl-C."""
+    """Run a job; return 0 for success, 1 for an error of the ledger, 2 for wrong arguments, 130 for Ctrl-C."""
     options = parser.parse_args()
     prepare()
     from ledger import errors
 
     signal.signal(signal.SIGTERM, _terminate)
-    # It logs the traceback of each error that it raises as well.
+    # py4j also logs the traceback of each error that it raises.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         return job(options) or 0
@@ -86,13 +86,13 @@ def run(parser: argparse.ArgumentParser, job: Callable[[argparse.Namespace], int
 
         if not is_termination(error) and not jvm_has_ended(error):
             raise
-        # What a worker held it has given back, or it has said that it could not.
+        # The worker has given its claims back, or has printed that it could not.
         print(f"{parser.prog}: {why_ended(error)}", file=sys.stderr)
         return 128 + signal.SIGTERM if is_termination(error) else 1
 
 
 def prepare() -> None:
-    """Carries on in an environment that has what the ledger needs: this one, spark-submit's, or a `.venv` made now."""
+    """Continue in an environment that has the ledger's packages: this one, spark-submit's, or a `.venv` made now."""
     if os.environ.get("PYSPARK_GATEWAY_PORT") or all(map(importlib.util.find_spec, NEEDED)):
         return
     from ledger.runtime.bootstrap import ensure_environment
@@ -101,9 +101,9 @@ def prepare() -> None:
 
 
 def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool = False) -> Ledger:
-    """The ledger that the arguments name; with a Spark session if `spark`, or if root or engine need one.
+    """Open the ledger that the arguments name; with a Spark session if `spark`, or if root or engine need one.
 
-    Without `make` a root that holds no ledger is an error: a mistyped one must not become a new ledger.
+    Without `make`, a root that holds no ledger is an error: a mistyped root must not become a new ledger.
     """
     from ledger.errors import LedgerDoesNotExist, LedgerError, SparkIsNeeded
     from ledger.ledger import Ledger
@@ -132,7 +132,7 @@ def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool 
 
 
 def pairs(given: list[str], what: str) -> dict[str, str]:
-    """NAME=VALUE arguments as a dictionary; raises InvalidParameterValue for one without `=`."""
+    """Return NAME=VALUE arguments as a dictionary; raise InvalidParameterValue for one without `=`."""
     from ledger.errors import InvalidParameterValue
 
     for text in given:
@@ -152,7 +152,7 @@ def report(options: argparse.Namespace, document: Mapping[str, object], text: st
 
 
 def table(rows: list[dict[str, object]]) -> str:
-    """Rows as text in aligned columns, numbers to the right, thousands separated."""
+    """Return rows as text in aligned columns, numbers to the right, thousands separated."""
     from ledger.cli.printing import table_of
 
     return table_of(rows, _cell)
@@ -163,5 +163,5 @@ def _cell(value: object) -> str:
 
 
 def _terminate(number: int, frame: object) -> None:
-    """SIGTERM ends a job like an error does, so that it gives back what it holds."""
+    """End the job on SIGTERM as on an error, so that it gives back what it holds."""
     raise SystemExit(128 + number)

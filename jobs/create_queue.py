@@ -1,4 +1,4 @@
-"""Makes a queue, and its ledger if there is none: `jobs/create_queue.py ROOT QUEUE [--attribute NAME=VALUE]`."""
+"""Creates a queue, and its ledger if there is none: `jobs/create_queue.py ROOT QUEUE [--attribute NAME=VALUE]`."""
 
 from __future__ import annotations
 
@@ -48,21 +48,23 @@ def main(options: argparse.Namespace) -> None:
         queue.tag(tags)
     else:
         queue = create(ledger, options.queue, attributes, tags)
-    known = queue.attributes()
-    rows = [{"attribute": name, "value": str(value)} for name, value in known.items()]
-    found = {"queue": queue.name, "root": options.root, "attributes": known}
-    common.report(options, found, f"queue {queue.name} in {options.root}\n\n{common.table(rows)}")
+    attribute_values = queue.attributes()
+    rows = [{"attribute": name, "value": str(value)} for name, value in attribute_values.items()]
+    document = {"queue": queue.name, "root": options.root, "attributes": attribute_values}
+    common.report(options, document, f"queue {queue.name} in {options.root}\n\n{common.table(rows)}")
 
 
 def create(ledger: Ledger, name: str, attributes: dict[str, str], tags: dict[str, str]) -> Queue:
-    """The queue, made if there is none; an error of other attributes says what to do on the command line."""
+    """Return the queue, created if there is none; an error about other attributes names the option that helps."""
     from ledger.errors import LedgerError, QueueNameExists
 
     try:
         return ledger.create_queue(name, attributes, tags)
     except QueueNameExists as error:
-        found = f"{error.name} has {error.there}, asked was {error.asked}"
-        raise LedgerError(error.message, f"{found}. --change gives it this; else leave the attribute out.") from error
+        difference = f"{error.name} has {error.there}, asked was {error.asked}"
+        raise LedgerError(
+            error.message, f"{difference}. --change gives it this; else leave the attribute out."
+        ) from error
 
 
 if __name__ == "__main__":

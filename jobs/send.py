@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("delta", "parquet", "json", "csv", "table")
-#: How Spark says that a line is none of what is read, or a value none of its column's, behind its own traces.
+#: Finds in Spark's errors the line that has a wrong format, or the value that has a wrong type.
 WRONG_LINE = re.compile(r"\[(?:MALFORMED_(?:CSV_)?RECORD|CAST_INVALID_INPUT)[^\]]*\] ([^\n]*?)(?:\. Correct|\n|$)")
 
 
@@ -60,13 +60,13 @@ def main(options: argparse.Namespace) -> None:
     with wrong_lines_named(options.input):
         sent = queue.send(rows, body=options.body, attempt_id=attempt_id)
     seconds = time.monotonic() - started
-    found = {"queue": queue.name, "sent": sent.count, "seconds": round(seconds, 3)}
-    common.report(options, found, f"sent {sent.count:,} messages to {queue.name} in {seconds:.1f} s")
+    document = {"queue": queue.name, "sent": sent.count, "seconds": round(seconds, 3)}
+    common.report(options, document, f"sent {sent.count:,} messages to {queue.name} in {seconds:.1f} s")
 
 
 def read(spark: SparkSession, source: str, kind: str | None, body: str | None = None) -> DataFrame:
-    """The rows of a table or of files; raises InvalidParameterValue when there is nothing of this kind. A line of CSV
-    that cannot be read is found out when the rows are computed."""
+    """Return the rows of a table or of files; raise InvalidParameterValue if the input cannot be read as this format. A
+    line of CSV that cannot be read raises only when the rows are computed."""
     from pyspark.errors import AnalysisException
 
     from ledger.errors import InvalidParameterValue
@@ -94,9 +94,9 @@ def read(spark: SparkSession, source: str, kind: str | None, body: str | None = 
 
 
 def read_csv(spark: SparkSession, source: str, body: str | None) -> DataFrame:
-    """The rows of CSV files, as `ledger send` reads them: text throughout, and what is empty is an empty text; beside a
-    body, columns that mean something mean what they do in a table. Raises InvalidParameterValue for a header, or a
-    quotation, that says that this is no such file."""
+    """Return the rows of CSV files, as `ledger send` reads them: all values are text, and an empty value is an empty
+    text. Beside a body, columns with a meaning keep the meaning that they have in a table. Raise InvalidParameterValue
+    for a header or a quotation that shows another format."""
     from pyspark.sql import functions as F
 
     from ledger.errors import InvalidParameterValue
@@ -109,21 +109,23 @@ def read_csv(spark: SparkSession, source: str, body: str | None) -> DataFrame:
     wrong = wrong_header(rows.columns, body)
     if wrong is not None:
         raise InvalidParameterValue("input", source, wrong)
-    # Spark would close it at the end of the line, and say nothing.
+    # Spark would silently close the quotation at the end of the line.
     lines = spark.read.text(place)
     open_ones = lines.where((F.length("value") - F.length(F.replace("value", F.lit('"')))) % 2 == 1).head(1)
     if open_ones:
         raise unreadable(source, f"A quotation does not end in its line: {open_ones[0].value[:200]}")
-    meant = {field.name for field in GIVEN if field.name != "body"} if (body or "body") in rows.columns else set()
-    rows = rows.fillna("", [name for name in rows.columns if name not in meant])
-    if "delay_seconds" in meant.intersection(rows.columns):
+    special_columns = (
+        {field.name for field in GIVEN if field.name != "body"} if (body or "body") in rows.columns else set()
+    )
+    rows = rows.fillna("", [name for name in rows.columns if name not in special_columns])
+    if "delay_seconds" in special_columns.intersection(rows.columns):
         rows = rows.withColumn("delay_seconds", F.col("delay_seconds").cast("int"))
     return rows
 
 
 @contextlib.contextmanager
 def wrong_lines_named(source: str) -> Iterator[None]:
-    """Turns what Spark says of a line that cannot be read into InvalidParameterValue."""
+    """Turn Spark's error about a line that cannot be read into InvalidParameterValue."""
     try:
         yield
     except Exception as error:
@@ -134,7 +136,7 @@ def wrong_lines_named(source: str) -> Iterator[None]:
 
 
 def unreadable(source: str, why: str) -> Exception:
-    """What is raised for files with a line that cannot be read."""
+    """Return the error for files with a line that cannot be read."""
     from ledger.errors import InvalidParameterValue
 
     return InvalidParameterValue("input", source, f"A line of it cannot be read, and nothing was sent: {why}")

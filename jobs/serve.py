@@ -1,4 +1,4 @@
-"""Serves a ledger over HTTP, as SQS: `jobs/serve.py ROOT --keys FILE`. What `ledger serve` does, as a job."""
+"""Serves a ledger over HTTP, as SQS: `jobs/serve.py ROOT --keys FILE`. Does as a job what `ledger serve` does."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
 def main(options: argparse.Namespace) -> None:
     from ledger.endpoint.command import Options, run
 
-    known = {name: getattr(options, name) for name in Options.__dataclass_fields__}
+    option_values = {name: getattr(options, name) for name in Options.__dataclass_fields__}
     opened = partial(common.open_ledger, options, make=options.create)
     if options.json:
         from ledger.cli.printing import print_json
@@ -54,9 +54,9 @@ def main(options: argparse.Namespace) -> None:
         def announce(url: str) -> None:
             print_json({"url": url, "root": options.root, "pid": os.getpid()})
 
-        run(opened, Options(**known), lambda line: print(line, file=sys.stderr, flush=True), announce)
+        run(opened, Options(**option_values), lambda line: print(line, file=sys.stderr, flush=True), announce)
     else:
-        run(opened, Options(**known), lambda line: print(line, flush=True))
+        run(opened, Options(**option_values), lambda line: print(line, flush=True))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Shows a ledger's queues and what is in flight, without disturbing it: `jobs/show.py ROOT [--in-flight]`."""
+"""Shows a ledger's queues and messages in flight, read-only: `jobs/show.py ROOT [--in-flight]`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 def in_flight(ledger: Ledger, prefix: str) -> list[dict[str, object]]:
-    """A row per receipt that holds messages, with its holder, the earliest deadline first."""
+    """Return a row for each receipt that holds messages, with its holder, the earliest deadline first."""
     from pyspark.sql import functions as F
 
     holders = ledger.view("receipts").where("event = 'granted'").select("receipt_id", F.col("owner").alias("holder"))
@@ -71,7 +71,7 @@ def in_flight(ledger: Ledger, prefix: str) -> list[dict[str, object]]:
 
 
 def history(ledger: Ledger, prefix: str, most: int) -> list[dict[str, object]]:
-    """The last events of the receipts ledger, oldest first."""
+    """Return the last events of the receipts ledger, oldest first."""
     from pyspark.sql import functions as F
 
     events = ledger.view("receipts").where(F.col("queue").startswith(prefix)).orderBy(F.desc("version")).limit(most)
@@ -89,7 +89,7 @@ def history(ledger: Ledger, prefix: str, most: int) -> list[dict[str, object]]:
 
 
 def show(options: argparse.Namespace, kind: str, title: str, rows: list[dict[str, object]]) -> None:
-    """Print rows under a title, or that there are none; for programs a document each, which says what `kind` it is."""
+    """Print rows under a title, or that there are none; for programs print a document for each, with its `kind`."""
     if options.json:
         from ledger.cli.printing import print_json
 

@@ -1,4 +1,4 @@
-"""One round of upkeep, for a schedule: `jobs/upkeep.py ROOT`. Nothing depends on it for being right."""
+"""Runs one round of upkeep, for a schedule: `jobs/upkeep.py ROOT`. Results are right without it."""
 
 from __future__ import annotations
 

@@ -5,21 +5,21 @@
 
 The function of --function gets a DataFrame of messages (message_id, body, message_attributes, message_group_id,
 message_deduplication_id, aws_trace_header, sequence_number, sent_at, sender_id, first_received_at, receive_count,
-receipt_handle) and returns either
-- a DataFrame of rows to write, each with its `message_id`: then the whole claim is acknowledged, messages without a row
-  too, or
-- the same with --reason COLUMN: where the column has a value, the message failed, and the row is not written, or
-- two of them, (done, failed): the columns of `failed` (message_id, reason) are looked at only if something is left.
-In the last two, messages with rows to write are acknowledged; every other one stays in the queue, with its reason in
-the table --failed, a row per failed receive. Such a message is released at once. The queue's RedrivePolicy says after
-how many receives it is a dead letter. Where the queue has none, it is parked after 3 receives: hidden for --park
-seconds. With --max-receives it is parked after so many receives in any case. The loop is that of Queue.work, for jobs
-of your own.
+receipt_handle). It returns either
+- a DataFrame of rows to write, each with its `message_id`: then the whole claim is acknowledged, also messages without
+  a row, or
+- the same with --reason COLUMN: if the column has a value, the message failed, and the row is not written, or
+- two DataFrames, (done, failed): the job reads `failed` (message_id, reason) only if messages without a row remain.
+In the last two cases the job acknowledges messages with rows to write. Every other message stays in the queue and is
+released at once; the table --failed gets its reason, a row for each failed receive. The queue's RedrivePolicy says
+after how many receives such a message is a dead letter. In a queue without one it is parked after 3 receives: hidden
+for --park seconds. With --max-receives it is parked after so many receives in any case. For jobs of your own,
+Queue.work has the same loop.
 
-Where the function raises, here or in Spark while its rows are computed, the claim is tried again in halves. All other
-messages are done; those that raise alone fail as above, each with its own exception as the reason. A function that
-aggregates over its claim then sees parts of it. Where everything raises alike (a missing module, no connection) the
-claim is given back, the receive does not count, and the job ends with the error.
+If the function raises, here or in Spark while its rows are computed, the job tries the claim again in halves. Messages
+that raise alone fail as above, each with its own exception as the reason; all others are done. A function that
+aggregates over its claim then sees parts of it. If everything raises alike (a missing module, no connection), the job
+gives the claim back and ends with the error; the receive does not count.
 """
 
 from __future__ import annotations
@@ -103,13 +103,13 @@ def parser() -> argparse.ArgumentParser:
 def main(options: argparse.Namespace) -> None:
     from ledger import errors
 
-    # What needs no Spark is found wrong before it starts.
+    # Report mistakes that need no Spark before Spark starts.
     try:
         function = load(options.function)
     except errors.LedgerError:
         raise
     except Exception:
-        # The module may need a session: @pandas_udf("double") on its top level asks one what a double is.
+        # The module may need a session: @pandas_udf("double") at its top level asks the session for the type.
         function = None
     for option, table in (("--output", options.output), ("--failed", options.failed)):
         require_table(option, table)
@@ -121,7 +121,7 @@ def main(options: argparse.Namespace) -> None:
         function = load(options.function)
 
     def say(what: str) -> None:
-        # Programs read one document, at the end.
+        # With --json, programs read one document from stdout, at the end.
         print(f"{datetime.now():%H:%M:%S} {name} {what}", file=sys.stderr if options.json else sys.stdout, flush=True)
 
     worked = ledger.queue(options.queue).work(
@@ -149,29 +149,29 @@ def main(options: argparse.Namespace) -> None:
 
 
 def load(name: str) -> Callable[[Any], Any]:
-    """The function MODULE:NAME; modules are found beside the checkout, here, and where Python looks anyway."""
+    """Return the function MODULE:NAME; Python looks for the module on its path, in the checkout and in this folder."""
     from ledger.errors import InvalidParameterValue
 
     module, _, attribute = name.partition(":")
     sys.path.append(str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        function = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidParameterValue("--function", name, f"It cannot be loaded as MODULE:NAME ({error})") from error
-    if not callable(found):
+    if not callable(function):
         raise InvalidParameterValue("--function", name, "It is not a function")
     try:
-        inspect.signature(found).bind(None)
+        inspect.signature(function).bind(None)
     except TypeError as error:
-        said = f"It does not take one argument, the DataFrame of messages ({error})"
-        raise InvalidParameterValue("--function", name, said) from None
+        bound = f"It does not take one argument, the DataFrame of messages ({error})"
+        raise InvalidParameterValue("--function", name, bound) from None
     except ValueError:
-        pass  # Some built-in functions do not tell what they take.
-    return found
+        pass  # Some built-in functions do not tell their parameters.
+    return function
 
 
 def require_table(option: str, table: str | None) -> None:
-    """Raises InvalidParameterValue for what can be no table, as far as that shows without Spark."""
+    """Raise InvalidParameterValue for an impossible table, as far as that shows without Spark."""
     from ledger.errors import InvalidParameterValue, SparkIsNeeded
     from ledger.outputs.targets import place_of
 
@@ -185,7 +185,7 @@ def require_table(option: str, table: str | None) -> None:
 
 
 def require_lasting(option: str, table: str | None) -> None:
-    """Raises InvalidParameterValue for a table that would be gone with this job, and the messages with it."""
+    """Raise InvalidParameterValue for a table that would vanish with this job, and the messages' results with it."""
     from pyspark.sql import SparkSession
 
     from ledger.errors import InvalidParameterValue

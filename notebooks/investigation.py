@@ -13,9 +13,10 @@
 # %% [markdown]
 # # What happened last night?
 #
-# It is eight in the morning. Payments were worked on all night, some are missing, and somebody wants to know why. This
-# notebook asks the ledger: who held what and when, what failed and why, what the queue looked like at three. It takes
-# some seconds and no Spark: queues, SQL and pictures work without a JVM. The `assert` lines state what to notice.
+# It is eight in the morning. Workers processed payments all night, some payments are missing, and somebody wants to
+# know why. This notebook asks the ledger: who held what and when, what failed and why, what the queue looked like at
+# three. It takes some seconds and no Spark: queues, SQL and pictures work without a JVM. The `assert` lines state what
+# to notice.
 
 # %%
 import tempfile
@@ -30,8 +31,8 @@ root = str(Path(folder.name) / "ledger")
 # %% [markdown]
 # ## The night, played
 #
-# In your own case this part is already over. Here a clock that we move stands in for the hours, and three ledgers for
-# the processes of three workers: `owner` is what they would be named by anyway, user, machine and process.
+# In your own case this part is already over. Here we set the clock, which replaces the hours of waiting. Three ledgers
+# replace three workers' processes; each has an `owner`. The default owner is the user, machine and process.
 
 
 # %%
@@ -43,7 +44,7 @@ class Clock:
     def __call__(self) -> int:
         return self.now
 
-    def passing(self) -> float:  # the seconds that pass, beside which the ledger checks the clock
+    def passing(self) -> float:  # monotonic seconds: the ledger checks the clock against them
         return self.now / 1_000
 
     def advance(self, minutes: float) -> None:
@@ -57,8 +58,8 @@ policy = {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 2}
 payments = ledger.create_queue("payments", {"VisibilityTimeout": 1_200, "Lanes": 1, "RedrivePolicy": policy})
 
 # %% [markdown]
-# One payment in fifty has no amount, and one in forty goes to a bank that does not answer. A worker gives both back,
-# and says why: the `reason` of a `settle` or a `release` is kept with the receipt.
+# One payment in fifty has no amount, and one in forty goes to a bank that does not answer. A worker gives both kinds
+# back, with a reason: the receipt keeps the `reason` of a `settle` or a `release`.
 
 
 # %%
@@ -80,7 +81,7 @@ def work(name: str, most: int, minutes: float) -> None:
 
 
 # %% [markdown]
-# The third worker takes 100 payments at about three o'clock, and is never heard of again.
+# The third worker receives 100 payments at about three o'clock, and is never heard of again.
 
 # %%
 payments.send([payment(number) for number in range(400)])
@@ -102,7 +103,8 @@ clock.advance(4)
 # %% [markdown]
 # ## The overview
 #
-# A ledger shows its queues, a queue shows its depth. Some payments are dead letters: they were received twice.
+# The notebook shows a ledger as its queues, and a queue as its depth. Some payments are dead letters: they were
+# received twice.
 
 # %%
 ledger
@@ -115,8 +117,8 @@ print(payments.counts(), dead.counts(), sep="\n")
 assert dead.counts().visible > 0
 
 # %% [markdown]
-# And the picture: areas for what was stored, in flight and acknowledged, and below who held claims. A hatched bar is a
-# lease that ran out: nobody settled it. That is worker-3.
+# The picture shows messages that were stored, in flight and acknowledged as areas, and the holders of claims below. A
+# hatched bar is a lease that ran out: nobody settled it. That is worker-3.
 
 # %%
 payments.plot()
@@ -124,7 +126,7 @@ payments.plot()
 # %% [markdown]
 # ## Who holds what now?
 #
-# `ledger.sql` has the analysts' views: `in_flight` is a row per receipt, with its owner and the seconds that are left.
+# `ledger.sql` has the analysts' views: `in_flight` has a row for each receipt, with its owner and the seconds left.
 
 # %%
 now_held = ledger.sql("SELECT owner, messages, age, seconds_left, receipt_id FROM in_flight").to_pandas()
@@ -136,8 +138,8 @@ assert held.count == now_held.messages.sum()
 # %% [markdown]
 # ## Who held what at three?
 #
-# Any view can be had as of an instant, for the last 7 days. At three o'clock and one minute worker-3 held 100 payments,
-# and nothing looked wrong.
+# You can read any view as of an instant in the last 7 days. One minute after three, worker-3 held 100 payments, and
+# nothing looked wrong.
 
 # %%
 at_three = datetime(2025, 3, 1, 3, 1, tzinfo=timezone.utc)
@@ -150,9 +152,9 @@ before = ledger.sql("SELECT * FROM queue_depth WHERE queue = 'payments'", timest
 assert before[0]["visible"] == 400
 
 # %% [markdown]
-# What became of that claim? Its receipt tells: granted, and then expired when others received its messages. No
-# `deleted`, no `released`: the worker died, or hung. Not all of its messages were received again: some had failed
-# before, and expired as they became dead letters when the lease was over, of no fault of their own.
+# What became of that claim? Its receipt tells: granted, and then expired when others received its messages. There is
+# no `deleted` and no `released`: the worker died, or hung. Others did not receive all of its messages again. Some had
+# failed before; when the lease was over, they became dead letters and expired, without a fault of their own.
 
 # %%
 receipt = then.receipt_id[0]
@@ -167,8 +169,8 @@ assert fate[fate.event == "expired"].messages.sum() == 100
 # %% [markdown]
 # ## What failed, and why?
 #
-# `dead_letters` has a row per cause: the last receipt that each dead letter was held under, whose it was, and what was
-# said when it was given back.
+# `dead_letters` has a row for each cause: the last receipt of each dead letter, its holder, and the reason that was
+# given when the message was given back.
 
 # %%
 why = ledger.sql("""
@@ -183,14 +185,14 @@ assert why.why.str.startswith("ValueError").any()
 assert 0 < why[why.why == "timed out"].messages.sum() < 100
 
 # %% [markdown]
-# An example of each says more than a sentence. `peek` shows a message whatever its state, and changes nothing.
+# An example of each says more than a description. `peek` shows a message in any state, and changes nothing.
 
 # %%
 for row in why.itertuples():
     print(row.why, "->", dead.peek(row.example).body)
 
 # %% [markdown]
-# Payments without an amount are poison: they fail each time, and no retry mends them. They can be told by their bodies.
+# Payments without an amount are poison: they fail each time, and no retry helps. Their bodies tell them apart.
 
 # %%
 poison = ledger.sql("""
@@ -203,8 +205,8 @@ print(f"{poison.num_rows} payments have no amount")
 # %% [markdown]
 # ## What can go back?
 #
-# The slow bank answers again. What has an amount goes back to where it came from; the poison stays, for a person to
-# look at. A query chooses them; with Spark `redrive` takes the predicate itself, as does `ledger redrive --where`.
+# The slow bank answers again. Payments with an amount go back to where they came from; the poison stays for a person
+# to look at. A query chooses them. With Spark, `redrive` takes the predicate itself, as `ledger redrive --where` does.
 
 # %%
 mended = ledger.sql("""
@@ -217,10 +219,10 @@ assert moved + poison.num_rows == why.messages.sum()
 assert dead.counts().visible == poison.num_rows
 
 # %% [markdown]
-# ## And what is to be changed?
+# ## What should change?
 #
-# The lease of worker-3 ran for 20 minutes after its death: that is how long its payments waited. Whether a shorter
-# timeout would do is a question of how long the work takes, which notebooks/timeout.py looks into. The table for it:
+# The lease of worker-3 ran for 20 minutes after its death: so long its payments waited. A shorter timeout is enough if
+# the work takes less time. notebooks/timeout.py looks into that, with this table:
 
 # %%
 hours = ledger.sql("SELECT hour, acknowledged, redeliveries, p50, p99 FROM processing_times ORDER BY hour").to_pandas()

@@ -13,9 +13,9 @@
 # %% [markdown]
 # # How long should a visibility timeout be?
 #
-# Too short, and work that is merely slow is given to somebody else, and done twice. Too long, and the messages of a
-# worker that died wait. The ledger knows how long work takes: this notebook measures it, and sets the timeout by it. It
-# takes some seconds and no Spark. The `assert` lines state what to notice.
+# If it is too short, slow work is given to another worker, and done twice. If it is too long, the messages of a worker
+# that died wait. The ledger knows how long work takes: this notebook measures it, and sets the timeout by it. It takes
+# some seconds and no Spark. The `assert` lines state what to notice.
 
 # %%
 import random
@@ -31,8 +31,8 @@ root = str(Path(folder.name) / "ledger")
 # %% [markdown]
 # ## A queue with a guess
 #
-# Thumbnails of pictures: most take seconds, some take much longer. The timeout is a guess, of 30 seconds. A clock that
-# we move stands in for the waiting.
+# The queue holds pictures to make thumbnails of: most take seconds, some take much longer. The timeout is a guess: 30
+# seconds. We set the clock, which replaces the waiting.
 
 
 # %%
@@ -44,7 +44,7 @@ class Clock:
     def __call__(self) -> int:
         return self.now
 
-    def passing(self) -> float:  # the seconds that pass, beside which the ledger checks the clock
+    def passing(self) -> float:  # monotonic seconds: the ledger checks the clock against them
         return self.now / 1_000
 
     def advance(self, seconds: float) -> None:
@@ -59,13 +59,13 @@ takes = random.Random(14)
 # %% [markdown]
 # ## A day's work
 #
-# A worker receives, works, acknowledges. When its lease ran out meanwhile, another worker has received the message:
-# both have done the work, and the first is told so when it acknowledges.
+# A worker receives, works, acknowledges. If its lease runs out meanwhile, another worker receives the message: both
+# have done the work, and the first one learns it when it acknowledges.
 
 
 # %%
 def work(rounds: int) -> tuple[int, int]:
-    """How many messages were done, and how often the work of one was for nothing."""
+    """Return how many messages were done, and how often a worker's work was lost."""
     done = lost = 0
     queue.send([f"picture {number}" for number in range(rounds)])
     timeout = int(queue.attributes()["VisibilityTimeout"])
@@ -74,7 +74,7 @@ def work(rounds: int) -> tuple[int, int]:
         seconds = takes.lognormvariate(2.0, 0.8)
         if seconds > timeout:
             clock.advance(timeout + 0.5)
-            queue.receive().delete()  # somebody else, who is quick
+            queue.receive().delete()  # another worker, which is quick
             clock.advance(seconds - timeout)
         else:
             clock.advance(seconds)
@@ -94,9 +94,9 @@ assert lost > 0
 # %% [markdown]
 # ## What was measured
 #
-# `processing_times` is a view over the receipts: a row per queue and hour. From a receive to its acknowledgement it
-# took `p50` seconds for the message in the middle, and no more than `p99` for 99 in 100; `timed_out` are the messages
-# that were received again because a lease had run out.
+# `processing_times` is a view on the receipts: a row for each queue and hour. From a receive to its acknowledgement,
+# the median message took `p50` seconds, and 99 in 100 took no more than `p99`. `timed_out` counts messages that were
+# received again because a lease had run out.
 
 # %%
 columns = "hour, acknowledged, timed_out, p50, p95, p99, longest, suggested_timeout"
@@ -108,9 +108,9 @@ assert measured.timed_out.sum() == lost
 assert (measured.p50 <= measured.p95).all() and (measured.p95 <= measured.p99).all()
 
 # %% [markdown]
-# Mind what these numbers leave out: what took longer than its lease was acknowledged by nobody under that receipt, or
-# by somebody else. Percentiles of what was in time say that all is well, whatever the timeout. What ran out has to be
-# seen beside them.
+# Mind what these numbers leave out. Work that took longer than its lease was never acknowledged under that receipt, or
+# another worker acknowledged it. Percentiles of work in time look well whatever the timeout. So look at the leases that
+# ran out, too.
 
 # %%
 assert measured.longest.max() <= 30
@@ -127,8 +127,8 @@ queue.plot(last=600)
 # %% [markdown]
 # ## Measure without the limit
 #
-# So first a timeout that cuts nothing off, for an hour or a day: the ceiling is 12 hours. Changes hold for receives
-# from then on, and disturb nobody who holds something.
+# So first set a timeout that cuts nothing off, for an hour or a day; the maximum is 12 hours. The change holds for
+# later receives, and disturbs no present holder.
 
 # %%
 queue.set_attributes({"VisibilityTimeout": 3_600})
@@ -138,7 +138,7 @@ done, lost = work(80)
 assert (done, lost) == (80, 0)
 
 # %% [markdown]
-# For one's own questions the events are there too. This is every piece of work since then, from its receipt:
+# For your own questions, the events are there, too. This query reads every piece of work since then from its receipt:
 
 # %%
 pieces = ledger.sql(f"""
@@ -166,8 +166,8 @@ figure
 # %% [markdown]
 # ## Set it
 #
-# The view suggests six times p99: work grows slower over the years, machines are busy, and a timeout that is too short
-# costs more than one that is too long. It is for workers that do not extend. Round it up to what a person remembers.
+# The view suggests six times p99. Work gets slower over the years, machines are busy, and a timeout that is too short
+# costs more than one that is too long. The suggestion is for workers that do not extend. Round it up to a round number.
 
 # %%
 suggested = ledger.sql("SELECT max(suggested_timeout) FROM processing_times WHERE longest > 30")[0][0].as_py()
@@ -186,16 +186,16 @@ assert lost == 0
 # %% [markdown]
 # ## Or extend
 #
-# A heartbeat makes the question small: it extends the claim every third of the timeout while the work goes on, so that
-# the timeout only says how soon a dead worker is noticed. `with claim.heartbeat():` around the work, and a timeout of a
-# minute or two, is what `Queue.work` and the jobs do. See notebooks/tour.py.
+# A heartbeat makes the question less important: it extends the claim every third of the timeout while the work goes
+# on. Then the timeout only says how soon a dead worker is noticed. `Queue.work` and the jobs put
+# `with claim.heartbeat():` around the work. A timeout of a minute or two is enough. See notebooks/tour.py.
 
 # %%
 queue.send(["a large picture"])
 claim = queue.receive(visibility_timeout=60)
 for _ in range(10):
     clock.advance(20)
-    claim.extend(60)  # what a heartbeat does
+    claim.extend(60)  # a heartbeat does this
 claim.delete()
 latest = ledger.sql("SELECT event, at FROM receipts ORDER BY version DESC LIMIT 12").to_pandas()
 latest

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # A tour of the ledger
 #
-# A queue of orders, three workers, one of which goes missing. Everything happens in a temporary folder, in about a
-# minute. Open this file in Jupyter or VS Code (it is a notebook in jupytext's percent format), or run it with
+# This notebook shows a queue of orders and three workers, one of which goes missing. It runs in a temporary folder, in
+# about a minute. Open this file in Jupyter or VS Code (it is a notebook in jupytext's percent format), or run it with
 # `python notebooks/tour.py`. The `assert` lines state what to notice; they hold on every run.
 
 # %%
@@ -29,13 +29,13 @@ from ledger import Ledger
 from ledger.errors import LeaseLost, ReceiptHandleIsInvalid
 from ledger.runtime.session import spark_session
 
-spark = spark_session("tour")  # the session that is running already, or a new one that speaks Delta
+spark = spark_session("tour")  # the running session, or a new one with Delta
 folder = tempfile.TemporaryDirectory(prefix="ledger-tour-")
 root = str(Path(folder.name) / "ledger")
 
 # %% [markdown]
-# Deadlines are about time, and nobody likes to wait. So this ledger gets a clock of its own, which stands still until
-# we move it. Leave out `clock=` and it is the machine's.
+# Deadlines need time, and nobody likes to wait. So this ledger gets its own clock, which stands still until we move it.
+# Without `clock=` a ledger uses the machine's clock.
 
 
 # %%
@@ -47,7 +47,7 @@ class Clock:
     def __call__(self) -> int:
         return self.now
 
-    def passing(self) -> float:  # the seconds that pass, beside which the ledger checks the clock
+    def passing(self) -> float:  # monotonic seconds: the ledger checks the clock against them
         return self.now / 1_000
 
     def advance(self, seconds: int) -> None:
@@ -63,7 +63,7 @@ queue.attributes()
 # ## Send
 #
 # Every row of a DataFrame becomes a message. There is no column `body` here, so a message's body is its row as JSON.
-# However many rows: one commit.
+# One commit sends all rows, however many.
 
 # %%
 orders = spark.range(0, 20_000, numPartitions=2).selectExpr(
@@ -81,8 +81,8 @@ assert sent.count == queue.counts().visible == 20_000
 # %% [markdown]
 # ## Claim
 #
-# A receive hides messages from everybody else for the queue's 60 seconds. It returns a claim: one receipt, however
-# many messages, which are a DataFrame.
+# A receive hides messages from all others for the queue's 60 seconds. It returns a claim: one receipt for all
+# messages, which you can read as a DataFrame.
 
 # %%
 claim = queue.receive(5_000)
@@ -90,8 +90,8 @@ print(claim)
 claim.dataframe.select("body", "receive_count", "receipt_handle").limit(3).toPandas()
 
 # %% [markdown]
-# What did it cost to note down 5,000 holds? Neighbouring messages share a row, so a claim is a handful of rows,
-# whether it holds thousands or millions.
+# What did it cost to record 5,000 receives? Neighbouring messages share a row, so a claim takes a handful of rows,
+# whether it holds thousands or millions of messages.
 
 # %%
 visibility = spark.read.format("delta").load(f"{root}/visibility")
@@ -102,7 +102,7 @@ assert claim.count == 5_000 and rows <= 4
 # %% [markdown]
 # ## Work, and keep the lease meanwhile
 #
-# 45 of the 60 seconds are over when the work begins. A heartbeat extends the claim in the background, and stops with
+# When the work begins, 45 of the 60 seconds are over. A heartbeat extends the claim in the background, and stops with
 # the `with` block. Watch the deadline: it moves from 12:01:00 to 12:01:45.
 
 # %%
@@ -114,7 +114,7 @@ with claim.heartbeat(every=0.1) as lease:
     revenue = good.groupBy("order.country").agg(F.sum("order.euros").alias("euros"), F.count("*").alias("orders"))
     revenue = revenue.toPandas()
     time.sleep(0.5)
-    lease.check()  # raises LeaseLost when the claim was lost: then others have the messages, and we must stop
+    lease.check()  # raises LeaseLost if the claim was lost: then others have the messages, and we must stop
 print("after: ", claim.deadline, f"({lease.beats} beats)")
 revenue.sort_values("country")
 
@@ -126,8 +126,7 @@ assert revenue.orders.sum() == 4_950
 # %% [markdown]
 # ## Settle
 #
-# The good orders are acknowledged and the bad ones given back, together in one commit. Every receipt handle is
-# answered with its own outcome.
+# One commit acknowledges the good orders and gives the bad ones back. Every receipt handle has its own outcome.
 
 # %%
 outcomes = claim.settle(delete=good, release=bad)
@@ -135,8 +134,8 @@ settled = outcomes.groupBy("action", "outcome").count().toPandas()
 settled.sort_values("action")
 
 # %% [markdown]
-# The bad ones are visible again at once, for somebody who can handle them. They are told from the others by their
-# `receive_count`: this will be the second time.
+# The bad orders are visible again at once, for a worker that can handle them. Their `receive_count` distinguishes
+# them: the next receive will be their second.
 
 # %%
 print(queue.counts())
@@ -146,9 +145,9 @@ assert queue.counts().visible == 15_050 and queue.counts().deleted == 4_950
 # %% [markdown]
 # ## Look, now and back then
 #
-# Views are for analysts, and take no lock: `view` returns a DataFrame, `sql` asks the same views without Spark. A
-# claim's `version` is the commit that granted it, and any version can be looked at. Back then 5,000 messages were in
-# flight, and none was deleted.
+# Views are for analysts, and take no lock: `view` returns a DataFrame, `sql` queries the same views without Spark. A
+# claim's `version` is the commit that granted it, and you can look at any version. At that version 5,000 messages were
+# in flight, and none was deleted.
 
 # %%
 now = ledger.view("queue_depth").toPandas()
@@ -172,8 +171,8 @@ spark.sql(f"""
 # %% [markdown]
 # ## A worker goes missing
 #
-# Worker A claims 2,000 messages and is not heard of again. Nobody has to notice that it is gone: 60 seconds later the
-# messages are visible again, and B receives them. No failure detector, no clean-up, just the clock.
+# Worker A receives 2,000 messages and is not heard of again. Nobody has to notice that it is gone: 60 seconds later the
+# messages are visible again, and B receives them. This needs no failure detector and no clean-up, just the clock.
 
 # %%
 worker_a = queue.receive(2_000)
@@ -182,13 +181,13 @@ ledger.sql("SELECT queue, messages, seconds_left, owner FROM in_flight").to_pand
 # %%
 clock.advance(61)
 before = queue.counts()
-worker_b = queue.receive(None, attempt_id="nightly run 7")  # None: all there are
+worker_b = queue.receive(None, attempt_id="nightly run 7")  # None: all visible messages
 print(f"{before.visible:,} were visible, {before.in_flight} in flight; B has {worker_b.count:,} messages now")
 assert before.in_flight == 0 and worker_b.count == before.visible == 15_050
 
 # %% [markdown]
-# B's own process may be restarted, too. It receives with the id of its run, and a receive with the same id while that
-# claim is held returns the very same claim: the retry of a task does not wait for its own timeout.
+# B's own process may be restarted, too. B receives with the id of its run. While that claim is held, a receive with the
+# same id returns the very same claim: the retry of a task does not wait for its own timeout.
 
 # %%
 again = queue.receive(None, attempt_id="nightly run 7")
@@ -198,8 +197,8 @@ assert again.receipt_id == worker_b.receipt_id and again.count == worker_b.count
 # %% [markdown]
 # ## A stale receipt changes nothing
 #
-# Now A wakes up, believes that its work is done, and wants to acknowledge it. But in every one of the 2,000 messages
-# another receipt has replaced its own.
+# Now A wakes up, believes that its work is done, and wants to acknowledge it. But another receipt has replaced A's in
+# every one of the 2,000 messages.
 
 # %%
 try:
@@ -209,8 +208,8 @@ except LeaseLost as error:
     print(f"{type(error).__name__}: {error}")
 
 # %% [markdown]
-# Message by message it is the same. Extending through a stale handle is an error. Deleting is none, as in SQS, but the
-# outcome says `stale`, and B still holds all that it held.
+# Single messages behave the same. Extending through a stale handle is an error. Deleting through one is no error, as in
+# SQS, but the outcome says `stale`, and B still holds all its messages.
 
 # %%
 stale = worker_a.messages()[0].receipt_handle
@@ -236,10 +235,15 @@ assert queue.counts().deleted == 20_000 and queue.counts().stored == 0
 # %% [markdown]
 # ## The receipts ledger
 #
-# What happened under each receipt, in the order of the commits. It is filled from the commits themselves, so it can
-# neither miss anything nor tell of anything that did not happen. Read it from above: the first claim with its
-# extension and its settling; A's grant, which expired the moment that B was granted its own, and B's retry, which was
-# granted the same again; B's end. Of A's attempts to use its stale receipt there is no trace: they changed nothing.
+# The receipts ledger records what happened under each receipt, in the order of the commits. It is filled from the
+# commits themselves, so it misses no event and invents none. From top to bottom you see:
+#
+# - the first claim, its extension and its settling;
+# - A's grant, which expired when B was granted its own claim;
+# - B's retry, which was granted the same claim again;
+# - B's end.
+#
+# A's attempts to use its stale receipt left no trace: they changed nothing.
 
 # %%
 receipts = ledger.sql("SELECT * FROM receipts ORDER BY version, event").to_pandas()
@@ -255,9 +259,9 @@ assert of_b.to_dict() == {"granted": 15_050, "granted again": 15_050, "deleted":
 # %% [markdown]
 # ## Upkeep
 #
-# Deleted messages keep their receipts for an hour (the setting `keep_deleted_receipts`), so that a late retry is still
-# told what became of them. Then upkeep drops finished segments and the rows about them. Nothing depends on it for
-# being right, only for staying small: `jobs/upkeep.py` once an hour is plenty.
+# Deleted messages keep their receipts for an hour (the setting `keep_deleted_receipts`), so that a late retry still
+# learns what became of them. Then upkeep drops finished segments and the rows about them. Results are right without
+# upkeep; it only keeps tables small. `jobs/upkeep.py` once an hour is plenty.
 
 # %%
 clock.advance(2 * 60 * 60)
@@ -267,7 +271,7 @@ left = {table: spark.read.format("delta").load(f"{root}/{table}").count() for ta
 print("rows left:", left)
 
 # %% [markdown]
-# The segments of 20,000 messages are gone. What is left in `visibility` is a head row per lane, which counts its
+# The segments of 20,000 messages are gone. `visibility` still has a head row for each lane, which counts the lane's
 # commits. The receipts ledger stays, and so does the queue.
 
 # %%
@@ -278,8 +282,8 @@ assert queue.counts().stored == queue.counts().deleted == 0
 # %% [markdown]
 # ## Dead letters
 #
-# Messages that nobody manages to process go to a queue of their own: here, after they were received twice. The move is
-# part of the receive that would have handed them out a third time, and copies no bodies.
+# Messages that no worker manages to process go to a queue of their own: here, after they were received twice. The
+# receive that would have returned them a third time moves them, and copies no bodies.
 
 # %%
 dead = ledger.create_queue("refunds-dead", {"Lanes": 1})
@@ -288,13 +292,13 @@ refunds = ledger.create_queue(
 )
 refunds.send([f"refund {number}" for number in range(10)])
 for _attempt in range(2):
-    refunds.receive(None).release()  # twice somebody tries, and gives up
+    refunds.receive(None).release()  # a worker tries twice, and gives up
 print("a third receive gets", refunds.receive(None))
 print(dead.counts())
 assert refunds.counts().stored == 0 and dead.counts().visible == 10
 
 # %% [markdown]
-# Once the reason is mended, they go back to where they came from: all of them, or those that a predicate names.
+# Once the cause is mended, they go back to where they came from: all of them, or those that match a predicate.
 
 # %%
 print(dead.redrive(where="body LIKE '%7'"), "went back")
@@ -304,8 +308,8 @@ assert dead.counts().visible == 9
 # %% [markdown]
 # ## First in, first out
 #
-# In a FIFO queue, messages of one group are received in order, and nothing of a group behind one that is in flight. A
-# deduplication id is sent once in five minutes; here it is made from the body.
+# In a FIFO queue, messages of one group are received in order. While a message is in flight, the later ones of its
+# group wait. A deduplication id is sent once in five minutes; here it is made from the body.
 
 # %%
 events = ledger.create_queue("events.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True, "Lanes": 2})
@@ -323,9 +327,9 @@ assert not {m.message_group_id for m in pair} & {m.message_group_id for m in oth
 # %% [markdown]
 # ## Output and acknowledgement, both or neither
 #
-# A worker that dies between writing its results and acknowledging its messages leaves work that is done twice. With
-# `claim.write` it does not: wherever it dies, the next receiver learns from the output table whether the write is in.
-# The rows say which messages they are about, and are computed once: what is acknowledged is what has a row.
+# A worker that dies between writing its results and acknowledging its messages leaves work that is done twice.
+# `claim.write` prevents that. Wherever the worker dies, the next receiver learns from the output table whether the rows
+# were written. Each row names its message, and rows are computed once: a message with a row is acknowledged.
 
 # %%
 pair.release()
@@ -340,8 +344,8 @@ assert results.count() == events.counts().deleted == claim.count == 9
 # %% [markdown]
 # ## A change of mind
 #
-# The owner can take an acknowledgement back, by the receipt, as long as the queue keeps it. Nobody else's message ever
-# comes back.
+# The owner can take an acknowledgement back by its receipt, as long as the queue keeps the receipt. That never restores
+# another owner's message.
 
 # %%
 print(events.restore(claim.receipt_id), "messages are visible again")

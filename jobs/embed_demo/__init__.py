@@ -1,1 +1,1 @@
-"""What jobs/embed.py is made of."""
+"""The parts of jobs/embed.py."""

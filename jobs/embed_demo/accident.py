@@ -1,4 +1,4 @@
-"""The accident: one of two processes is killed a moment after it has paid for texts, before it can write their rows."""
+"""The accident: kills a process after it has paid, before it writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.embed_demo.front import Front
 
 
 class Accident:
-    """Kills a process of this one's once the front has billed `after` texts. It acts in the front's threads."""
+    """Kills a child process once the front has billed `after` texts. It acts in the front's threads."""
 
     def __init__(self, front: Front, after: int) -> None:
         self._front, self._after, self._lock = front, after, threading.Lock()
@@ -21,7 +21,7 @@ class Accident:
         front.on_paid = self._look
 
     def _look(self, worker: int) -> None:
-        """Kill the process that has just paid, if it is time and another one goes on."""
+        """Kill the process that has just paid, if it is time and another process goes on."""
         with self._lock:
             others = [child for child in multiprocessing.active_children() if child.pid != worker]
             if self.victim is None and len(self._front.bills) >= self._after and others:

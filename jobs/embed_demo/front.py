@@ -1,8 +1,8 @@
-"""The flaky front of the model: an HTTP server on loopback that bills each text, and refuses some requests.
+"""The model's flaky front: a local HTTP server that bills texts and refuses some requests.
 
-A request is a POST of {"worker": pid, "texts": [[text, tokens], ...]}. The answer is 200 where all texts are billed,
-429 where there are too many requests at the moment, and 500 where something broke; then nothing is billed. A seed and
-the number of a request decide whether it is refused.
+A request is a POST of {"worker": pid, "texts": [[text, tokens], ...]}. The answer 200 bills all texts. The answers 429
+(too many requests at the moment) and 500 (a failure) bill nothing. A seed and the number of the request decide whether
+it is refused.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
-#: The shares of the requests that are refused with 429, and with 500.
+#: The shares of requests that are refused with 429 and with 500.
 SHARE_BUSY, SHARE_BROKEN = 0.08, 0.03
-#: How long a client is asked to wait after a 429, in seconds.
+#: Seconds that a client is asked to wait after a 429.
 RETRY_AFTER_SECONDS = 1
 
 
 class Billed(NamedTuple):
-    """A text that was paid for: by which process, and how many tokens."""
+    """A text that was paid for: its tokens, and the process that paid."""
 
     text: str
     tokens: int
@@ -30,16 +30,16 @@ class Billed(NamedTuple):
 
 
 class Front:
-    """The server, in a thread of this process, while it is entered. `url` is where it listens."""
+    """The server, in a thread of this process, inside a `with` block. `url` is its address."""
 
     def __init__(self, seed: int = 42, port: int = 0) -> None:
         self._chance, self._lock = random.Random(seed), threading.Lock()
-        #: All that was paid for, in this order.
+        #: All bills, in their order.
         self.bills: list[Billed] = []
-        #: How many requests had which status, and how many texts each status was about.
+        #: Requests by status, and texts by the status of their requests.
         self.requests: Counter[int] = Counter()
         self.texts: Counter[int] = Counter()
-        #: Called after each answer 200, with the process that has it.
+        #: Called after each answer 200, with the process that got it.
         self.on_paid: Callable[[int], None] = lambda worker: None
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler_of(self))
         self._server.daemon_threads = True
@@ -54,7 +54,7 @@ class Front:
         self._server.server_close()
 
     def answer(self, worker: int, texts: list[tuple[str, int]]) -> int:
-        """Bill the texts, or refuse; return the status."""
+        """Bill the texts, or refuse them; return the status."""
         with self._lock:
             chance = self._chance.random()
             status = 429 if chance < SHARE_BUSY else 500 if chance < SHARE_BUSY + SHARE_BROKEN else 200
@@ -66,7 +66,7 @@ class Front:
 
     @property
     def paid(self) -> int:
-        """How many tokens were paid for."""
+        """The number of tokens that were paid for."""
         return sum(bill.tokens for bill in self.bills)
 
     def paid_again(self) -> list[Billed]:
@@ -85,8 +85,8 @@ def _handler_of(front: Front) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status = front.answer(asked["worker"], asked["texts"])
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status = front.answer(request["worker"], request["texts"])
             self.send_response(status)
             if status == 429:
                 self.send_header("Retry-After", str(RETRY_AFTER_SECONDS))
@@ -94,7 +94,7 @@ def _handler_of(front: Front) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.flush()
             if status == 200:
-                front.on_paid(asked["worker"])
+                front.on_paid(request["worker"])
 
         def log_message(self, *told: object) -> None:
             pass

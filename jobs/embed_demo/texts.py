@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-#: A sentence of so many words is a text. The longer ones cost more, and tell no more about a queue.
+#: A text is a sentence with so many words. Longer ones cost more, and show nothing more about a queue.
 FEWEST_WORDS, MOST_WORDS = 4, 12
-#: There are so many texts of AWS's documentation at least (botocore 1.44.5 has 144,000).
+#: botocore has at least so many texts (botocore 1.44.5 has 144,000).
 MOST_TEXTS = 100_000
-#: The service whose texts are always among them: the search at the end of the job asks about it.
+#: This service's texts always come first: the search at the end of the job asks about the service.
 FIRST_SERVICE = "sqs"
 _TAG = re.compile(r"<[^>]*>")
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?]) ")
@@ -25,7 +25,7 @@ def real_texts(count: int) -> list[str]:
     """Return `count` different sentences, the same ones each time: those about SQS, then those about other services.
 
     Raises:
-        ValueError: where there are not so many.
+        ValueError: if botocore has fewer.
     """
     import botocore
 
@@ -33,16 +33,16 @@ def real_texts(count: int) -> list[str]:
     models = sorted((Path(botocore.__file__).parent / "data").glob("*/*/service-2.json*"))
     chance.shuffle(models)
     models.sort(key=lambda model: model.parts[-3] != FIRST_SERVICE)
-    found: dict[str, None] = {}
+    texts_found: dict[str, None] = {}
     for model in models:
         opened = gzip.decompress(model.read_bytes()) if model.suffix == ".gz" else model.read_bytes()
         sentences = map(first_sentence, _documentation(json.loads(opened)))
-        found.update(dict.fromkeys(text for text in sentences if FEWEST_WORDS <= len(text.split()) <= MOST_WORDS))
-        if len(found) >= count:
-            texts = list(found)[:count]
+        texts_found.update(dict.fromkeys(text for text in sentences if FEWEST_WORDS <= len(text.split()) <= MOST_WORDS))
+        if len(texts_found) >= count:
+            texts = list(texts_found)[:count]
             chance.shuffle(texts)
             return texts
-    raise ValueError(f"botocore has {len(found):,} texts, and {count:,} are asked for: ask for fewer")
+    raise ValueError(f"botocore has {len(texts_found):,} texts, and {count:,} are asked for: ask for fewer")
 
 
 def first_sentence(documentation: str) -> str:
@@ -52,7 +52,7 @@ def first_sentence(documentation: str) -> str:
 
 
 def _documentation(part: Any) -> Iterator[str]:
-    """Every documentation string of a service's model."""
+    """Yield every documentation string of a service's model."""
     if isinstance(part, dict):
         for name, value in part.items():
             if name == "documentation" and isinstance(value, str):
@@ -60,5 +60,5 @@ def _documentation(part: Any) -> Iterator[str]:
             else:
                 yield from _documentation(value)
     elif isinstance(part, list):
-        for one in part:
-            yield from _documentation(one)
+        for item in part:
+            yield from _documentation(item)

@@ -1,1 +1,1 @@
-"""What jobs/flights.py is made of."""
+"""The parts of jobs/flights.py."""

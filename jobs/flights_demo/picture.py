@@ -1,4 +1,4 @@
-"""The run as a picture: what was stored, in flight and deleted when, and who held what."""
+"""The run as a picture: counts of messages over time, and their holders."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def draw(
     *,
     is_proven: bool,
 ) -> None:
-    """Writes a PNG. `killed`: the worker that was, and when. `unit`: what a message is, in the plural. `is_proven`:
-    whether every check held, so that the title may say so."""
+    """Write a PNG. `killed`: the killed worker, and when. `unit`: the plural name of a message. `is_proven`: whether
+    every check holds; the title says so."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -71,9 +71,9 @@ def _accident(upper, lower, killed: tuple[str, float], lost: list[ClaimSpan], mo
         fontweight="bold",
         bbox=box,
     )
-    mine = [hold for hold in lost if hold.owner == name]
-    if mine:
-        over, messages = mine[-1].end, mine[-1].messages
+    lost_by_killed = [hold for hold in lost if hold.owner == name]
+    if lost_by_killed:
+        over, messages = lost_by_killed[-1].end, lost_by_killed[-1].messages
         for axes in (upper, lower):
             axes.axvline(over, color=LOST, linewidth=1.2, linestyle=(0, (4, 3)))
         upper.annotate(

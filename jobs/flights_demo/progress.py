@@ -1,4 +1,4 @@
-"""One line that says how far the work is: kept up to date on a terminal, now and then in a log."""
+"""A progress line: updated on a terminal, repeated now and then in a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BAR = 20
 
 
 class Progress:
-    """Shows counts as they come; the rate is that of the last ten seconds."""
+    """Shows counts as they come; the rate is that of the last ten counts."""
 
     def __init__(self, total: int) -> None:
         self._total, self._started, self._is_terminal = total, time.monotonic(), sys.stdout.isatty()
@@ -22,7 +22,7 @@ class Progress:
         self._shown, self._is_open = 0.0, False
 
     def show(self, counts: Counts, workers: str) -> None:
-        """Shows the counts of this moment."""
+        """Show the present counts."""
         now = time.monotonic()
         self._deleted.append((now, counts.deleted))
         if not self._is_terminal and now - self._shown < SECONDS_BETWEEN_LINES:
@@ -39,12 +39,12 @@ class Progress:
             print(text, flush=True)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self.close()
         print(text, flush=True)
 
     def close(self) -> None:
-        """Ends the line that is kept up to date."""
+        """End the line that is updated."""
         if self._is_open:
             print()
             self._is_open = False

@@ -1,6 +1,6 @@
-"""The proof: every flight was processed exactly once or is left with its reason, and the totals are right.
+"""The proof: every flight was done once or is left with its reason; totals are right.
 
-Done with pandas on the file and on what delta-rs reads: by nothing that did the work.
+It compares the file by pandas with what delta-rs reads. No code that did the work takes part in it.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class Check(NamedTuple):
 
 
 def read_delta(path: Path) -> pd.DataFrame:
-    """A Delta table by delta-rs; an empty one when it was never written."""
+    """Return a Delta table by delta-rs; an empty one if it was never written."""
     import pandas as pd
     from deltalake import DeltaTable
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
     if not DeltaTable.is_deltatable(str(path)):
         return pd.DataFrame(columns=EMPTY)
-    # With delta-rs's own file system, a process that ends soon after may abort.
+    # With delta-rs's own file system, a process that ends soon afterwards may abort.
     return DeltaTable(str(path)).to_pandas(filesystem=SubTreeFileSystem(str(path), LocalFileSystem()))
 
 
 def prove(flights: pd.DataFrame, done: pd.DataFrame, left: pd.DataFrame, counts: Counts) -> list[Check]:
-    """What must hold between the file, the rows that were processed, those that are left, and the queue."""
+    """Return the checks between the file, the rows that were processed, the flights that are left, and the queue."""
     arrived = flights[flights["arr_delay"].notna()]
     same = arrived.merge(done, on=[*KEY, "origin", "dest", "arr_delay"], how="inner")
     both = set(done["message_id"]) & set(left["message_id"])

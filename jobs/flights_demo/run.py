@@ -20,7 +20,7 @@ PARK, MAXIMUM_RECEIVES = 3_600, 2
 
 
 class Run:
-    """Sends, works, proves, draws; all of it in one folder."""
+    """Sends, works, proves and draws, all in one folder."""
 
     def __init__(self, root: Path, options: argparse.Namespace) -> None:
         self._root, self._options = root, options
@@ -29,7 +29,7 @@ class Run:
         self._by_route, self._picture = root / "results" / "delays_by_route", root / "flights.png"
 
     def run(self) -> int:
-        """The exit code: 0 when everything holds that must."""
+        """Return the exit code: 0 if every check holds."""
         self._root.mkdir(parents=True, exist_ok=True)
         self._total = data.write_flights(self._file, self._options.flights)
         self._spark = spark_session("flights")
@@ -106,23 +106,23 @@ class Run:
         return f"{alive} worker{'s' * (alive != 1)}{''.join(gone)}"
 
     def _report(self) -> int:
-        done, left = proof.read_delta(self._delays), proof.read_delta(self._left_over)
-        # A row per failed receive; what counts is the last, unless the flight was done after all.
-        left = left.sort_values("claim_version").drop_duplicates("message_id", keep="last")
-        left = left[~left["message_id"].isin(done["message_id"])]
-        # Parked flights are hidden for an hour; given back, the queue shows them as what they are: stored, not done.
-        self._queue.change_visibility(left["receipt_handle"].tolist() if len(left) else [], 0)
+        done, left_over = proof.read_delta(self._delays), proof.read_delta(self._left_over)
+        # A row for each failed receive: keep the last one, and none of a flight that was done later.
+        left_over = left_over.sort_values("claim_version").drop_duplicates("message_id", keep="last")
+        left_over = left_over[~left_over["message_id"].isin(done["message_id"])]
+        # Parked flights are hidden for an hour. Given back, the queue counts them as stored, not as in flight.
+        self._queue.change_visibility(left_over["receipt_handle"].tolist() if len(left_over) else [], 0)
         events = history_of(self._ledger.store.engine, self._queue.id)
         history = History(events, self._sent_at, self._options.visibility_timeout, self._total)
         fates = {worker.name: worker.fate for worker in self._workers}
         print(f"\nWhat each worker did\n\n{table(history.by_worker(fates))}\n")
-        if len(left):
+        if len(left_over):
             reasons = [
                 {"left in the queue because": reason, "flights": int(n)}
-                for reason, n in left["reason"].value_counts().items()
+                for reason, n in left_over["reason"].value_counts().items()
             ]
             print(f"{table(reasons)}\n")
-        checks = proof.prove(data.read_flights(self._file), done, left, self._queue.counts())
+        checks = proof.prove(data.read_flights(self._file), done, left_over, self._queue.counts())
         checks += self._accident_checks(history, done) if self._accident else []
         for check in checks:
             print(f"{'yes' if check.holds else 'NO '}  {check.statement}")

@@ -1,4 +1,4 @@
-"""Worker processes: each a spark-submit of jobs/work.py, and the accident that one of them has."""
+"""Worker processes (spark-submit of jobs/work.py), and the accident of one of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ledger.queue import Queue
 
 WORK = Path(__file__).resolve().parents[1] / "work.py"
-#: Kept in one place: short-lived JVMs that share few cores start faster and need less without the big machinery.
+#: Options for short-lived JVMs that share few cores: they start faster and need less.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
@@ -30,7 +30,8 @@ class Worker:
         self.name, self.log, self.killed_at = name, log, None
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            # A session of its own: signals reach spark-submit's JVM and Python together, and Ctrl-C reaches only us.
+            # A session of its own: signals reach spark-submit's JVM and Python together, and Ctrl-C reaches only this
+            # process.
             self._process = subprocess.Popen(
                 submit_command(WORK, *arguments, "--owner", name),
                 stdin=subprocess.DEVNULL,
@@ -46,25 +47,25 @@ class Worker:
 
     @property
     def fate(self) -> str:
-        """How it ended, in words."""
+        """Say in words how the worker ended."""
         if self.killed_at is not None:
             return "killed (SIGKILL)"
         code = self._process.poll()
         return "working" if code is None else "done" if code == 0 else f"failed with {code}"
 
     def signal(self, number: int) -> None:
-        """Sends a signal to all its processes."""
+        """Send a signal to all its processes."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
     def kill(self) -> None:
-        """As a machine that loses its power."""
+        """Kill the worker, as a machine that loses its power."""
         self.signal(signal.SIGKILL)
         self._process.wait()
         self.killed_at = time.time()
 
     def end(self, patience: float) -> None:
-        """Waits for its end so long, and insists."""
+        """Wait so many seconds for its end, then kill it."""
         try:
             self._process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -73,10 +74,10 @@ class Worker:
 
 
 class Workers(list):
-    """Workers that end with the `with` block, however it ends."""
+    """Workers that end with the `with` block, however the block ends."""
 
     def start(self, count: int, arguments: list[str], logs: Path) -> None:
-        """Starts so many, named worker-1 and so on."""
+        """Start so many workers, named worker-1 and so on."""
         for number in range(1, count + 1):
             self.append(Worker(f"worker-{number}", arguments, logs / f"worker-{number}.log"))
 
@@ -88,7 +89,7 @@ class Workers(list):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        # Whoever is impatient and presses Ctrl-C again must not leave workers behind.
+        # Ignore further signals: a second Ctrl-C must not leave workers behind.
         before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
         for worker in self.alive:
             worker.signal(signal.SIGTERM)
@@ -102,12 +103,12 @@ class Workers(list):
 class Accident:
     """Kills a worker at the worst moment: its results are written, and not acknowledged yet.
 
-    What a worker stages for the output table says whose it is. From then on the victim runs in slow motion, stopped
-    every few milliseconds, until its rows are published; then it is killed if it still holds the claim. If the
-    acknowledgement was faster, it carries on until its next claim.
+    Files that a worker stages for the output table name the worker. Once the victim has staged, it runs in slow motion:
+    it is stopped every few milliseconds until its rows are published. Then it is killed if it still holds the claim. If
+    the acknowledgement was faster, the victim carries on until its next claim.
     """
 
-    #: How long the victim runs between two looks, and how long it may take until it has published, in seconds.
+    #: Seconds that the victim runs between two looks, and most seconds until it has published.
     SLICE, PATIENCE = 0.004, 12.0
 
     def __init__(self, victim: Worker, queue: Queue, output: Path) -> None:
@@ -121,7 +122,7 @@ class Accident:
         return self.receipt_id is not None
 
     def _try_now(self) -> bool:
-        """Looks whether the victim is about to commit; True when that killed it."""
+        """Look whether the victim is about to commit; return True if that killed it."""
         if self.happened or not self.victim.is_alive:
             return False
         if not self._has_just_staged():
@@ -142,52 +143,53 @@ class Accident:
         return True
 
     def watch(self) -> None:
-        """Waits in the background for a commit of the victim: it acknowledges some hundredths of a second later."""
+        """Wait in the background for a commit of the victim, which acknowledges some hundredths of a second later."""
         self.just_written()
         self._has_just_staged()
         self.is_watching = True
         threading.Thread(target=self._watch, name="accident", daemon=True).start()
 
     def is_news(self) -> bool:
-        """True once, after it happened."""
-        told, self._told = self._told, self.happened
-        return self.happened and not told
+        """Return True once, after the accident."""
+        was_told, self._told = self._told, self.happened
+        return self.happened and not was_told
 
     def _watch(self) -> None:
         while self.victim.is_alive and not self._try_now():
             time.sleep(0.005)
 
     def _has_just_staged(self) -> bool:
-        """Whether the victim has written rows that it has not published."""
-        found = False
+        """Tell whether the victim has written rows that it has not published."""
+        has_staged = False
         for folder in self._staged.glob("*") if self._staged.exists() else ():
             log = folder / "_delta_log" / f"{1:020}.json"
             if folder.name in self._looked_at or not log.exists():
                 continue
             with suppress(FileNotFoundError):
-                found |= self._owner(log.read_text()) == self.victim.name
+                has_staged |= self._owner(log.read_text()) == self.victim.name
             self._looked_at.add(folder.name)
-        return found
+        return has_staged
 
     @staticmethod
     def _owner(log: str) -> str | None:
-        told = [json.loads(line).get("commitInfo", {}).get("userMetadata") for line in log.splitlines()]
-        return next((json.loads(one).get("owner") for one in told if one), None)
+        metadata_texts = [json.loads(line).get("commitInfo", {}).get("userMetadata") for line in log.splitlines()]
+        return next((json.loads(text).get("owner") for text in metadata_texts if text), None)
 
     def just_written(self) -> tuple[str, int] | None:
-        """The receipt under which the victim has published rows since it was asked last, and how many of them."""
+        """Return the receipt under which the victim has published rows since the last call, and how many rows."""
         written = None
         for file in sorted(self._log.glob("*.json"))[self._seen :]:
             self._seen += 1
             entries = [json.loads(line) for line in file.read_text().splitlines()]
-            told = next((said for one in entries if (said := one.get("commitInfo", {}).get("userMetadata"))), "{}")
-            if json.loads(told).get("owner") == self.victim.name:
-                rows = sum(json.loads(one["add"]["stats"])["numRecords"] for one in entries if "add" in one)
-                written = json.loads(told)["receipt_id"], rows
+            metadata = next(
+                (said for entry in entries if (said := entry.get("commitInfo", {}).get("userMetadata"))), "{}"
+            )
+            if json.loads(metadata).get("owner") == self.victim.name:
+                rows = sum(json.loads(entry["add"]["stats"])["numRecords"] for entry in entries if "add" in entry)
+                written = json.loads(metadata)["receipt_id"], rows
         return written
 
     def unacknowledged(self, receipt_id: str, rows: int) -> Claim | None:
-        """The claim that rows were written of; None if they are acknowledged: then less of it is held than was
-        written."""
+        """Return the claim of these rows; None if they are acknowledged: then the claim holds fewer messages."""
         held = self._queue.claim(receipt_id)
         return held if held.count >= max(rows, 1) else None

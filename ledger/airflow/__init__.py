@@ -1,7 +1,7 @@
-"""The ledger in Apache Airflow 3: a connection type, operators, a sensor, triggers, and a message queue for watchers.
+"""Integration with Apache Airflow 3: connection type, operators, sensor, triggers, message queue.
 
-Nothing else of the package imports it, and nothing but it imports Airflow. What a DAG needs is here by name; the
-modules are imported when a name is first used, so that Airflow finds the provider without importing any of them.
+No other part of the package imports this one, and no other part imports Airflow. DAGs import the names below from here.
+Each module is imported when one of its names is first used, so Airflow finds the provider without importing any.
 """
 
 from __future__ import annotations

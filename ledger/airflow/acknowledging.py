@@ -1,4 +1,4 @@
-"""Announcements of work that count once Airflow has stored them: its shared streams with acknowledgement (3.3)."""
+"""Announcements of work that Airflow acknowledges once stored, by its shared streams (Airflow 3.3)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class AcknowledgedLooks(SharedStreamProducer):
-    """Looks at the queue of a trigger for all that share it.
+    """Looks at a trigger's queue, for all triggers that share the look.
 
-    Nothing is announced while it is open whether the last announcement was stored; if it was not, the next look
-    announces the work that is there by then. `announcements`: what was, for tests.
+    It announces nothing until Airflow says whether the last announcement was stored. If that was lost, the next look
+    announces the work of that time. `announcements` is public for tests.
     """
 
     def __init__(self, trigger: LedgerQueueTrigger) -> None:
         self._trigger, self.announcements, self._open = trigger, trigger.announcements(), False
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Counts]]:
-        """The announcements, each with the counts that it is about, for ever."""
+        """Yield announcements for ever, each with the counts that it is about."""
         trigger = self._trigger
         async for counts in looks_at(trigger.ledger_conn_id, trigger.ledger_queue, trigger.poll_interval):
             if not self._open and self.announcements.due(counts, time.monotonic()):
@@ -35,7 +35,7 @@ class AcknowledgedLooks(SharedStreamProducer):
                 yield event_of(trigger.ledger_conn_id, trigger.ledger_queue, counts), counts
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Every trigger has taken the announcement, and its event is stored; or something failed."""
+        """Note that every trigger has taken the announcement and its event is stored, or that something failed."""
         for item in batch:
             self._open = False
             if item.outcome.is_clean:

@@ -1,4 +1,4 @@
-"""Claims that outlive a task: said in an XCom, found again, and given back. Knows nothing of Airflow."""
+"""Claims that outlive a task: described, resumed, given back. Independent of Airflow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ("ledger_queue", "receipt_id", "count", "version", "visibility_timeout",
 
 
 def told(claim: Claim) -> dict[str, Any]:
-    """What another task needs to carry on with a claim: small, without a body. `message_id` is one of its messages."""
+    """Return what another task needs to resume a claim: small, without a body. `message_id` is one of its messages."""
     assert claim.grant is not None
     first = claim.grant.runs.slice(0, 1).to_pylist()[0]
     return {
@@ -32,7 +32,7 @@ def told(claim: Claim) -> dict[str, Any]:
 
 
 def require_told(claim: object) -> Mapping[str, Any]:
-    """What a task was told of a claim. Raises InvalidParameterValue for anything else."""
+    """Return a claim's description from `told`. Raise InvalidParameterValue for anything else."""
     if isinstance(claim, Mapping) and set(NAMES) <= set(claim):
         return claim
     fix = "LedgerReceiveOperator returns a list of them: work_operator.partial(...).expand(claim=receive.output)."
@@ -40,8 +40,10 @@ def require_told(claim: object) -> Mapping[str, Any]:
 
 
 def was_acknowledged(queue: Queue, told_of: Mapping[str, Any]) -> bool:
-    """Whether a claim of which nothing is held was acknowledged, by what became of one of its messages: others may have
-    done that, too. What upkeep removed was acknowledged, or nobody wants it any more."""
+    """Tell whether a claim that holds nothing any more was acknowledged, perhaps by other holders.
+
+    One of its messages decides. A message that upkeep removed was acknowledged, or is too old for anybody to want it.
+    """
     try:
         return queue.peek(told_of["message_id"]).status is Status.DELETED
     except MessageDoesNotExist:
@@ -49,25 +51,25 @@ def was_acknowledged(queue: Queue, told_of: Mapping[str, Any]) -> bool:
 
 
 def attempt_of(attempt_id: str, number: int) -> str:
-    """The attempt id of a task's claim of this number; those of Queue.work are the same."""
+    """Return the attempt id of a task's claim of this number; `Queue.work` forms the same ids."""
     return f"{shortened(attempt_id, LONGEST_ATTEMPT)}/{number}"
 
 
 def give_back(queue: Queue, attempt_id: str, visibility_timeout: int) -> int:
-    """Releases what a dead process of an attempt still holds; returns how many messages.
+    """Release what a dead process of an attempt still holds; return how many messages.
 
-    A claim of which something is hidden for longer than a living process would ask for is left alone: it was parked.
+    Leave a claim alone if it has messages that are hidden for longer than `visibility_timeout`: it was parked.
     """
     access, attempt = queue.access, shortened(attempt_id, LONGEST_ATTEMPT)
     soon = access.clock() + visibility_timeout * MILLISECONDS
     leases = access.store.leases(access.record(), access.clock)
-    mine = [lease for lease in leases if claim_of_process(attempt, lease.attempt_id) is not None]
-    parked = {lease.receipt_id for lease in mine if lease.visible_at > soon}
+    own_leases = [lease for lease in leases if claim_of_process(attempt, lease.attempt_id) is not None]
+    parked = {lease.receipt_id for lease in own_leases if lease.visible_at > soon}
     released = 0
-    for receipt_id in {lease.receipt_id for lease in mine} - parked:
+    for receipt_id in {lease.receipt_id for lease in own_leases} - parked:
         try:
             released += queue.claim(receipt_id).release().messages
         except LeaseLost:
-            # It ran out meanwhile: others may have its messages.
+            # The claim ran out meanwhile: others may have its messages.
             continue
     return released

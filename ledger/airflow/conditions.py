@@ -1,8 +1,8 @@
-"""When there is work: what a sensor and the triggers wait for, and when a watcher says so again. Pure.
+"""Conditions of a sensor and triggers, and the rule for repeated announcements. No I/O.
 
-A watcher's event makes a run of a DAG, so it is edge-triggered: one event when there comes to be work, and none while
-that work waits, is being done, or is done. What it looks at are a queue's counts, and nothing is received: a run that
-never starts costs no message a receive, and no message waits for a timeout.
+A watcher's event starts a run of a DAG, so it is edge-triggered: one event when work appears, and none while that work
+waits, is being done, or is done. The watcher reads only a queue's counts and receives nothing. So a run that never
+starts raises no receive count, and no message waits for a visibility timeout.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from ledger.results import Counts
 
 @dataclass(frozen=True)
 class Condition:
-    """There is something to receive, and `at_least` messages of it, or the queue's oldest one is older than
-    `oldest_older_than` seconds: a batch is large enough, or has waited long enough. With neither, one message will do.
+    """A condition on visible messages: at least `at_least` of them, or the queue's oldest message is older than
+    `oldest_older_than` seconds. So a batch is large enough, or has waited long enough. Without both, one message is
+    enough.
 
-    The oldest one is that of `Counts`: it may be in flight. Raises InvalidParameterValue.
+    The oldest message is that of `Counts`: it may be in flight. Raises InvalidParameterValue.
     """
 
     at_least: int | None = None
@@ -33,7 +34,7 @@ class Condition:
             raise InvalidParameterValue("oldest_older_than", age, "Must be a number of seconds from 0 on")
 
     def holds(self, counts: Counts) -> bool:
-        """Whether a queue with these counts has the work that is waited for."""
+        """Tell whether a queue with these counts meets the condition."""
         if not counts.visible:
             return False
         if self.at_least is None and self.oldest_older_than is None:
@@ -43,15 +44,18 @@ class Condition:
 
 
 class Announcements:
-    """When there is work to announce, and whether it was announced before.
+    """Decides when to announce work, and remembers the last announcement.
 
-    Work that was announced is announced again when
-    - there was none in between;
-    - somebody has received of the queue since, or ended what was received, and nothing is in flight any more: what is
-      left, nobody is at;
-    - `again_after` seconds have passed, and nothing is in flight: whoever was to do it may have failed to begin.
-    While anything is in flight its holder is expected to go on. What receivers end and what upkeep removes of that look
-    alike: an upkeep beside waiting work may cost one event too many, and never one too few.
+    Announced work is announced again when
+
+    - the condition did not hold in between;
+    - nothing is in flight, but somebody has received from the queue since, or settled received messages: nobody works
+      on the messages that remain;
+    - nothing is in flight, and `again_after` seconds have passed: the announced run may have failed to start.
+
+    While anything is in flight, its holder is expected to go on. Messages that receivers settle and messages that
+    upkeep removes change the counts alike. So upkeep beside waiting work may cause one event too many, never one too
+    few.
     """
 
     def __init__(self, condition: Condition, again_after: float) -> None:
@@ -61,7 +65,7 @@ class Announcements:
         self._announced: tuple[tuple[int, ...], float] | None = None
 
     def due(self, counts: Counts, now: float) -> bool:
-        """Whether to announce now, in seconds of any clock, that a queue with these counts has work."""
+        """Tell whether to announce work of these counts at the time `now`, in seconds of any clock."""
         if not self.condition.holds(counts):
             self._announced = None
             return False
@@ -71,12 +75,12 @@ class Announcements:
         return not counts.in_flight and (receivers != _receivers(counts) or now - since >= self.again_after)
 
     def announced(self, counts: Counts, now: float) -> None:
-        """The work of these counts was announced, and the event will not be lost."""
+        """Note that the work of these counts was announced, and that the event will not be lost."""
         self._announced = _receivers(counts), now
 
 
 def event_of(ledger_conn_id: str, ledger_queue: str, counts: Counts) -> dict[str, Any]:
-    """What an event says, and an XCom: where there is work, how much, and how old. No body."""
+    """Return the content of an event and of an XCom: where work is, how much, and how old. No body."""
     return {
         "ledger_conn_id": ledger_conn_id,
         "ledger_queue": ledger_queue,
@@ -86,5 +90,5 @@ def event_of(ledger_conn_id: str, ledger_queue: str, counts: Counts) -> dict[str
 
 
 def _receivers(counts: Counts) -> tuple[int, ...]:
-    """What changes when somebody receives, or ends what was received."""
+    """Return the counts that change when somebody receives, or settles received messages."""
     return counts.in_flight, counts.deleted, counts.moved

@@ -1,4 +1,4 @@
-"""A connection of the type `ledger`, read: where the ledger is and how it is reached. Knows nothing of Airflow."""
+"""A connection of type `ledger`: the ledger's root, storage options and settings. Independent of Airflow."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ EXAMPLE = '{"conn_type": "ledger", "host": "/data/ledger"}'
 
 @dataclass(frozen=True)
 class Place:
-    """A ledger that a connection names: its root, the options that reach its storage, the path of its settings."""
+    """The ledger of a connection: its root, the options that reach its storage, the path of its settings."""
 
     root: str
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     settings: str | None = None
 
     def open(self, owner: str | None = None, *, create: bool = False, read_only: bool = False) -> Ledger:
-        """The ledger, opened without Spark, `read_only` to be looked at only; raises what `Ledger.open` raises,
+        """Open the ledger without Spark. `read_only` is for looking only. Raises what `Ledger.open` raises, and
         LedgerDoesNotExist unless `create`."""
         settings = Settings.read(self.settings) if self.settings else None
         options = self.storage_options or None
@@ -37,11 +37,11 @@ class Place:
         )
 
     def output(self, table: object) -> str:
-        """Where an output table lies. A relative path begins at the folder that the ledger's root lies in: tasks run in
-        folders of Airflow's choice. All else stays as it is. Raises InvalidParameterValue."""
+        """Return where an output table lies. A relative path begins at the folder that holds the ledger's root, because
+        Airflow chooses the folder that a task runs in. All else stays as it is. Raises InvalidParameterValue."""
         text = os.fspath(table) if isinstance(table, os.PathLike) else str(table)
-        named = not isinstance(table, os.PathLike) and not is_relative(text)
-        if named or text.startswith(("/", "~")):
+        is_path_text = not isinstance(table, os.PathLike) and not is_relative(text)
+        if is_path_text or text.startswith(("/", "~")):
             return text
         if self.root.startswith(SCHEMA_PREFIX):
             bound = f"It is relative, and the ledger {self.root} lies in no folder that it could begin at"
@@ -49,8 +49,8 @@ class Place:
         return beside("output_table", text, here("root", self.root)).text
 
     def environment(self) -> dict[str, str]:
-        """The storage options as variables of the environment, for a process that opens the ledger on its own: there,
-        and not on a command line, keys are nobody else's to read."""
+        """Return the storage options as environment variables, for a process that opens the ledger itself. Other users
+        can read the keys on a command line, but not in the environment."""
         shown = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in self._named()}
         return {name.upper(): value for name, value in shown.items()}
 
@@ -59,29 +59,29 @@ class Place:
 
 
 def place_of(connection_id: str, host: str | None, extra: str | None) -> Place:
-    """What a connection's host and extra say. Raises InvalidParameterValue, which names the connection and the field:
-    for a missing root, an extra that is no JSON object, and for one that nobody knows."""
+    """Return the ledger that a connection's host and extra name. Raise InvalidParameterValue for a missing root, and
+    for an extra that is not a JSON object or has an unknown field; the error names the connection and the field."""
     if not host:
         raise _wrong(connection_id, "host", host, "It is the root of the ledger, and is missing", f"As in {EXAMPLE}.")
-    given = _object(connection_id, "extra", extra)
-    for name in sorted(set(given) - set(EXTRAS)):
+    extra_fields = _object(connection_id, "extra", extra)
+    for name in sorted(set(extra_fields) - set(EXTRAS)):
         bound = f"The extra knows {' and '.join(EXTRAS)}"
         raise _wrong(connection_id, f"extra.{name}", "...", bound, "Remove it, or put it into storage_options.")
-    settings = given.get("settings") or None
+    settings = extra_fields.get("settings") or None
     if settings is not None and not isinstance(settings, str):
         raise _wrong(connection_id, "extra.settings", settings, "Must be the path of a TOML file")
-    return Place(host, _object(connection_id, "extra.storage_options", given.get("storage_options")), settings)
+    return Place(host, _object(connection_id, "extra.storage_options", extra_fields.get("storage_options")), settings)
 
 
 def _object(connection_id: str, name: str, given: object) -> dict[str, Any]:
-    """A JSON object, as one or as its text. What is wrong with it is told without it: it may have keys in it."""
+    """Return a JSON object, given as one or as text. Errors do not quote it: it may contain keys."""
     try:
-        read = json.loads(given) if isinstance(given, str) and given.strip() else given or {}
+        parsed = json.loads(given) if isinstance(given, str) and given.strip() else given or {}
     except ValueError as error:
         raise _wrong(connection_id, name, "...", f"It is no JSON ({error})") from None
-    if not isinstance(read, Mapping):
+    if not isinstance(parsed, Mapping):
         raise _wrong(connection_id, name, "...", "Must be a JSON object")
-    return {str(key): value for key, value in read.items() if value is not None}
+    return {str(key): value for key, value in parsed.items() if value is not None}
 
 
 def _wrong(connection_id: str, name: str, value: object, bound: str, fix: str = "") -> InvalidParameterValue:

@@ -19,8 +19,8 @@ class LedgerHook(BaseHook):
     """Opens the ledger of a connection, once for each hook.
 
     The connection's host is the ledger's root. Its extra may have `storage_options` (a JSON object: delta-rs's) and
-    `settings` (the path of a TOML file, on the workers). `owner` is who the receipts ledger names. Open a ledger in the
-    process that uses it: a forked child can do less with its parent's (see Ledger).
+    `settings` (the path of a TOML file, on the workers). The receipts ledger names `owner` as the holder. Open a ledger
+    in the process that uses it: a forked child can do less with its parent's (see Ledger).
     """
 
     conn_name_attr = "ledger_conn_id"
@@ -34,15 +34,15 @@ class LedgerHook(BaseHook):
 
     @cached_property
     def place(self) -> Place:
-        """Where the ledger is; raises InvalidParameterValue for a connection that does not say so."""
+        """The place of the ledger; raises InvalidParameterValue for a connection that does not name one."""
         connection = self.get_connection(self.ledger_conn_id)
         place = place_of(self.ledger_conn_id, connection.host, connection.extra)
-        # For what it does beside: from here on logs mask the secrets in it.
+        # A side effect of reading it: from here on logs mask the secrets in the extra.
         _ = connection.extra_dejson
         return place
 
     def open(self, *, create: bool = False) -> Ledger:
-        """The ledger, opened anew; raises LedgerDoesNotExist where there is none, unless `create`."""
+        """Open the ledger again; raise LedgerDoesNotExist if there is none, unless `create`."""
         return self.place.open(self.owner, create=create)
 
     @cached_property
@@ -51,15 +51,15 @@ class LedgerHook(BaseHook):
         return self.open()
 
     def get_conn(self) -> Ledger:
-        """The ledger, by the name that hooks have for it."""
+        """Return the ledger; Airflow's hooks have this method."""
         return self.ledger
 
     def get_queue(self, name: str) -> Queue:
-        """The queue of this name; raises QueueDoesNotExist."""
+        """Return the queue of this name; raise QueueDoesNotExist."""
         return self.ledger.queue(name)
 
     def test_connection(self) -> tuple[bool, str]:
-        """For the button of the form: whether the ledger can be opened, and what is there or what is wrong."""
+        """Tell the connection form's button whether the ledger can be opened, and its size or the error."""
         try:
             queues = len(self.ledger.list_queues())
         except Exception as error:
@@ -68,5 +68,5 @@ class LedgerHook(BaseHook):
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """The form's fields, for Airflow 3.1; later ones read them in the provider's description."""
+        """Return the form's fields for Airflow 3.1; later versions read them in the provider's description."""
         return {"hidden_fields": HIDDEN_FIELDS, "relabeling": RELABELING, "placeholders": PLACEHOLDERS}

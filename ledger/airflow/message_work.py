@@ -1,4 +1,4 @@
-"""Work on one claim without Spark: a function of its messages, under a heartbeat. Knows nothing of Airflow."""
+"""Work on one claim without Spark: calls a function with its messages, under a heartbeat."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ledger.results import Settled
 from ledger.rules.reasons import kept
 from ledger.rules.visibility import Outcome
 
-#: Whether a claim, of which an error ended the work, is kept, and not given back.
+#: Tells whether a claim is kept, and not given back, after an error ended its work.
 Keeps = Callable[[Claim, BaseException], bool]
-#: What is said of a message that the function names without a reason.
+#: The reason of a message that the function names without a reason.
 FAILED = "the function says that it failed"
-#: So many reasons of messages that failed are said for each claim.
+#: Most reasons of failed messages in the log, for each claim.
 MOST_SAID = 10
 
 
 def never(claim: Claim, error: BaseException) -> bool:
-    """Gives back, whatever the error."""
+    """Tell to give the claim back after every error."""
     return False
 
 
 @dataclass(frozen=True)
 class MessageWork:
-    """What is done with a claim: as in LedgerWorkOperator. `say` gets a line of text for each step.
+    """Work on a claim, with the arguments of LedgerWorkOperator. `say` gets a line of text for each step.
 
     Raises InvalidParameterValue.
     """
@@ -49,8 +49,8 @@ class MessageWork:
             raise InvalidParameterValue("reason", self.reason, bound, "Name an output, or return {message_id: reason}.")
 
     def on(self, claim: Claim, keeps: Keeps = never) -> tuple[int, int]:
-        """Works on one claim and settles it: how many messages are done, and how many failed. Whatever goes wrong, what
-        is held is given back, unless `keeps` says of the error that it is kept; and the error is raised."""
+        """Work on one claim and settle it; return how many messages are done, and how many failed. After an error, give
+        back what is held unless `keeps` returns True for the error; then raise the error."""
         try:
             self.say(f"works on {claim.count:,} messages (receipt {claim.receipt_id}, version {claim.version})")
             with claim.heartbeat() as beat:
@@ -68,31 +68,33 @@ class MessageWork:
         return settled.messages, settled.failed
 
     def _written(self, claim: Claim, answer: Any) -> Settled:
-        """Writes the rows that the function returned, and settles the claim in one go, effectively once."""
+        """Write the rows that the function returned, and settle the claim in the same operation, effectively once."""
         if answer is None or isinstance(answer, (str, Mapping)):
             bound = "With an output it must return rows: an Arrow table, or a list of dictionaries"
             raise InvalidParameterValue("function", type(answer).__name__, bound)
         rows = table_of(answer) if isinstance(answer, Sequence) else answer
         assert self.output is not None
         if isinstance(rows, pa.Table) and not rows.num_columns:
-            # Of no rows there are no columns to write, and nothing failed.
+            # Without rows there are no columns to write, and no message failed.
             return claim.delete()
         if self.reason is None:
             return claim.write(rows, self.output)
         return claim.write(rows, self.output, failed=self.reason, visibility_timeout=self.hide_failed)
 
     def _settled(self, claim: Claim, answer: Any) -> Settled:
-        """Acknowledges the claim but for the messages that failed, in one commit."""
+        """Acknowledge the claim except for the messages that failed, in one commit."""
         if answer is not None and not isinstance(answer, Mapping):
             bound = "Without an output it must return None, or {message_id: reason} of the messages that failed"
             raise InvalidParameterValue("function", type(answer).__name__, bound)
         if not answer:
             return claim.delete()
         handles = {message.message_id: str(message.receipt_handle) for message in claim.messages()}
-        strange = sorted(str(name) for name in set(answer) - set(handles))
-        if strange:
-            bound = f"It named {len(strange):,} messages that are not of the claim"
-            raise InvalidParameterValue("function", strange[0], bound, "Its keys are message_id of what it was given.")
+        unknown_ids = sorted(str(name) for name in set(answer) - set(handles))
+        if unknown_ids:
+            bound = f"It named {len(unknown_ids):,} messages that are not of the claim"
+            raise InvalidParameterValue(
+                "function", unknown_ids[0], bound, "Its keys are message_id of what it was given."
+            )
         for name, reason in list(answer.items())[:MOST_SAID]:
             self.say(f"failed {name}: {reason}")
         failed = [handles.pop(name) for name in answer]
@@ -103,7 +105,7 @@ class MessageWork:
             outcomes = claim.settle(delete=done, extend=failed, visibility_timeout=hidden_for, reason=reasons)
         else:
             outcomes = claim.settle(delete=done, release=failed, reason=reasons)
-        changed = [each.outcome in (Outcome.DELETED, Outcome.CHANGED) for each in outcomes]
+        changed = [outcome.outcome in (Outcome.DELETED, Outcome.CHANGED) for outcome in outcomes]
         deleted, hidden = sum(changed[: len(done)]), sum(changed[len(done) :])
         return Settled(deleted, len(changed) - deleted - hidden, hidden)
 
@@ -115,8 +117,8 @@ class MessageWork:
 
 
 def table_of(rows: Sequence[Any]) -> pa.Table:
-    """Rows that a function returned, with the columns of all of them. Raises InvalidParameterValue for a row that is no
-    dictionary, or has nothing in it: nobody could tell what it is about."""
+    """Return rows as a table with the columns of all rows. Raise InvalidParameterValue for a row that is not a
+    dictionary, or is empty: it would name no message."""
     for row in rows:
         if not isinstance(row, Mapping) or not row:
             bound = "Each row that it returns must be a dictionary, of a column at least"

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class LedgerMessageQueueProvider(BaseMessageQueueProvider):
-    """Queues of a ledger, for MessageQueueTrigger: its other arguments are those of LedgerQueueTrigger."""
+    """Provides queues of a ledger to MessageQueueTrigger, which passes its other arguments to LedgerQueueTrigger."""
 
     scheme = "ledger"
 
     def trigger_class(self) -> type[BaseEventTrigger]:
-        """LedgerQueueTrigger."""
+        """Return LedgerQueueTrigger."""
         return LedgerQueueTrigger

@@ -1,4 +1,4 @@
-"""Operators that send, receive and keep a ledger up, and a sensor that waits for work; what all of them share."""
+"""Operators for queues, sends, receives and upkeep; a sensor; the base of all."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class LedgerOperator(BaseOperator):
     """A task on one queue, `ledger_queue`, of the ledger that the connection names.
 
-    `attempt_id`, a template, tells the task from all others, and is the same for its retries: by default of its DAG,
-    run, task and map index. Two deployments of Airflow on one ledger need another one, with their name in it. It is
-    also who the receipts ledger names.
+    `attempt_id`, a template, names the task, and is the same for its retries. By default it consists of the DAG, run,
+    task and map index. If two deployments of Airflow use one ledger, each needs its own, with its name in it. The
+    receipts ledger names it as the holder.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue", "attempt_id")
@@ -51,25 +51,26 @@ class LedgerOperator(BaseOperator):
 
     @cached_property
     def hook(self) -> LedgerHook:
-        """Opens the ledger, in the process that runs the task."""
+        """The hook that opens the ledger, in the process that runs the task."""
         return LedgerHook(self.ledger_conn_id, owner=self.attempt_id)
 
     def opened_queue(self) -> Queue:
-        """The task's queue; raises LedgerDoesNotExist, QueueDoesNotExist, InvalidParameterValue for the connection."""
+        """Return the task's queue; raise LedgerDoesNotExist, QueueDoesNotExist, or InvalidParameterValue for the
+        connection."""
         return self.hook.get_queue(self.ledger_queue)
 
 
 def has_another_try(context: Context) -> bool:
-    """Whether Airflow tries the task again, should it fail now."""
+    """Tell whether Airflow tries the task again if it fails now."""
     task_instance = context["ti"]
     return bool(task_instance.try_number <= task_instance.max_tries)
 
 
 class LedgerCreateQueueOperator(LedgerOperator):
-    """Makes the queue, and the ledger, if there are none. Returns the queue's name.
+    """Creates the queue, and the ledger, if there are none. Returns the queue's name.
 
-    `attributes` and `tags` as in `Ledger.create_queue`, whose errors it raises: a queue that is there with another
-    value of a given attribute is QueueNameExists.
+    `attributes` and `tags` as in `Ledger.create_queue`, whose errors it raises: an existing queue with another value of
+    a given attribute raises QueueNameExists.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "attributes", "tags")
@@ -82,19 +83,24 @@ class LedgerCreateQueueOperator(LedgerOperator):
         self.tags = tags
 
     def execute(self, context: Context) -> str:
-        """Makes what is not there; safe to repeat."""
+        """Create what does not exist; safe to repeat."""
         return self.hook.open(create=True).create_queue(self.ledger_queue, self.attributes, self.tags).name
 
 
 class LedgerSendOperator(LedgerOperator):
-    """Sends messages in one commit, all or nothing, and once: a retry, or the cleared task, does not send them again.
+    """Sends messages once, in one commit, all or nothing: a retry or a cleared task does not send them again.
 
-    `messages`, a template: a list of texts or of SQS's entries; Airflow keeps and shows it, as it does all templates.
-    Or `function`, which is called when the task runs: it returns these, or an Arrow, pandas or polars table. `options`:
-    keyword arguments of `Queue.send` (delay_seconds, message_group_id, message_attributes, message_deduplication_id).
-    To send once is to send the same: other messages under the same attempt id are InvalidParameterValue; for these,
-    start a new run, or give another `attempt_id`. FIFO queues know a repeated message by its deduplication id instead.
-    Returns ledger_queue and how many `messages`; no body and no id goes through an XCom. Raises what `Queue.send` does.
+    `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows it, as all templates. Use
+    `function` instead to call a function when the task runs; it returns such a list, or an Arrow, pandas or polars
+    table. `options` are keyword arguments of `Queue.send` (delay_seconds, message_group_id, message_attributes,
+    message_deduplication_id).
+
+    A retry must send the same messages: others under the same attempt id raise InvalidParameterValue. To send others,
+    start a new run, or give another `attempt_id`. FIFO queues recognize a repeated message by its deduplication id
+    instead.
+
+    Returns ledger_queue and the number of `messages`; no body and no id goes through an XCom. Raises what `Queue.send`
+    raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "messages", "options")
@@ -116,16 +122,16 @@ class LedgerSendOperator(LedgerOperator):
         self.function = function
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Sends."""
+        """Send the messages."""
         messages = self.messages if self.function is None else self.function()
         queue, attempt = self.opened_queue(), shortened(self.attempt_id)
         options = {**(self.options or {}), "attempt_id": None if self.ledger_queue.endswith(".fifo") else attempt}
-        # A reader can be read once only.
+        # `messages` may be a reader, which can be read only once.
         table = arrow_table("messages", messages)
         if table is not None:
             count = queue.send(table, **options).count
         else:
-            # What another task returned comes as a sequence of its own kind.
+            # Airflow passes another task's result as a sequence type of its own.
             listed = messages if isinstance(messages, (str, Mapping)) else list(messages)
             count = len(queue.send(listed, all_or_nothing=True, **options))
         self.log.info("sent %d messages to %s", count, self.ledger_queue)
@@ -135,12 +141,13 @@ class LedgerSendOperator(LedgerOperator):
 class LedgerReceiveOperator(LedgerOperator):
     """Claims messages for other tasks: `claims` claims of at most `max_messages` each, in one commit.
 
-    Returns a list of what LedgerWorkOperator needs to carry on with each (receipt, count; no body), without empty
-    ones, to be expanded over: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. Nobody beats for a claim
-    until its task starts, so `visibility_timeout` (seconds; default: the queue's) has to last until then.
-    A retry, also of a worker that was killed before it could say what it claimed, returns the same claims, their
-    timeouts restarted. What was acknowledged does not come back: the task, cleared and run again when its claims are
-    finished, receives new messages, if there are any. Raises what `Queue.receive_many` does.
+    Returns a list with what LedgerWorkOperator needs of each claim (receipt, count; no body), without empty claims.
+    Expand over it: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat holds a claim before
+    its task starts, so `visibility_timeout` (seconds; default: the queue's) has to last until then.
+
+    A retry returns the same claims with restarted timeouts, even if a worker was killed before it returned its claims.
+    Acknowledged messages do not come back: if the task is cleared and runs again after its claims are finished, it
+    receives new messages, if there are any. Raises what `Queue.receive_many` raises.
     """
 
     def __init__(
@@ -160,10 +167,10 @@ class LedgerReceiveOperator(LedgerOperator):
         self.max_messages, self.claims, self.visibility_timeout = max_messages, claims, visibility_timeout
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Receives, or finds what an earlier try received."""
+        """Receive, or find what an earlier try received."""
         attempts = [attempt_of(self.attempt_id, number) for number in range(self.claims)]
-        asked = [(self.max_messages, self.visibility_timeout, attempt) for attempt in attempts]
-        received = self.opened_queue().receive_many(asked)
+        receives = [(self.max_messages, self.visibility_timeout, attempt) for attempt in attempts]
+        received = self.opened_queue().receive_many(receives)
         for claim in received:
             if claim.error is not None:
                 raise claim.error
@@ -173,11 +180,11 @@ class LedgerReceiveOperator(LedgerOperator):
 
 
 class LedgerUpkeepOperator(BaseOperator):
-    """Runs a round of upkeep of the ledger that the connection names.
+    """Runs a round of upkeep of the connection's ledger.
 
-    `only_if_due`: only where what was committed since the last round makes one due, and no other process is at one; so
-    a DAG may run every few minutes, and costs three version numbers where there is nothing to do. Returns what the
-    round did, and None where none was run. A retry is another round, which is safe. Raises what `Ledger.upkeep` does.
+    `only_if_due`: run it only if the commits since the last round make one due, and no other process runs one. So a DAG
+    may run every few minutes, and costs three version numbers if there is nothing to do. Returns the round's counts, or
+    None if none ran. A retry is another round, which is safe. Raises what `Ledger.upkeep` raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id",)
@@ -197,7 +204,7 @@ class LedgerUpkeepOperator(BaseOperator):
         self.vacuum = vacuum
 
     def execute(self, context: Context) -> dict[str, int] | None:
-        """Runs the round, or none."""
+        """Run the round, or none."""
         ledger = LedgerHook(self.ledger_conn_id).ledger
         if self.only_if_due:
             done = Upkeeper(ledger, LONGEST_PERIOD, vacuum=self.vacuum).run_if_due()
@@ -209,11 +216,11 @@ class LedgerUpkeepOperator(BaseOperator):
 
 class LedgerSensor(BaseSensorOperator):
     """Waits until the queue has `at_least` visible messages, or its oldest one is older than `oldest_older_than`
-    (seconds or a timedelta); with neither, until there is a message. Nothing is received.
+    (seconds or a timedelta); without both, until there is a visible message. Receives nothing.
 
-    With `deferrable` (default: the setting operators.default_deferrable) the triggerer waits, and no worker; else it
-    pokes every `poke_interval` seconds. Returns ledger_conn_id, ledger_queue, visible and age_of_oldest. Raises
-    InvalidParameterValue, and as its task what opening the ledger raises, and QueueDoesNotExist.
+    With `deferrable` (default: the setting operators.default_deferrable) the triggerer waits, not a worker. Without it
+    the sensor pokes every `poke_interval` seconds. Returns ledger_conn_id, ledger_queue, visible and age_of_oldest.
+    Raises InvalidParameterValue; its task raises what opening the ledger raises, and QueueDoesNotExist.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue")
@@ -238,16 +245,16 @@ class LedgerSensor(BaseSensorOperator):
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The ledger, opened to be looked at, once for all pokes of a process."""
+        """The ledger, opened read-only, once for all pokes of a process."""
         return LedgerHook(self.ledger_conn_id).place.open(read_only=True)
 
     def execute(self, context: Context) -> Any:
-        """Waits, here or in the triggerer; returns what there is."""
+        """Wait, here or in the triggerer; return the event."""
         if not self.deferrable:
             return super().execute(context)
-        found = self.poke(context)
-        if found.is_done:
-            return found.xcom_value
+        poked = self.poke(context)
+        if poked.is_done:
+            return poked.xcom_value
         trigger = LedgerTrigger(
             self.ledger_queue,
             self.ledger_conn_id,
@@ -259,10 +266,10 @@ class LedgerSensor(BaseSensorOperator):
         raise AssertionError("a task that is deferred does not go on")
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """The triggerer has found work: this is it."""
+        """Return the triggerer's event."""
         return event
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Whether there is work, and how much."""
+        """Return whether there is work, and how much."""
         counts = self.ledger.queue(self.ledger_queue).counts()
         return PokeReturnValue(self.condition.holds(counts), event_of(self.ledger_conn_id, self.ledger_queue, counts))

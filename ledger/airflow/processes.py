@@ -1,4 +1,4 @@
-"""A process of a task: its output is the task's log, and it ends when the task does. Knows nothing of Airflow."""
+"""A task's process, which logs to the task and ends with it. Independent of Airflow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 
 class TaskProcess:
-    """A command with what it started, in a group of its own. `say` gets each line that it prints."""
+    """A command with its children, in a process group of its own. `say` gets each line that it prints."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]) -> None:
         tied = [sys.executable, "-m", "ledger.airflow.tied", str(os.getpid()), *command]
@@ -35,10 +35,10 @@ class TaskProcess:
         return self._process.pid
 
     def wait(self, grace: float) -> int:
-        """Waits until the command ends; returns its exit code, negative for a signal.
+        """Wait until the command ends; return its exit code, negative for a signal.
 
-        What it started and left behind is asked to end, too: spark-submit, killed, leaves its driver, which gives back
-        what it holds. After `grace` seconds that is killed. All that was printed has been said then.
+        Then ask the command's remaining children to end, too: a killed spark-submit leaves its driver, which gives its
+        claim back. Kill them after `grace` seconds. All printed lines have been passed to `say` by then.
         """
         code = self._process.wait()
         give_up = time.monotonic() + grace
@@ -51,7 +51,7 @@ class TaskProcess:
         return code
 
     def terminate(self, grace: float) -> None:
-        """Asks the command to end, by SIGTERM, and returns; after `grace` seconds it is killed."""
+        """Ask the command to end, by SIGTERM, and return; kill it after `grace` seconds."""
         if self._process.poll() is None:
             self._process.terminate()
             killer = threading.Timer(grace, self._process.kill)
@@ -59,7 +59,7 @@ class TaskProcess:
             killer.start()
 
     def _signal(self, number: int) -> bool:
-        """Signals all that is left of the command and of what it started; whether there is any."""
+        """Signal all that is left of the process group; return whether anything is left."""
         try:
             os.killpg(self._process.pid, number)
         except ProcessLookupError:

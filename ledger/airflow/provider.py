@@ -1,4 +1,4 @@
-"""What Airflow is told of this package: the entry point `apache_airflow_provider`. Imports nothing of Airflow's."""
+"""The provider's description for Airflow: the entry point `apache_airflow_provider`. Imports no Airflow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 CONNECTION_TYPE = "ledger"
-#: Of the connection form: the standard fields that say nothing here, and what the one that is left is for.
+#: The connection form: standard fields that are not used, and the meaning of the one that is.
 HIDDEN_FIELDS = ["schema", "login", "password", "port"]
 RELABELING = {"host": "Root"}
 PLACEHOLDERS = {"host": "/data/ledger, or s3://bucket/ledger"}
@@ -27,7 +27,7 @@ FIELDS = {
 
 
 def provider_info() -> dict[str, Any]:
-    """What the provider has: its connection type with the form, its operators, its triggers, its message queue."""
+    """Return what the provider has: its connection type with the form, operators, triggers, message queue."""
     name = "Ledger"
 
     def modules(*of: str) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def provider_info() -> dict[str, Any]:
 
 
 def _distribution() -> str:
-    """The name of the distribution that this is installed from, as Airflow compares it."""
-    found = entry_points(group="apache_airflow_provider")
-    names = [each.dist.name for each in found if each.module == __name__ and each.dist is not None]
+    """Return the name of the distribution that this package is installed from, in Airflow's normal form."""
+    entries = entry_points(group="apache_airflow_provider")
+    names = [entry.dist.name for entry in entries if entry.module == __name__ and entry.dist is not None]
     return re.sub(r"[-_.]+", "-", names[0]).lower() if names else "ledger"

@@ -1,4 +1,4 @@
-"""Triggers: one that a deferred task waits for, and one whose events are the updates of an asset."""
+"""Triggers: one for deferred tasks, and one that updates an asset with its events."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ AGAIN_AFTER = 1_800.0
 
 
 class LedgerTrigger(BaseTrigger):
-    """Fires once there is work: see `Condition`. Its event has ledger_conn_id, ledger_queue, visible and age_of_oldest.
+    """Fires once when there is work: see `Condition`. Its event has ledger_conn_id, ledger_queue, visible and
+    age_of_oldest.
 
-    It keeps nothing but its arguments, so a triggerer that is started again goes on with it as if nothing had happened.
-    Raises InvalidParameterValue.
+    It has no state but its arguments, so a restarted triggerer simply goes on with it. Raises InvalidParameterValue.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class LedgerTrigger(BaseTrigger):
         self.poll_interval = seconds("poll_interval", poll_interval)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Where the class is, and the arguments that make this trigger again: texts and numbers."""
+        """Return the class's path, and the arguments that make this trigger again: texts and numbers."""
         return f"{__name__}.LedgerTrigger", {
             "ledger_queue": self.ledger_queue,
             "ledger_conn_id": self.ledger_conn_id,
@@ -50,7 +50,7 @@ class LedgerTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """One event, when there is work."""
+        """Yield one event, when there is work."""
         async for counts in looks_at(self.ledger_conn_id, self.ledger_queue, self.poll_interval):
             if self.condition.holds(counts):
                 yield TriggerEvent(event_of(self.ledger_conn_id, self.ledger_queue, counts))
@@ -58,13 +58,13 @@ class LedgerTrigger(BaseTrigger):
 
 
 class LedgerQueueTrigger(BaseEventTrigger):
-    """Fires whenever there comes to be work, for an AssetWatcher: one event for new work, and no flood while it waits
-    or is being done (see `Announcements`; `again_after` is a reminder, in seconds, of work that nobody began).
+    """Fires whenever new work appears, for an AssetWatcher: one event for new work, and none while it waits or is being
+    done (see `Announcements`). `again_after` repeats the event after so many seconds if nobody began the work.
 
-    Triggers with the same arguments share one look at the queue. Where Airflow can acknowledge (3.3), an event counts
-    as announced once it is stored, and is announced again if it was not; else once it is handed over. What was
-    announced is kept by the triggerer's process alone: a new one announces waiting work once more. So a run may find
-    that there is nothing left to do, and never the other way.
+    Triggers with the same arguments share one look at the queue. If Airflow can acknowledge (3.3), an event counts as
+    announced once it is stored, and is announced again if it was lost; else it counts once it is handed over. Only the
+    triggerer's process remembers announcements: a new process announces waiting work once more. So a run may find that
+    nothing is left to do, but work is never left without a run.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class LedgerQueueTrigger(BaseEventTrigger):
         self.announcements()
 
     def announcements(self) -> Announcements:
-        """When to announce, of which nothing is announced yet. Raises InvalidParameterValue."""
+        """Return fresh Announcements, which have announced nothing. Raises InvalidParameterValue."""
         return Announcements(Condition(self.at_least, self.oldest_older_than), self.again_after)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Where the class is, and the arguments that make this trigger again: texts and numbers."""
+        """Return the class's path, and the arguments that make this trigger again: texts and numbers."""
         return f"{__name__}.LedgerQueueTrigger", {
             "ledger_queue": self.ledger_queue,
             "ledger_conn_id": self.ledger_conn_id,
@@ -98,7 +98,7 @@ class LedgerQueueTrigger(BaseEventTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """An event for new work, for ever; for an Airflow that cannot acknowledge."""
+        """Yield an event for new work, for ever; for an Airflow that cannot acknowledge."""
         announcements = self.announcements()
         async for counts in looks_at(self.ledger_conn_id, self.ledger_queue, self.poll_interval):
             if announcements.due(counts, time.monotonic()):
@@ -106,7 +106,7 @@ class LedgerQueueTrigger(BaseEventTrigger):
                 announcements.announced(counts, time.monotonic())
 
     def shared_stream_key(self) -> Hashable | None:
-        """What triggers share that look at the same queue for the same; None where Airflow cannot acknowledge."""
+        """Return a key that equal triggers share; None if Airflow cannot acknowledge."""
         try:
             from airflow.triggers.shared_stream import SharedStreamProducer  # noqa: F401
         except ImportError:
@@ -116,12 +116,13 @@ class LedgerQueueTrigger(BaseEventTrigger):
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
-        """What looks at the queue for all triggers with these arguments, and is told which events were stored."""
+        """Return the producer that looks at the queue for all triggers with these arguments, and learns which events
+        were stored."""
         from ledger.airflow.acknowledging import AcknowledgedLooks
 
         return AcknowledgedLooks(cls(**kwargs))
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-        """Each announcement is an event."""
+        """Yield an event for each announcement."""
         async for event in shared_stream:
             yield TriggerEvent(event)

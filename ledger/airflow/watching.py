@@ -1,4 +1,4 @@
-"""Looking at a queue again and again, from an event loop that must not wait for it."""
+"""Repeated looks at a queue from an event loop, which never blocks."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.results import Counts
 
 log = logging.getLogger("ledger.airflow")
-#: After so many looks in a row that failed, the storage is not coming back by itself.
+#: After so many failed looks in a row the storage is considered lost.
 MOST_FAILURES = 20
 
 
 async def looks_at(ledger_conn_id: str, ledger_queue: str, poll_interval: float) -> AsyncIterator[Counts]:
-    """The counts of a queue, every `poll_interval` seconds, for as long as anybody asks.
+    """Yield the counts of a queue every `poll_interval` seconds, for ever.
 
-    A queue that is deleted and made anew is looked at as it is by then. Storage that fails is asked again at the next
-    look, MOST_FAILURES times in a row. Raises what opening the ledger raises, QueueDoesNotExist, StorageFailed.
+    A queue that is deleted and created again is read in its new state. After a storage failure the next look tries
+    again, MOST_FAILURES times in a row. Raises what opening the ledger raises, QueueDoesNotExist, StorageFailed.
     """
     connection = await get_async_connection(ledger_conn_id)
     place = place_of(ledger_conn_id, connection.host, connection.extra)
-    # In threads: none of these awaits anything.
+    # Calls run in threads, as they block.
     ledger = await asyncio.to_thread(partial(place.open, read_only=True))
     failures = 0
     while True:
@@ -45,7 +45,7 @@ async def looks_at(ledger_conn_id: str, ledger_queue: str, poll_interval: float)
 
 
 def seconds(name: str, value: Any) -> float:
-    """A number of seconds above 0; raises InvalidParameterValue."""
+    """Return a number of seconds above 0; raise InvalidParameterValue for other values."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         raise InvalidParameterValue(name, value, "Must be a number of seconds above 0")
     return value

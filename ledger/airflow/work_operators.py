@@ -1,4 +1,4 @@
-"""Operators that work on messages: on a claim of their task, on each message by itself, or with Spark.
+"""Operators that work on messages: on a claim, on each message alone, or with Spark.
 
 `LedgerWorkOperator` and `LedgerConsumeOperator` work in the task's own process, without Spark.
 `LedgerSparkWorkOperator` runs jobs/work.py in a process of its own.
@@ -28,29 +28,33 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 CLEAR = "Clear the task that received it, and this one with it"
-#: What a process ends with that SIGTERM ended.
+#: The exit code of a process that SIGTERM ended.
 TERMINATED = 143
 
 
 class LedgerWorkOperator(LedgerOperator):
     """Runs `function` on the list of messages of a claim, under a heartbeat, and acknowledges them.
 
-    The `claim` is one of a LedgerReceiveOperator, to be expanded over. (A task that receives by itself is a
-    LedgerConsumeOperator.) `function` returns
-    - without `output_table`: None, and all are done, or {message_id: reason} of those that failed;
-    - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. The whole
-      claim is done, and its rows are in the table once, wherever a worker dies; or `reason` names a column of the rows,
-      which also have a column message_id: where that has a value, the message failed, and is not written.
-    What failed is hidden for `hide_failed` seconds, and received again then; a RedrivePolicy says how often.
+    The `claim` is one of a LedgerReceiveOperator; expand over them. (LedgerConsumeOperator is a task that receives by
+    itself.) `function` returns
 
-    When the function raises, the task fails. The claim is kept for its next try, if there is one, and given back by the
-    last. SIGTERM (on_kill) ends the function and gives the claim back. Beats hold it for `visibility_timeout` seconds,
-    or for as long as it was received for.
-    Run again when its claim is finished, the task does nothing; when others have the claim's messages by then, or it
-    was given back, the task fails for good: clear the task that received it, too.
-    A relative `output_table` begins at the folder that the ledger's root lies in: the log says where that is.
-    Returns how many `claims`, `messages` that are done, and `failed` ones; and, where the `output_table` is relative,
-    the place that it stands for. Raises what `function` raises.
+    - without `output_table`: None if all messages are done, or {message_id: reason} of those that failed;
+    - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. The whole
+      claim is done, and its rows are in the table once, wherever a worker dies. `reason` may name a column of the rows,
+      which then also need a column message_id: where it has a value, the message failed, and its row is not written.
+
+    Failed messages are hidden for `hide_failed` seconds, and then received again; a RedrivePolicy says how often.
+
+    When the function raises, the task fails. The claim is kept for the next try, and the last try gives it back.
+    SIGTERM (on_kill) ends the function and gives the claim back. A heartbeat holds the claim for `visibility_timeout`
+    seconds, by default for the time that it was received for.
+
+    If the claim is finished when the task runs again, the task does nothing. If others have the claim's messages by
+    then, or the claim was given back, the task fails for good: clear the task that received it, too.
+
+    A relative `output_table` begins at the folder that holds the ledger's root; the log names the place. Returns the
+    numbers of `claims`, of done `messages` and of `failed` ones, and the place of a relative `output_table`. Raises
+    what `function` raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "claim", "output_table")
@@ -74,7 +78,7 @@ class LedgerWorkOperator(LedgerOperator):
         self._works, self._try_number = False, 1
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Works on the claim."""
+        """Work on the claim."""
         place = None if self.output_table is None else self.hook.place.output(self.output_table)
         anchored = place is not None and place != os.fspath(self.output_table or "")
         if anchored:
@@ -88,8 +92,8 @@ class LedgerWorkOperator(LedgerOperator):
         return {**done, **({"output_table": place} if anchored else {})}
 
     def on_kill(self) -> None:
-        """Airflow calls it where SIGTERM interrupted the work, and would let it go on then: this ends it, and on its
-        way out the claim in hand is given back. Beside finished work it does nothing."""
+        """End the work. Airflow calls this when SIGTERM interrupts a task, and would then let the task go on. The exit
+        gives the claim back. When no work runs, do nothing."""
         if self._works and threading.current_thread() is threading.main_thread():
             raise SystemExit(TERMINATED)
 
@@ -104,7 +108,7 @@ class LedgerWorkOperator(LedgerOperator):
         self._try_number = context["ti"].try_number
         claim.visibility_timeout = self.visibility_timeout or told["visibility_timeout"]
         try:
-            # What is left of the timeout may be less than the first beat takes.
+            # The rest of the timeout may be shorter than the time until the first beat.
             claim.extend()
             done, failed = work.on(claim, self._keeps if has_another_try(context) else never)
         except LeaseLost as lost:
@@ -112,7 +116,7 @@ class LedgerWorkOperator(LedgerOperator):
         return {"claims": 1, "messages": done, "failed": failed}
 
     def _keeps(self, claim: Claim, error: BaseException) -> bool:
-        """Keeps the claim until the next try has begun; not when there will be none, or somebody ended the task."""
+        """Keep the claim until the next try has begun, unless there will be none, or somebody ended the task."""
         retried = isinstance(error, (Exception, AirflowTaskTimeout))
         if not retried or isinstance(error, (AirflowFailException, AirflowSkipException)):
             return False
@@ -124,7 +128,7 @@ class LedgerWorkOperator(LedgerOperator):
         return True
 
     def _longest_delay(self) -> timedelta:
-        """Within which the next try begins, where a worker is free."""
+        """Return the longest delay before the next try, if a worker is free."""
         delay = self.retry_delay if isinstance(self.retry_delay, timedelta) else timedelta(seconds=self.retry_delay)
         if not self.retry_exponential_backoff:
             return delay
@@ -132,8 +136,7 @@ class LedgerWorkOperator(LedgerOperator):
         return longest if self.max_retry_delay is None else min(longest, self.max_retry_delay)
 
 
-#: What a process ends with that SIGTERM ended.
-#: What the operator gives to `Queue.consume` itself.
+#: Arguments that the operator itself gives to `Queue.consume`.
 OWN = ("handler", "output", "attempt_id", "report", "bar")
 
 
@@ -141,11 +144,11 @@ class LedgerConsumeOperator(LedgerOperator):
     """Runs `Queue.consume`: calls `handler` for each message, writes its rows to `output_table`, and acknowledges.
 
     `options` are further keyword arguments of `Queue.consume`: concurrency, batch, processes, until, retry_after, ...
-    A message for which the handler raises fails alone, and the task goes on; where everything raises alike, the task
-    fails, and nothing counts as received. A retry of a task whose worker was killed has back first what that one held.
-    SIGTERM (on_kill) ends it: what is done is written, the rest is given back uncounted. A relative `output_table`
-    begins at the folder that the ledger's root lies in.
-    Returns what a `Consumed` has, by name, and the `output_table`. Raises what `Queue.consume` does.
+    A message for which the handler raises fails alone, and the task goes on. If the handler raises for everything
+    alike, the task fails, and no receive counts. If a task's worker was killed, the retry first gets back what it held.
+    SIGTERM (on_kill) ends the task: finished messages are written, the others are given back uncounted. A relative
+    `output_table` begins at the folder that holds the ledger's root.
+    Returns the fields of a `Consumed` by name, and the `output_table`. Raises what `Queue.consume` raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "output_table")
@@ -166,13 +169,13 @@ class LedgerConsumeOperator(LedgerOperator):
         self._works = False
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Consumes."""
-        place = None if self.output_table is None else self.hook.place.output(self.output_table)
+        """Consume."""
+        output = None if self.output_table is None else self.hook.place.output(self.output_table)
         self._works = True
         try:
             done = self.opened_queue().consume(
                 self.handler,
-                place,
+                output,
                 attempt_id=self.attempt_id,
                 bar=False,
                 report=self.log.info,
@@ -180,30 +183,33 @@ class LedgerConsumeOperator(LedgerOperator):
             )
         finally:
             self._works = False
-        return {**asdict(done), "output_table": place}
+        return {**asdict(done), "output_table": output}
 
     def on_kill(self) -> None:
-        """Airflow calls it where SIGTERM interrupted the work, and would let it go on then: this ends it."""
+        """End the work. Airflow calls this when SIGTERM interrupts a task, and would then let the task go on."""
         if self._works and threading.current_thread() is threading.main_thread():
             raise SystemExit(TERMINATED)
 
 
 class LedgerSparkWorkOperator(LedgerOperator):
-    """Runs the worker jobs/work.py: it claims, runs `function` (module:name) on a DataFrame of messages, writes its
-    rows to the table `output_table` and acknowledges, under a heartbeat, until the queue is empty.
+    """Runs the worker jobs/work.py in a process until the queue is empty. The worker claims messages, runs `function`
+    (module:name) on a DataFrame of them, writes its rows to the table `output_table`, and acknowledges. A heartbeat
+    holds each claim.
 
-    `submit` is the command, up to the job's file: ["spark-submit", "--properties-file", "...", "/opt/jobs/work.py"], or
-    a Python that has pyspark and the file. It is given the connection's root and settings, and in its environment the
-    storage options; `env` is added. `arguments` are more of the job's: ["--claim", "100000", "--reason", "error"].
-    Ends with the process; its output is the task's log. Fails, with LedgerError, when that ends with another code than
-    0, and raises InvalidParameterValue. A relative `output_table` begins at the folder that the ledger's root lies in,
-    whatever folder the process works in; the log says where that is, and so does what the task returns.
+    `submit` is the command up to the job's file: ["spark-submit", "--properties-file", "...", "/opt/jobs/work.py"], or
+    a Python that has pyspark, and the file. The operator adds the connection's root and settings, and puts the storage
+    options and `env` into the environment. `arguments` are further ones of the job:
+    ["--claim", "100000", "--reason", "error"].
 
-    The process beats while it runs, and gives its claim back when it fails or is told to end: on_kill sends SIGTERM,
-    and after `grace` seconds kills what is left; if Airflow's own worker is killed, the kernel sends SIGTERM (on
-    Linux). When the process itself is killed, its claim is kept for the retry, which gets it back and carries on; the
-    last try gives it back. (A driver in a cluster's own deploy mode is not this process, and goes on when that is
-    killed: then two hold one claim until one of them acknowledges it, and the other learns of it.)
+    The task ends with the process; the process's output is the task's log. An exit code other than 0 raises
+    LedgerError; wrong arguments raise InvalidParameterValue. A relative `output_table` begins at the folder that holds
+    the ledger's root, whatever the process's folder; the log and the task's result name the place.
+
+    The process sends heartbeats while it runs, and gives its claim back when it fails or is asked to end. on_kill sends
+    SIGTERM, and kills what is left after `grace` seconds. If Airflow's own worker is killed, the kernel sends SIGTERM
+    (on Linux). If the process itself is killed, its claim is kept for the retry, which gets it back and carries on; the
+    last try gives it back. (A driver in a cluster's own deploy mode is not this process, and goes on when this process
+    is killed. Then two workers hold one claim until one of them acknowledges it, and the other learns of it.)
     """
 
     template_fields: Sequence[str] = (
@@ -239,7 +245,7 @@ class LedgerSparkWorkOperator(LedgerOperator):
         self._process: TaskProcess | None = None
 
     def execute(self, context: Context) -> dict[str, str] | None:
-        """Runs the process to its end."""
+        """Run the process to its end."""
         place = self.hook.place
         output = place.output(self.output_table)
         if output != self.output_table:
@@ -259,20 +265,28 @@ class LedgerSparkWorkOperator(LedgerOperator):
         return None if output == self.output_table else {"output_table": output}
 
     def command(self) -> list[str]:
-        """The command with all its arguments."""
+        """Return the command with all its arguments."""
         place = self.hook.place
         settings = ["--settings", place.settings] if place.settings else []
-        named = ["--function", self.function, "--output", place.output(self.output_table)]
-        owned = ["--attempt-id", self.attempt_id, "--owner", self.attempt_id]
-        return [*self.submit, place.root, self.ledger_queue, *named, *owned, *settings, *self.arguments]
+        work_options = ["--function", self.function, "--output", place.output(self.output_table)]
+        identity_options = ["--attempt-id", self.attempt_id, "--owner", self.attempt_id]
+        return [
+            *self.submit,
+            place.root,
+            self.ledger_queue,
+            *work_options,
+            *identity_options,
+            *settings,
+            *self.arguments,
+        ]
 
     def on_kill(self) -> None:
-        """Ends the process, which gives its claim back; the task ends with it."""
+        """End the process, which gives its claim back; the task ends with it."""
         if self._process is not None:
             self._process.terminate(self.grace)
 
     def _give_back(self) -> None:
-        """What the process could not give back, as it was killed. It may be that it held nothing."""
+        """Give back what the killed process held, if it held anything."""
         try:
             queue = self.opened_queue()
             released = give_back(queue, self.attempt_id, int(queue.attributes()["VisibilityTimeout"]))

@@ -1,4 +1,4 @@
-"""The `ledger` command, a package of small files: one for each group of commands, and `app.py` that has them all.
+"""The `ledger` command: a module for each group of commands, joined in `app.py`.
 
 Exit codes: 0 all done; 1 the ledger or its storage says no; 2 wrong arguments or values; 3 done in part (rows that were
 refused, handles that nothing was done for); 130 Ctrl-C.
@@ -13,22 +13,22 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line `arguments` (default: this process's); returns the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    """Run the command line `arguments` (default: this process's); return the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         from ledger.cli.app import run
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
-        return _without_click(given)
+        return _without_click(words)
     except KeyboardInterrupt:
         print("\nledger: interrupted", file=sys.stderr)
         return INTERRUPTED
-    return run(given)
+    return run(words)
 
 
 def _without_click(given: list[str]) -> int:
-    """The doctor says what is missing, where what reads command lines is missing too."""
+    """Run `ledger doctor` where click is missing; for each other command, say that click is missing."""
     from ledger.cli.diagnosis import diagnose
 
     if given[:1] == ["doctor"]:

@@ -1,4 +1,4 @@
-"""All commands under one name, and what becomes of errors: a line on stderr and an exit code, never a traceback."""
+"""All commands, and how errors become a line on stderr and an exit code, never a traceback."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ledger.errors import (
 )
 
 FAILED, USAGE = 1, 2
-#: What the arguments are to blame for.
+#: Errors that mean wrong arguments or values: they end with the exit code USAGE.
 WRONG = (InvalidAttributeName, InvalidMessageContents, InvalidParameterValue, MissingParameter)
 EPILOG = """\b
 Exit codes: 0 all done; 1 the ledger or its storage says no; 2 wrong arguments or values;
@@ -43,9 +43,9 @@ Example:
 def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
     if not is_asked or context.resilient_parsing:
         return
-    known = versions_of_engines()
-    engines = ", ".join(f"{name} {version}" for name, version in known.items() if name != "ledger")
-    click.echo(f"ledger, version {known['ledger']} (Python {platform.python_version()}, {engines})")
+    versions = versions_of_engines()
+    engines = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "ledger")
+    click.echo(f"ledger, version {versions['ledger']} (Python {platform.python_version()}, {engines})")
     context.exit()
 
 
@@ -62,7 +62,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
     callback=_print_version,
     help="Show the versions of the ledger, of Python and of the engines.",
 )
-@click.option("-r", "--root", metavar="ROOT", help="The ledger, for all commands; each takes it, too.")
+@click.option("-r", "--root", metavar="ROOT", help="The ledger for all commands; each command takes --root, too.")
 def application(root: str | None) -> None:
     """SQS visibility timeouts on Delta tables: queues, messages, receipts, from the command line."""
 
@@ -99,18 +99,18 @@ for command in (
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs a command line; returns the exit code."""
+    """Run a command line; return the exit code."""
     _log()
     if sys.stdout is None:
-        # What is received would be held, and shown to nobody.
+        # Without stdout a receive would hold messages that nobody sees.
         click.echo("ledger: stdout is closed: nothing was done", err=True)
         return FAILED
     if sys.stdin is None:
         sys.stdin = io.TextIOWrapper(io.BytesIO())
     try:
-        answer: Any = application.main(list(arguments), prog_name="ledger", standalone_mode=False)
+        result: Any = application.main(list(arguments), prog_name="ledger", standalone_mode=False)
         sys.stdout.flush()
-        return answer if isinstance(answer, int) else 0
+        return result if isinstance(result, int) else 0
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -120,11 +120,11 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except BrokenPipeError:
-        # Who reads has read enough, as `head` does.
+        # The reader has closed the pipe, as `head` does.
         _flush_nothing()
         return FAILED
     except (OSError, MemoryError) as error:
-        # A full disk behind stdout, say. What was done before is done.
+        # For example, the disk behind stdout is full. The command's commit stays.
         click.echo(f"ledger: {error or type(error).__name__}", err=True)
         try:
             sys.stdout.flush()
@@ -137,18 +137,18 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _flush_nothing() -> None:
-    """What could not be printed is not tried again at the end: Python would say so, and end with 120."""
+    """Discard what stdout still buffers: else Python tries to print it again at exit, and ends with code 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _log() -> None:
-    """LEDGER_LOG=debug, info, ... shows the log on stderr; else warnings alone, as Python does."""
+    """Show the log on stderr from the level LEDGER_LOG on (debug, info, ...); else only warnings, as Python does."""
     level = os.environ.get("LEDGER_LOG")
     if level:
         import logging
 
-        # A name that is none shows all from INFO on.
-        known = logging.getLevelName(level.upper())
+        # An unknown level name shows everything from INFO on.
+        number = logging.getLevelName(level.upper())
         logging.basicConfig(
-            level=known if isinstance(known, int) else logging.INFO, format="%(levelname)s %(name)s: %(message)s"
+            level=number if isinstance(number, int) else logging.INFO, format="%(levelname)s %(name)s: %(message)s"
         )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CHOICES = ("empty", "once", "forever")
 LIMIT = re.compile(r"(?:(?P<rate>\d+(?:\.\d+)?|\.\d+)(?:/(?P<period>[smh]))?)?(?:,(?P<calls>\d+))?")
-#: How many seconds a period has.
+#: Seconds of a period in a group limit.
 SECONDS = {"s": 1, "m": 60, "h": 3_600}
 LIMIT_FORM = "Must be GROUP=RATE[/s|m|h][,CALLS]: messages a second, minute or hour, and calls at once"
 LIMIT_EXAMPLE = "For example: tenant-7=5,2 or *=300/m or tenant-7=,2."
@@ -30,34 +30,43 @@ LIMIT_EXAMPLE = "For example: tenant-7=5,2 or *=300/m or tenant-7=,2."
 
 @click.command(short_help="Call a Python function for each message, and write its rows.")
 @click.argument("queue")
-@click.option("--function", required=True, metavar="MODULE:NAME", help="A function of a message, or an async def.")
+@click.option("--function", required=True, metavar="MODULE:NAME", help="The function to call; it may be async.")
 @click.option("--output", metavar="TABLE", help="The Delta table of the rows: a path with a /, or a URI.")
-@click.option("--concurrency", type=int, default=32, show_default=True, metavar="N", help="Calls at once, a process.")
+@click.option("--concurrency", type=int, default=32, show_default=True, metavar="N", help="Calls at once per process.")
 @click.option("--batch", type=int, metavar="N", help="Call the function with lists of at most N messages.")
-@click.option("--processes", type=int, default=1, show_default=True, metavar="N", help="So many processes.")
-@click.option("--max", "most", type=int, metavar="N", help="Messages of one claim (default: it adapts).")
+@click.option("--processes", type=int, default=1, show_default=True, metavar="N", help="Number of processes.")
+@click.option("--max", "most", type=int, metavar="N", help="Most messages of one claim (default: adaptive).")
 @click.option("--visibility-timeout", type=int, metavar="S", help="Seconds a claim is held (default: the queue's).")
-@click.option("--attempt-id", metavar="ID", help="A retry with it has back what the failed run holds, first.")
+@click.option("--attempt-id", metavar="ID", help="A retry with the same ID first gets back what the failed run holds.")
 @click.option("--until", type=click.Choice(CHOICES), default="empty", show_default=True, help="When to end.")
+@click.option("--flush-rows", type=int, default=10_000, show_default=True, metavar="N", help="Commit after N messages.")
 @click.option(
-    "--flush-rows", type=int, default=10_000, show_default=True, metavar="N", help="A commit every N messages"
+    "--flush-seconds",
+    type=float,
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="Commit after S seconds at the latest.",
 )
-@click.option("--flush-seconds", type=float, default=5.0, show_default=True, metavar="S", help="or S seconds.")
-@click.option("--max-receives", type=int, metavar="N", help="Failures of a message before it is parked.")
-@click.option("--retry-after", type=int, default=0, show_default=True, metavar="S", help="Hide what failed so long.")
-@click.option("--park", type=int, default=3_600, show_default=True, metavar="S", help="Hide what is parked so long.")
+@click.option("--max-receives", type=int, metavar="N", help="Park a message that failed N times.")
+@click.option(
+    "--retry-after", type=int, default=0, show_default=True, metavar="S", help="Hide a failed message for S s."
+)
+@click.option("--park", type=int, default=3_600, show_default=True, metavar="S", help="Hide a parked message for S s.")
 @click.option("--schema", type=click.Choice(["widen"]), help="Add columns, and widen types, where rows need it.")
-@click.option("--cost", metavar="COLUMN", help="A column of the rows whose sum is shown.")
-@click.option("--flush-cost", type=float, metavar="X", help="A commit also when unwritten rows have cost so much.")
-@click.option("--max-bytes", type=int, default=128 << 20, show_default=True, metavar="N", help="Bodies in memory.")
+@click.option("--cost", metavar="COLUMN", help="Show the sum of this column of the rows.")
+@click.option("--flush-cost", type=float, metavar="X", help="Commit also when the unwritten rows have cost X.")
+@click.option(
+    "--max-bytes", type=int, default=128 << 20, show_default=True, metavar="N", help="Bytes of bodies in memory."
+)
 @click.option(
     "--group-limit",
     "limits",
     multiple=True,
     metavar="GROUP=RATE[/s|m|h][,CALLS]",
-    help="A group's limit; * is each other.",
+    help="Limit a message group; * limits each other group.",
 )
-@click.option("--limits-folder", metavar="FOLDER", help="Commands that name it share their limits.")
+@click.option("--limits-folder", metavar="FOLDER", help="Share limits with the commands that name this folder.")
 @click.option("--bar/--no-bar", default=None, help="A progress bar (default: on a terminal, with the extra progress).")
 @as_json
 @with_root
@@ -91,11 +100,15 @@ def consume(
     """Call a Python function for each message of QUEUE, write the rows that it returns, and acknowledge. No Spark.
 
     The function gets a message (message.body, message.message_id, ...), and returns a dict, a dataclass, a list of
-    them, or None. A message for which it raises fails alone. Modules are looked for in the current folder, too. SIGTERM
-    and the first Ctrl-C drain: what is done is written, the rest given back. `Queue.consume` says all of it.
-    With rows: --function my_module:my_function --output ./answers. Message groups at most so fast, in all processes: 5
-    messages a second of tenant-7 and 2 calls at once, 300 a minute of each other group:
-    --group-limit tenant-7=5,2 --group-limit "*=300/m". Calls alone: --group-limit tenant-7=,2.
+    them, or None. If it raises for a message, only that message fails. Python also looks for modules in the current
+    folder. SIGTERM or the first Ctrl-C drains: finished messages are written, the others are given back. The Python
+    documentation of `Queue.consume` has the details.
+
+    To write rows: --function my_module:my_function --output ./answers.
+
+    Limits of message groups hold for all processes together. --group-limit tenant-7=5,2 allows tenant-7 5 messages a
+    second and 2 calls at once. --group-limit "*=300/m" allows each other group 300 messages a minute. --group-limit
+    tenant-7=,2 limits only the calls.
 
     \b
     Example:
@@ -103,18 +116,18 @@ def consume(
     """
     group_limits = group_limits_of(limits) if limits else None
     handler = load(function)
-    place = named_root(root)
-    # Not as other commands open it: the function may need pandas.
+    root_uri = named_root(root)
+    # `open_ledger` hides pandas from pyarrow; the function may need pandas.
     from ledger.ledger import Ledger
     from ledger.settings import Settings
 
-    known = Ledger.open(place, create=False, settings=Settings.read(settings) if settings else None)
+    ledger = Ledger.open(root_uri, create=False, settings=Settings.read(settings) if settings else None)
 
     def say(step: str) -> None:
         click.echo(f"{datetime.now():%H:%M:%S} {step}", err=True)
 
     try:
-        done = known.queue(queue).consume(
+        done = ledger.queue(queue).consume(
             handler,
             output,
             concurrency=concurrency,
@@ -155,55 +168,57 @@ def consume(
         "parked": done.parked,
         "lost": done.lost,
     }
-    beside = "".join(f", {count:,} {name}" for name, count in counts.items() if count and name != "messages")
+    other_counts = "".join(f", {count:,} {name}" for name, count in counts.items() if count and name != "messages")
     spent = f", {cost} {done.cost:,.10g}" if cost else ""
-    found = {"queue": queue, "claims": done.claims, **counts, **({"cost": done.cost} if cost else {})}
-    report(json, found, f"consumed {many(done.messages, 'message')} of {queue}{beside}{spent}")
+    document = {"queue": queue, "claims": done.claims, **counts, **({"cost": done.cost} if cost else {})}
+    report(json, document, f"consumed {many(done.messages, 'message')} of {queue}{other_counts}{spent}")
 
 
 def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
-    """Return the limits that options say: GROUP=RATE[/PERIOD][,CALLS], of which RATE or CALLS may be missing.
+    """Return the limits of --group-limit options, by group; None is each other group.
+
+    An option is GROUP=RATE[/PERIOD][,CALLS]; RATE or CALLS may be missing.
 
     Raises:
-        InvalidParameterValue: for a text that says none, and for a group that stands twice.
+        InvalidParameterValue: for a text of another form, and for a group that stands twice.
     """
-    # Not at the top: `ledger --help` needs no Arrow.
+    # The import is here because `ledger --help` needs no Arrow.
     from ledger.work.group_limits import GroupLimit
 
-    found: dict[str | None, GroupLimit] = {}
+    limits_by_group: dict[str | None, GroupLimit] = {}
     for text in texts:
-        # A group's name may have an equals sign of its own.
+        # A group's name may contain an equals sign.
         group, _, limit = text.rpartition("=")
-        read = LIMIT.fullmatch(limit)
-        if not group or read is None or not (read["rate"] or read["calls"]):
+        match = LIMIT.fullmatch(limit)
+        if not group or match is None or not (match["rate"] or match["calls"]):
             raise InvalidParameterValue("--group-limit", text, LIMIT_FORM, LIMIT_EXAMPLE)
         name = None if group == "*" else group
-        if name in found:
+        if name in limits_by_group:
             raise InvalidParameterValue("--group-limit", text, f"The group {group} has a limit already", LIMIT_EXAMPLE)
-        rate = float(read["rate"]) / SECONDS[read["period"] or "s"] if read["rate"] else None
+        rate = float(match["rate"]) / SECONDS[match["period"] or "s"] if match["rate"] else None
         try:
-            found[name] = GroupLimit(int(read["calls"]) if read["calls"] else None, rate)
+            limits_by_group[name] = GroupLimit(int(match["calls"]) if match["calls"] else None, rate)
         except InvalidParameterValue as error:
             raise InvalidParameterValue("--group-limit", text, f"{LIMIT_FORM} ({error})", LIMIT_EXAMPLE) from None
-    return found
+    return limits_by_group
 
 
 def load(name: str) -> Callable[[Any], Any]:
-    """Return the function MODULE:NAME; modules are found in the current folder, and where Python looks anyway.
+    """Return the function MODULE:NAME; Python looks for the module in the current folder, and on its path.
 
     Raises:
-        InvalidParameterValue: where there is none.
+        InvalidParameterValue: if it cannot be loaded.
     """
     module, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found: Callable[[Any], Any] = getattr(importlib.import_module(module), attribute)
+        function: Callable[[Any], Any] = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidParameterValue("--function", name, f"It cannot be loaded as MODULE:NAME ({error})") from error
     except Exception as error:
         traceback.print_exception(error)
-        said = f"Its module raises when it is imported ({type(error).__name__}: {error})"
-        raise InvalidParameterValue("--function", name, said) from error
-    return found
+        bound = f"Its module raises when it is imported ({type(error).__name__}: {error})"
+        raise InvalidParameterValue("--function", name, bound) from error
+    return function

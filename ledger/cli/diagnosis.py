@@ -1,6 +1,6 @@
-"""What `ledger doctor` says: of the machine, of a ledger, and of the load on it.
+"""The findings of `ledger doctor`: about the machine, a ledger, and its load.
 
-It needs no library until it looks at a ledger, because people run it where libraries are missing.
+The module imports no library until it looks at a ledger: people run the doctor where libraries are missing.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from ledger.store.delta.verbs.health import Health
     from ledger.store.delta.verbs.vitals import OldestClaim, Vitals
 
-#: As `runtime.checks.Finding` takes it: the outcome, the subject, what was found, and what to do.
+#: The fields of a `runtime.checks.Finding`: outcome, subject, what was found, advice.
 Judged = tuple[str, str, str, str]
-#: A disk with fewer bytes free, or with room for fewer days of what is written, fills up soon.
+#: Warn when a disk has fewer bytes free, or room for fewer days of writing at the measured rate.
 LOW_BYTES, LOW_DAYS = 1 << 30, 2
-#: A claim that is held for so many seconds is looked at: a heartbeat hides a worker that hangs.
+#: Warn about a claim that is held for so many seconds: its heartbeat can hide that its worker hangs.
 LONG_HELD_SECONDS = 6 * 3_600
 #: So many receipts make a receive some 15 ms slower (see docs/explanation/measured.md).
 MANY_RECEIPTS = 20_000
-#: With so many conflicts a minute verbs wait for each other most of the time.
+#: Above so many conflicts a minute, verbs mostly wait for each other.
 MANY_CONFLICTS = 60
 
 
 def judge_vitals(vitals: Vitals) -> Iterator[Judged]:
-    """Yield what the doctor says."""
+    """Yield a finding for the disk, the claims, the messages, the receipts and the conflicts."""
     yield _disk(vitals)
     claim = vitals.oldest_claim
     yield ("OK", "claims", "nothing is in flight", "") if claim is None else _claim(claim)
@@ -84,7 +84,7 @@ def _claim(claim: OldestClaim) -> Judged:
 
 
 def in_bytes(count: float) -> str:
-    """Return bytes in the largest unit that leaves at least 1."""
+    """Return bytes in the largest unit that gives at least 1."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
@@ -92,7 +92,7 @@ def in_bytes(count: float) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """Return seconds in the largest unit that leaves at least 2."""
+    """Return seconds in the largest unit that gives at least 2."""
     for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"
@@ -100,40 +100,40 @@ def in_time(seconds: float) -> str:
 
 
 DAY = 86_400
-#: More commits than that behind a checkpoint make opening slow; they are read one by one.
+#: Opening a table reads the commits since its checkpoint one by one; above so many it is slow.
 MANY_COMMITS = 2_000
-#: So many damaged files are named.
+#: A finding names at most so many files.
 MOST_NAMED = 5
-#: What brings a damaged ledger back.
+#: The advice for a damaged ledger.
 RESTORE = "restore a backup (`ledger restore-backup BACKUP ROOT --replace`)"
-#: Of a table's files.
+#: Warn above so many orphan files in all tables.
 MANY_ORPHANS = 1_000
 
 
 def diagnose(
     root: str | None, *, as_json: bool = False, fetch: bool = False, settings: str | None = None, deep: bool = False
 ) -> int:
-    """Prints what is found of this machine, and of the ledger at `root`; returns 1 when something fails, else 0."""
+    """Print what is found on this machine and in the ledger at `root`; return 1 if anything fails, else 0."""
     from ledger.runtime.checks import Finding, examine
 
     if fetch:
         _fetch(root)
-    found, known = list[Finding](), dict[str, Any]()
-    for finding in _findings(examine(root), root, settings, known, deep):
-        found.append(finding)
+    all_findings, facts = list[Finding](), dict[str, Any]()
+    for finding in _findings(examine(root), root, settings, facts, deep):
+        all_findings.append(finding)
         if not as_json:
             print(finding, flush=True)
-    failed = any(finding.outcome == "FAIL" for finding in found)
+    failed = any(finding.outcome == "FAIL" for finding in all_findings)
     if as_json:
-        versions = {one.subject: one.found for one in found if one.subject in ("python", "java")}
-        findings = [dataclasses.asdict(finding) for finding in found]
+        versions = {finding.subject: finding.found for finding in all_findings if finding.subject in ("python", "java")}
+        findings = [dataclasses.asdict(finding) for finding in all_findings]
         print(
             json.dumps(
                 {
                     "healthy": not failed,
                     "root": root,
                     "versions": {**versions_of_engines(), **versions},
-                    **known,
+                    **facts,
                     "findings": findings,
                 }
             )
@@ -144,21 +144,21 @@ def diagnose(
 def _findings(
     examined: Iterator[Finding], root: str | None, settings: str | None, known: dict[str, Any], deep: bool
 ) -> Iterator[Finding]:
-    """What is found, one after the other; what is known of a ledger's tables is put into `known`."""
-    there = False
+    """Yield the findings one by one; put what is known of the ledger's tables into `known`."""
+    ledger_exists = False
     for finding in examined:
-        there = there or (finding.subject, finding.outcome) == ("ledger", "OK")
+        ledger_exists = ledger_exists or (finding.subject, finding.outcome) == ("ledger", "OK")
         yield finding
     reached = True
     for finding in _object_store(root):
         reached = reached and finding.outcome != "FAIL"
         yield finding
-    if root is not None and reached and (there or "://" in root):
+    if root is not None and reached and (ledger_exists or "://" in root):
         yield from _ledger(root, settings, known, deep)
 
 
 def _object_store(root: str | None) -> Iterator[Finding]:
-    """What an object store does, tried out with the keys of the environment."""
+    """Yield what the object store of `root` does in a trial, with the keys of the environment."""
     from ledger.runtime.checks import Finding
     from ledger.runtime.storage import object_store
 
@@ -174,7 +174,7 @@ def _object_store(root: str | None) -> Iterator[Finding]:
 
 
 def _ledger(root: str, settings: str | None, known: dict[str, Any], deep: bool) -> Iterator[Finding]:
-    """How the tables of the ledger are, if there is one and delta-rs reads it."""
+    """Yield findings about the ledger's tables, if there is a ledger and delta-rs reads it."""
     from ledger.errors import LedgerDoesNotExist, LedgerError, StorageFailed
     from ledger.runtime.causes import explain
     from ledger.runtime.checks import Finding
@@ -196,11 +196,11 @@ def _ledger(root: str, settings: str | None, known: dict[str, Any], deep: bool) 
         yield Finding("FAIL", "tables", error.found, advice)
     except LedgerError as error:
         place = local_path(root)
-        why = None if place is None or not isinstance(error, StorageFailed) else explain(error, place)
-        if why is None:
+        cause = None if place is None or not isinstance(error, StorageFailed) else explain(error, place)
+        if cause is None:
             yield Finding("FAIL", "tables", error.message, error.advice or "see above")
         else:
-            yield Finding("FAIL", "tables", f"cannot be read: {why[0]}", why[1])
+            yield Finding("FAIL", "tables", f"cannot be read: {cause[0]}", cause[1])
     except Exception as error:
         yield Finding("FAIL", "tables", f"cannot be read: {error!r}", f"{RESTORE}, or see `ledger repair --help`")
     else:
@@ -209,23 +209,27 @@ def _ledger(root: str, settings: str | None, known: dict[str, Any], deep: bool) 
 
 
 def _permissions(root: str) -> Iterator[Finding]:
-    """Who may use a ledger on a local path."""
+    """Yield a finding if file permissions on a local path keep users out."""
     from ledger.errors import LedgerError
     from ledger.runtime.checks import Finding
 
     try:
         from ledger.store.delta.permissions import look_over
 
-        found = look_over(root)
+        permissions = look_over(root)
     except (ImportError, LedgerError):
-        # Whatever reads the tables says so, too.
+        # The code that reads the tables reports the same error.
         return
-    if found is None or not found.faults:
+    if permissions is None or not permissions.faults:
         return
-    more = f"; and {len(found.faults) - MOST_NAMED:,} more" if len(found.faults) > MOST_NAMED else ""
-    named = "; ".join(found.faults[:MOST_NAMED])
-    advice = found.command if found.is_shared else f"who only looks needs no more; who is to write: {found.command}"
-    yield Finding("FAIL" if found.is_shared else "WARN", "permissions", f"{named}{more}", advice)
+    more = f"; and {len(permissions.faults) - MOST_NAMED:,} more" if len(permissions.faults) > MOST_NAMED else ""
+    named = "; ".join(permissions.faults[:MOST_NAMED])
+    advice = (
+        permissions.command
+        if permissions.is_shared
+        else f"who only looks needs no more; who is to write: {permissions.command}"
+    )
+    yield Finding("FAIL" if permissions.is_shared else "WARN", "permissions", f"{named}{more}", advice)
 
 
 def _judged(health: Health) -> Iterator[Finding]:
@@ -273,7 +277,7 @@ def _judged(health: Health) -> Iterator[Finding]:
 
 
 def _paths(health: Health) -> Finding:
-    """Return how verbs commit, and how they did lately."""
+    """Return whether verbs commit directly or by statements, why, and how the newest ones did."""
     from ledger.runtime.checks import Finding
 
     merges = {} if health.vitals is None else health.vitals.recent.merges
@@ -283,9 +287,9 @@ def _paths(health: Health) -> Finding:
     if not why:
         return Finding("OK", "commits", f"verbs commit small changes directly; {lately}")
     same = len(set(why.values())) == 1 and len(why) == len(health.tables)
-    named = next(iter(why.values())) if same else "; ".join(f"{name}: {one}" for name, one in why.items())
+    named = next(iter(why.values())) if same else "; ".join(f"{name}: {reason}" for name, reason in why.items())
     found = f"verbs run the engine's statements, which take longer ({named}); {lately}"
-    if all(one.startswith("setting") for one in why.values()):
+    if all(reason.startswith("setting") for reason in why.values()):
         return Finding("OK", "commits", found)
     ways = dict.fromkeys(table.altered for table in health.tables.values() if table.altered)
     advice = "take back what was altered, if nobody needs it: "
@@ -311,18 +315,18 @@ def _damage(health: Health) -> Iterator[Finding]:
 
 
 def versions_of_engines() -> dict[str, str]:
-    """Return the versions of the package and of what works on the tables, by name; of what is not installed none."""
+    """Return the versions of the package and of its installed engines, by name."""
     from importlib import metadata
 
     import ledger
 
-    found = {"ledger": ledger.__version__}
+    versions = {"ledger": ledger.__version__}
     for name in ("deltalake", "pyarrow", "pyspark", "delta-spark"):
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _fetch(root: str | None) -> None:

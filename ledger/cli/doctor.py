@@ -8,16 +8,16 @@ from ledger.cli.diagnosis import diagnose
 from ledger.cli.opening import as_json, given_root, with_root
 
 
-@click.command(short_help="What a machine, a storage and a ledger lack; --json for monitors.")
+@click.command(short_help="Check a machine, a storage and a ledger; --json for monitors.")
 @click.argument("place", metavar="[ROOT]", required=False)
 @click.option("--fetch", is_flag=True, help="Fetch Spark's jars for ROOT now if they are missing.")
 @click.option("--deep", is_flag=True, help="Read each data file, and compare its rows with what the log says.")
 @with_root
 @as_json
 def doctor(place: str | None, root: str | None, fetch: bool, deep: bool, settings: str | None, json: bool) -> int:
-    """What this machine and the storage of ROOT (default: LEDGER_ROOT) lack, and how the ledger there is: versions,
-    clock, the length of the logs, files that are missing or damaged, files that nothing needs, how long upkeep was
-    away. Exit code 1 if anything fails.
+    """Show what this machine and the storage of ROOT (default: LEDGER_ROOT) lack, and the state of the ledger there:
+    versions, clock, length of the logs, missing or damaged files, files that nothing needs, time since the last upkeep.
+    Exit code 1 if anything fails.
 
     \b
     Example:

@@ -1,6 +1,6 @@
-"""Commands whose imports are an extra: each is here, with the name of the extra to install, and is imported when run.
+"""Commands that need an extra, and how they name it when it is missing.
 
-A command with an extra is a function that imports inside `of_extra`, as `serve` does.
+The function of such a command imports inside `of_extra`, as `serve` does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 
 @contextmanager
 def of_extra(extra: str) -> Iterator[None]:
-    """Turns an import that fails in the block into the line that says what to install."""
+    """Turn an import that fails in the block into an error that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,8 +1,9 @@
-"""What `ledger send` reads: lines of text, JSON lines, CSV, Parquet, Delta tables; each row with the line it is in.
+"""The inputs of `ledger send`: text, JSON lines, CSV, Parquet, Delta tables.
 
-A row becomes an entry as SQS names its parts. Its body is the column `body`, or the one that is named, or without one
-the whole row as JSON; beside it delay_seconds, message_attributes, message_group_id, message_deduplication_id and
-aws_trace_header count, as in a table that `Queue.send` is given.
+Each row keeps the number of the line that it begins in. A row becomes an entry with SQS's field names. The entry's body
+is the column `body` or the column that --body names; without either it is the whole row as JSON. The columns
+delay_seconds, message_attributes, message_group_id, message_deduplication_id and aws_trace_header count beside it, as
+in a table that is passed to `Queue.send`.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from ledger.rules.message_fields import GIVEN
 from ledger.rules.text import JSON, json_value
 
 ENDINGS = {"txt": "text", "json": "json", "jsonl": "json", "ndjson": "json", "csv": "csv", "parquet": "parquet"}
-#: A field of a CSV file may be as long as the longest message, and then some: what is too long is the queue's to say.
+#: Longest field of a CSV file, in characters: more than the longest message, so that the queue refuses a long body.
 LONGEST_FIELD = 1 << 26
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
-#: What entries call the columns that mean something.
+#: SQS's field name for each column that has a meaning.
 SQS = {field.name: field.sqs for field in GIVEN if field.sqs is not None and field.name != "body"}
 
 
 class Row(NamedTuple):
-    """A row: the line that it begins in, its columns, and its text where it is sent as a whole."""
+    """A row: the line that it begins in, its columns, and its text if it is sent whole."""
 
     line: int
     columns: Mapping[str, Any]
@@ -48,14 +49,14 @@ class Row(NamedTuple):
 
 
 class Malformed(NamedTuple):
-    """A line that cannot be read, and why."""
+    """A line that cannot be read, and the reason."""
 
     line: int
     why: str
 
 
 def format_of(source: str, given: str | None) -> str:
-    """What an input is, by its ending if it is not said."""
+    """Return the format of an input: the `given` one, else the one that its ending means."""
     if given is not None:
         return given
     if source == "-":
@@ -76,8 +77,8 @@ def format_of(source: str, given: str | None) -> str:
 
 
 class Read(NamedTuple):
-    """What an input holds: an entry for each row and the line that it begins in, and the lines that cannot be read.
-    `bodies` says what is made of rows of several columns, None of others."""
+    """The content of an input: an entry for each row, the line that each row begins in, and the lines that cannot be
+    read. `bodies` describes how rows of several columns become bodies; else it is None."""
 
     entries: list[dict[str, Any]]
     lines: list[int]
@@ -88,27 +89,27 @@ class Read(NamedTuple):
 def read(
     source: str, kind: str, body: str | None, attributes: Mapping[str, str], reading: Callable[[int], None]
 ) -> Read:
-    """All of an input, for a queue with these attributes; `reading` is told how many rows there are so far. Raises what
-    the command line shows, when it is not there, or has not the column that is named."""
+    """Read a whole input for a queue with these `attributes`; call `reading` with the number of rows so far. Raise a
+    `click` error if the input or its named column does not exist."""
     rows, malformed, names = list[Row](), list[Malformed](), dict[str, None]()
     is_table = kind in ("parquet", "delta")
-    for one in _table(source, kind, body, attributes, names) if is_table else _lines(source, kind, body):
-        if isinstance(one, Malformed):
-            malformed.append(one)
+    for item in _table(source, kind, body, attributes, names) if is_table else _lines(source, kind, body):
+        if isinstance(item, Malformed):
+            malformed.append(item)
         else:
-            rows.append(one)
+            rows.append(item)
             reading(len(rows))
             if not is_table:
-                names.update(dict.fromkeys(one.columns))
-    # A table's rows have it as `body`, whatever the column was called.
-    named, fifo = None if is_table else body, is_fifo(attributes)
-    entries = list(_entries(rows, named, fifo=fifo))
-    made = _bodies(list(names), body, fifo=fifo) if rows else _nothing(kind, malformed)
-    return Read(entries, [row.line for row in rows], malformed, made)
+                names.update(dict.fromkeys(item.columns))
+    # `_table` renames the column of bodies to `body`.
+    column, fifo = None if is_table else body, is_fifo(attributes)
+    entries = list(_entries(rows, column, fifo=fifo))
+    bodies = _bodies(list(names), body, fifo=fifo) if rows else _nothing(kind, malformed)
+    return Read(entries, [row.line for row in rows], malformed, bodies)
 
 
 def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None:
-    """What is made of rows with these columns, where that is not plain: which are sent whole, and what is left out."""
+    """Describe how rows with these columns become bodies, if that is not obvious: sent whole, or columns left out."""
     if (body or "body") not in names:
         also = [name for name in WITH_WHOLE_ROWS if fifo and name in names]
         counts = f"; {' and '.join(also)} count, too" if also else ""
@@ -117,27 +118,27 @@ def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None
         return (
             f"there is no column body: each row is sent whole, as JSON{counts}. --body COLUMN sends that column alone"
         )
-    left = left_out(names, body)
-    return f"sent is the column {body or 'body'}; left out: {', '.join(left)}" if left else None
+    left_out_names = left_out(names, body)
+    return f"sent is the column {body or 'body'}; left out: {', '.join(left_out_names)}" if left_out_names else None
 
 
 def _nothing(kind: str, malformed: Sequence[Malformed]) -> str | None:
-    """What is said of an input without rows, which may be another one than is meant; None where its lines are named."""
+    """Say that an input has no rows: perhaps another one was meant. Return None if malformed lines are named."""
     return None if malformed else f"there is no row in it, read as {kind}"
 
 
 def _entries(rows: Sequence[Row], body: str | None, *, fifo: bool) -> Iterator[dict[str, Any]]:
-    """An entry for each row. Where one row has a body, all need one."""
+    """Yield an entry for each row. If any row has a body, a row without one gets an empty body, which is refused."""
     name = body or "body"
     whole = not any(name in row.columns for row in rows)
     if whole and body is not None and rows:
         raise WrongInput(f"No row has a column {body!r}. Nothing was sent.")
-    # As for tables.
+    # A table that is passed to `Queue.send` follows the same rule.
     counted = {column: sqs for column, sqs in SQS.items() if not whole or (fifo and column in WITH_WHOLE_ROWS)}
     for row in rows:
         text = row.text if whole else row.columns.get(name)
-        given = {sqs: row.columns[column] for column, sqs in counted.items() if row.columns.get(column) is not None}
-        yield {"MessageBody": "" if text is None else text, **given}
+        fields = {sqs: row.columns[column] for column, sqs in counted.items() if row.columns.get(column) is not None}
+        yield {"MessageBody": "" if text is None else text, **fields}
 
 
 def _lines(source: str, kind: str, body: str | None) -> Iterator[Row | Malformed]:
@@ -150,7 +151,7 @@ def _lines(source: str, kind: str, body: str | None) -> Iterator[Row | Malformed
 
 
 def _opened(source: str, newline: str) -> IO[str]:
-    """A file, or stdin, as text; what is no UTF-8 is left in it, to be found with its line."""
+    """Open a file or stdin as text. Bytes that are not UTF-8 stay in it as surrogates, to be reported by line."""
     binary: Any = sys.stdin.buffer
     if source != "-":
         binary = gzip.GzipFile(source) if source.endswith(".gz") else io.FileIO(source)
@@ -169,15 +170,15 @@ def _text(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
-    """JSON lines; or one array, whose elements are what lines would be."""
+    """Yield the rows of JSON lines, or of one array whose elements stand for lines."""
     lines: Iterator[tuple[int, str]] = filter(itemgetter(1), enumerate(map(str.strip, file), 1))
     for number, text in lines:
         if text.startswith("["):
-            rest = list(lines)
-            if not rest or isinstance(_loaded(text), ValueError):
-                yield from _json_array([(number, text), *rest], body)
+            more_lines = list(lines)
+            if not more_lines or isinstance(_loaded(text), ValueError):
+                yield from _json_array([(number, text), *more_lines], body)
                 return
-            lines = iter(rest)
+            lines = iter(more_lines)
         yield _json_row(number, text, _loaded(text), body)
         break
     for number, text in lines:
@@ -185,10 +186,10 @@ def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[Row | Malformed]:
-    """The elements of an array that these lines are. What is no JSON there ends it: what follows cannot be told."""
-    text, starts = "\n".join(one for _, one in lines), [0]
-    for _, one in lines:
-        starts.append(starts[-1] + len(one) + 1)
+    """Yield the elements of the array in these lines. The first error ends it: nothing behind it can be parsed."""
+    text, starts = "\n".join(line for _, line in lines), [0]
+    for _, line in lines:
+        starts.append(starts[-1] + len(line) + 1)
 
     def line_of(place: int) -> int:
         return lines[min(bisect_right(starts, place), len(lines)) - 1][0]
@@ -199,14 +200,14 @@ def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[
     place, element = _behind_space(text, 1), 0
     while text[place : place + 1] != "]":
         try:
-            found, end = JSON.raw_decode(text, place)
+            value, end = JSON.raw_decode(text, place)
         except json.JSONDecodeError as error:
             yield broken(error.pos, f"{error.msg}: column {error.colno}")
             return
         except (ValueError, RecursionError) as error:
             yield broken(place, error)
             return
-        row, element = _json_row(line_of(place), text[place:end], found, body), element + 1
+        row, element = _json_row(line_of(place), text[place:end], value, body), element + 1
         yield Malformed(row.line, f"(element {element} of the array) {row.why}") if isinstance(row, Malformed) else row
         place = _behind_space(text, end)
         if text[place : place + 1] == ",":
@@ -225,7 +226,7 @@ def _behind_space(text: str, place: int) -> int:
 
 
 def _loaded(text: str) -> Any:
-    """What a JSON text says, or a ValueError: why it is none."""
+    """Return the value of a JSON text, or a ValueError with the reason why it is not JSON."""
     try:
         return json_value(text)
     except ValueError as error:
@@ -236,7 +237,7 @@ def _json_row(number: int, text: str, found: Any, body: str | None) -> Row | Mal
     if _NOT_UTF8.search(text):
         return Malformed(number, "is not UTF-8")
     if isinstance(found, ValueError):
-        # Of a line that is alone: its own number is 1.
+        # The error's own line number is 1, as the line was parsed alone.
         why = f"{found.msg}: column {found.colno}" if isinstance(found, json.JSONDecodeError) else found
         return Malformed(number, f"is not JSON: {why}")
     if isinstance(found, str):
@@ -260,7 +261,7 @@ def _csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
             return
         except csv.Error as error:
             yield Malformed(line, f"is no CSV: {error}")
-            # One that ends in a quotation that nobody closed says so at the end, again and again.
+            # An unclosed quotation at the end of the file raises the same error again without reading on.
             if reader.line_num == before:
                 return
             continue
@@ -295,13 +296,13 @@ def _require_header(header: list[str], body: str | None) -> None:
 
 
 def _require_body(names: Iterable[str], body: str | None) -> None:
-    known = list(names)
-    if body is not None and body not in known:
-        raise WrongInput(f"There is no column {body!r}; there are {', '.join(known)}. Nothing was sent.")
+    columns = list(names)
+    if body is not None and body not in columns:
+        raise WrongInput(f"There is no column {body!r}; there are {', '.join(columns)}. Nothing was sent.")
 
 
 def _cell(name: str, cell: str) -> Any:
-    """A cell of a column that means something, by what it means; all else is text. An empty one says nothing."""
+    """Return a cell converted for its column's meaning, or as text; an empty cell of such a column is None."""
     if name not in SQS or not cell:
         return cell if name not in SQS else None
     if name == "delay_seconds":
@@ -317,8 +318,8 @@ def _cell(name: str, cell: str) -> Any:
 def _table(
     source: str, kind: str, body: str | None, attributes: Mapping[str, str], names: dict[str, None]
 ) -> Iterator[Row | Malformed]:
-    """Rows that have their columns' meanings already: the body is in `body`, whatever it was called. Adds the `names`
-    of the table's columns."""
+    """Yield the rows of a table, with the body in the column `body`, whatever its name was. Add the names of the
+    table's columns to `names`."""
     import pyarrow as pa
 
     from ledger.client import arrow_rows
@@ -349,24 +350,24 @@ def _delta(source: str) -> Any:
         loaded = DeltaTable(source)
         if loaded.metadata().configuration.get("delta.columnMapping.mode", "none") == "none":
             return loaded.to_pyarrow_table()
-        # Its files have other names of the columns, of which that knows nothing: it would read nulls.
+        # Column mapping gives the files other column names. `to_pyarrow_table` ignores it and would return nulls.
         return pa.table(QueryBuilder().register("source", loaded).execute("SELECT * FROM source"))
     except DeltaError as error:
         raise WrongInput(f"{source} cannot be read as a Delta table: {error}") from None
 
 
 def _parquet(source: str) -> Any:
-    """A file, or a folder of files: with the columns of all of them, and those of folders named COLUMN=VALUE."""
+    """Return a file's or a folder's rows with the columns of all files, and of folders named COLUMN=VALUE."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    found = ds.dataset(source, format="parquet", partitioning="hive")
-    if found.partitioning is not None:
-        folders = {part for file in found.files for part in Path(file).parent.parts if "=" in part}
+    dataset = ds.dataset(source, format="parquet", partitioning="hive")
+    if dataset.partitioning is not None:
+        folders = {part for file in dataset.files for part in Path(file).parent.parts if "=" in part}
         named = [(name, value) for name, _, value in (folder.partition("=") for folder in folders)]
-        # Arrow makes 7 of a folder's 007.
+        # Arrow would read a folder's 007 as 7.
         odd = {name for name, value in named if re.fullmatch(r"-?[0-9]+", value) and str(int(value)) != value}
-        kinds = [one.with_type(pa.string()) if one.name in odd else one for one in found.partitioning.schema]
-        found = ds.dataset(source, format="parquet", partitioning=ds.partitioning(pa.schema(kinds), flavor="hive"))
-    schemas = [found.schema, *(file.physical_schema for file in found.get_fragments())]
-    return found.replace_schema(pa.unify_schemas(schemas, promote_options="permissive")).to_table()
+        kinds = [field.with_type(pa.string()) if field.name in odd else field for field in dataset.partitioning.schema]
+        dataset = ds.dataset(source, format="parquet", partitioning=ds.partitioning(pa.schema(kinds), flavor="hive"))
+    schemas = [dataset.schema, *(file.physical_schema for file in dataset.get_fragments())]
+    return dataset.replace_schema(pa.unify_schemas(schemas, promote_options="permissive")).to_table()

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ledger.queue import Queue
 
 
-@click.command(short_help="Who was granted what, and what became of it.")
+@click.command(short_help="Show who received what, and what became of it.")
 @click.argument("queue", required=False)
-@click.option("--receipt", metavar="ID", help="Only what was done under this receipt.")
+@click.option("--receipt", metavar="ID", help="Only events of this receipt.")
 @click.option(
-    "--message", metavar="ID", help="Only what was done under the receipts of a message in QUEUE, wherever it was."
+    "--message", metavar="ID", help="Only events of the receipts of this message of QUEUE, also in earlier queues."
 )
 @click.option(
     "-n", "--last", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="The last N events."
@@ -43,11 +43,11 @@ def history(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Who was granted what, and what became of it: the last events of QUEUE, or of the ledger, oldest first. It is
-    read from the receipts and, for what upkeep has not copied there yet, from the log.
+    """Show who received what, and what became of it: the last events of QUEUE, or of the ledger, oldest first. The
+    events come from the receipts; those that upkeep has not copied there yet come from the log.
 
-    The receipts that a message had before its last one, and before it was moved to QUEUE, are looked up in past
-    versions, as far back as these are kept.
+    The earlier receipts of a message, and its receipts before it was moved to QUEUE, come from past versions of the
+    tables, as far back as these are kept.
 
     \b
     Example:
@@ -63,15 +63,15 @@ def history(
     names = {record.id: record.name for record in ledger.store.queues()}
     store: Any = ledger.store
     record = None if queue is None else store.queue(queue)
-    found = events(store.engine, None if message else record and record.id, receipt)
+    matching_events = events(store.engine, None if message else record and record.id, receipt)
     if message is not None:
         store.peek(record, message)
-        mine = _receipts_of(ledger, message, found, names)
-        if not mine:
+        receipts = _receipts_of(ledger, message, matching_events, names)
+        if not receipts:
             raise click.ClickException(f"the message {message} has no receipt: it was never received")
-        found = [event for event in found if event["receipt_id"] in mine]
-    shown = found[-last:]
-    if receipt is not None and not found:
+        matching_events = [event for event in matching_events if event["receipt_id"] in receipts]
+    shown = matching_events[-last:]
+    if receipt is not None and not matching_events:
         raise click.ClickException(f"nothing is known of a receipt {receipt}{'' if queue is None else f' of {queue}'}")
     rows = [
         {
@@ -88,8 +88,8 @@ def history(
         }
         for event in shown
     ]
-    if len(shown) < len(found):
-        click.echo(f"ledger: the last {last} of {len(found)} events; --last shows more", err=True)
+    if len(shown) < len(matching_events):
+        click.echo(f"ledger: the last {last} of {len(matching_events)} events; --last shows more", err=True)
     if json:
         print_json(*rows)
     else:
@@ -100,34 +100,34 @@ def history(
 def _receipts_of(
     ledger: Ledger, message: str, events: Sequence[Mapping[str, Any]], names: Mapping[str, str]
 ) -> set[str]:
-    """The receipts that a message has had, from its last one back, in the queues before this one too: what is recorded
-    right before the grant of a receipt, or before it came to a queue, names the one before."""
-    # The first one of a receipt, which a retried attempt is granted again.
+    """Return the receipts that a message has had, from the last one back, in earlier queues, too. The version before a
+    receipt's grant, or before the message's arrival in a queue, names the previous receipt."""
+    # A retried attempt is granted the same receipt again: keep the first grant.
     granted = {event["receipt_id"]: event["version"] for event in reversed(events) if event["event"] == "granted"}
-    came = [(one["version"], names.get(one["queue"])) for one in events if one["event"] in ("arrived", "restored")]
-    found: set[str] = set()
+    arrivals = [(one["version"], names.get(one["queue"])) for one in events if one["event"] in ("arrived", "restored")]
+    receipts: set[str] = set()
     try:
-        now = _as_of(ledger, message, None)
-        while now is not None:
-            queue, receipt = now
+        position = _as_of(ledger, message, None)
+        while position is not None:
+            queue, receipt = position
             if receipt is not None:
-                found.add(receipt)
-                now = _as_of(ledger, message, granted[receipt] - 1) if receipt in granted else None
-                came = [one for one in came if one[0] < granted.get(receipt, 0)]
+                receipts.add(receipt)
+                position = _as_of(ledger, message, granted[receipt] - 1) if receipt in granted else None
+                arrivals = [one for one in arrivals if one[0] < granted.get(receipt, 0)]
                 continue
-            # Nobody has received it since one of these brought it here, or restored it.
-            before: tuple[str, str | None] | None = now
-            while came and before == now:
-                version, there = came.pop()
-                before = _as_of(ledger, message, version - 1) if there == queue else now
-            now = None if before == now else before
+            # Nobody has received the message since the last arrival or restore in this queue.
+            before: tuple[str, str | None] | None = position
+            while arrivals and before == position:
+                version, arrived_in = arrivals.pop()
+                before = _as_of(ledger, message, version - 1) if arrived_in == queue else position
+            position = None if before == position else before
     except InvalidParameterValue:
         click.echo("ledger: of what was before, the versions are not kept any more", err=True)
-    return found
+    return receipts
 
 
 def _as_of(ledger: Ledger, message: str, version: int | None) -> tuple[str, str | None] | None:
-    """The queue that a message was in as of a version, and its receipt there; None: there was no such message."""
+    """Return the queue and the receipt of a message as of a version; None if there was no such message."""
     from ledger.rules.message_id import place
 
     segment, seq = place(message)
@@ -136,10 +136,10 @@ def _as_of(ledger: Ledger, message: str, version: int | None) -> tuple[str, str 
     return (rows[0]["queue"], rows[0]["receipt_id"]) if rows else None
 
 
-@click.command(short_help="Ask the analysts' views in SQL.")
+@click.command(short_help="Query the analysts' views in SQL.")
 @click.argument("query")
-@click.option("--version", type=int, metavar="N", help="As of a version of the table visibility, as in `receipts`.")
-@click.option("--timestamp", metavar="TIME", help="As of an instant, such as 2026-01-31T12:00:00Z.")
+@click.option("--version", type=int, metavar="N", help="Read this version of the table visibility, as in `receipts`.")
+@click.option("--timestamp", metavar="TIME", help="Read as of an instant, such as 2026-01-31T12:00:00Z.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @as_json
 @with_root
@@ -152,9 +152,9 @@ def sql(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """The answer to a SQL QUERY on the views messages, in_flight, queue_depth, receipts, dead_letters and
-    processing_times; - reads it from stdin. The SQL is DataFusion's; `SELECT * FROM comments` says what the views and
-    their columns are. Reading disturbs nobody. Other Delta tables (OUTPUT_failed of a worker) are not read by it: use
+    """Answer a SQL QUERY on the views messages, in_flight, queue_depth, receipts, dead_letters and processing_times;
+    QUERY - reads it from stdin. The dialect is DataFusion's. `SELECT * FROM comments` describes the views and their
+    columns. Reading disturbs nobody. The command reads no other Delta tables (such as OUTPUT_failed of a worker): use
     deltalake's DeltaTable(PATH).to_pandas(), or Spark.
 
     \b
@@ -165,18 +165,18 @@ def sql(
     if as_csv and json:
         raise click.UsageError("Give --csv or --json.")
     ledger = open_ledger(root, settings, read_only=True)
-    found = ledger.sql(sys.stdin.read() if query == "-" else query, version, timestamp=timestamp)
-    rows = _rows(_shown(found))
+    table = ledger.sql(sys.stdin.read() if query == "-" else query, version, timestamp=timestamp)
+    rows = _rows(_shown(table))
     if as_csv:
-        print_csv(found.column_names, rows)
+        print_csv(table.column_names, rows)
     elif json:
         print_json(*rows)
     else:
-        print_table(rows, f"no rows ({', '.join(found.column_names)})")
+        print_table(rows, f"no rows ({', '.join(table.column_names)})")
 
 
 def _shown(table: pa.Table) -> pa.Table:
-    """The same with instants that Python has, which knows no nanoseconds."""
+    """Return the table with nanosecond instants cut to microseconds: Python has no nanoseconds."""
     import pyarrow as pa
 
     for place, field in enumerate(table.schema):
@@ -187,11 +187,11 @@ def _shown(table: pa.Table) -> pa.Table:
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """A table's rows. Python has the years 1 to 9999, and durations of as many days: Arrow's others are texts."""
+    """Return a table's rows. Instants and durations that Python cannot hold (years 1 to 9999) become texts."""
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except (OverflowError, ValueError):
-        columns = [[_value(one) for one in column] for column in table.columns]
+        columns = [[_value(value) for value in column] for column in table.columns]
         return [dict(zip(table.column_names, row)) for row in zip(*columns)]
     return rows
 
@@ -208,7 +208,7 @@ def _value(one: Any) -> Any:
             return [_value(value) for value in one.values]
         if pa.types.is_duration(one.type):
             return f"{one.value} {one.type.unit}"
-        # Of those with a zone Arrow's own texts are nonsense out of here.
+        # Arrow's text of an instant with a time zone is wrong out of Python's range.
         naive = one.cast(pa.timestamp(one.type.unit)) if pa.types.is_timestamp(one.type) else one
         return naive.cast(pa.string()).as_py()
 
@@ -217,15 +217,15 @@ OF_HANDLES = ("extend", "release", "delete")
 OF_QUEUE = ("purge", "redrive")
 
 
-@click.command(short_help="Show the statement that a verb is, and change nothing.")
+@click.command(short_help="Show the statement of a verb, and change nothing.")
 @click.argument("verb", type=click.Choice(["receive", "send", *OF_HANDLES, "restore", *OF_QUEUE]), metavar="VERB")
 @click.argument("queue")
 @click.argument("handles", nargs=-1, metavar="[HANDLE|BODY]...")
-@click.option("--receipt", metavar="ID", help="A whole claim, by the receipt of `ledger receive --claim`.")
-@click.option("--group", metavar="ID", help="Of a send to a FIFO queue.")
-@click.option("--to", metavar="QUEUE", help="Of a redrive (default: where the messages came from).")
-@click.option("-n", "--max", "most", type=int, default=1, show_default=True, metavar="N", help="Of a receive.")
-@click.option("--visibility-timeout", type=int, metavar="S", help="Of a receive, and of extend.")
+@click.option("--receipt", metavar="ID", help="The receipt of a whole claim, from `ledger receive --claim`.")
+@click.option("--group", metavar="ID", help="For send to a FIFO queue: the message group.")
+@click.option("--to", metavar="QUEUE", help="For redrive: the target (default: where the messages came from).")
+@click.option("-n", "--max", "most", type=int, default=1, show_default=True, metavar="N", help="For receive.")
+@click.option("--visibility-timeout", type=int, metavar="S", help="For receive and extend.")
 @as_json
 @with_root
 def explain(
@@ -242,8 +242,8 @@ def explain(
     settings: str | None,
 ) -> None:
     """Show what VERB would commit to QUEUE now, and change nothing: the MERGE statement and its source rows. Every verb
-    is such a statement, whether an engine runs it or the rows are written directly (the setting merge). VERB is
-    receive, send, extend, release, delete, restore, purge or redrive; for others there is `queue.explain` in Python.
+    is such a statement: an engine runs it, or the ledger writes the rows directly (the setting merge). VERB is receive,
+    send, extend, release, delete, restore, purge or redrive. In Python, `queue.explain` explains the other verbs, too.
 
     \b
     Example:
@@ -261,20 +261,20 @@ def explain(
         raise click.UsageError("send needs the bodies of messages.")
     if handles and verb not in (*OF_HANDLES, "send"):
         raise click.UsageError(f"{verb} takes no handles and no bodies.")
-    known = open_ledger(root, settings, read_only=True).queue(queue)
-    found = _explained(known, verb, handles, receipt, group, to, most, visibility_timeout)
+    explained_queue = open_ledger(root, settings, read_only=True).queue(queue)
+    explanation = _explained(explained_queue, verb, handles, receipt, group, to, most, visibility_timeout)
     if not json:
-        click.echo(str(found))
+        click.echo(str(explanation))
         return
-    rows = None if found.rows is None else found.rows.to_pylist()
+    rows = None if explanation.rows is None else explanation.rows.to_pylist()
     print_json(
         {
             "verb": verb,
-            "table": found.table,
-            "statement": found.statement,
+            "table": explanation.table,
+            "statement": explanation.statement,
             "rows": rows,
-            "engine": found.engine,
-            "why_statement": found.why_statement,
+            "engine": explanation.engine,
+            "why_statement": explanation.why_statement,
         }
     )
 
@@ -303,32 +303,32 @@ def _explained(
         claim = queue.claim(receipt)
         return claim.explain(verb, timeout) if verb == "extend" else claim.explain(verb)
     timeouts = {"visibility_timeout": timeout} if verb == "extend" else {}
-    found = queue.explain("settle", **{verb: list(handles)}, **timeouts)
-    return replace(found, verb=verb)
+    explanation = queue.explain("settle", **{verb: list(handles)}, **timeouts)
+    return replace(explanation, verb=verb)
 
 
-#: Verbs are counted over so many seconds.
+#: Verbs are counted over the last so many seconds.
 WINDOW = 60
-#: At first, at most so many commits of each table are looked through for that.
+#: The first look reads at most so many commits of each table.
 MOST_COMMITS = 500
 TABLES = ("visibility", "messages")
 _CLEAR = "\x1b[H\x1b[2J"
 
 
-@click.command(short_help="The queues as they are now, refreshed.")
+@click.command(short_help="Show the queues as they are now, refreshed.")
 @click.argument("prefix", default="")
-@click.option("--once", is_flag=True, help="Show it once and end; so it is also with --json and --prometheus.")
+@click.option("--once", is_flag=True, help="Show the queues once and end; --json and --prometheus do so, too.")
 @click.option(
     "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, metavar="S", help="Seconds between looks."
 )
-@click.option("--prometheus", is_flag=True, help="As Prometheus reads it, by the names of `ledger serve`'s /metrics.")
+@click.option("--prometheus", is_flag=True, help="Print Prometheus text, with the names of `ledger serve`'s /metrics.")
 @as_json
 @with_root
 def top(
     prefix: str, once: bool, interval: float, prometheus: bool, json: bool, root: str | None, settings: str | None
 ) -> None:
-    """Queues whose names begin with PREFIX: depth, in flight, age of the oldest message, verbs a second (over the last
-    minute; a send is one, however large). Refreshed until Ctrl-C; reading disturbs nobody.
+    """Show the queues whose names begin with PREFIX: depth, in flight, age of the oldest message, verbs a second (over
+    the last minute; a send is one verb, however large). Refreshed until Ctrl-C; reading disturbs nobody.
 
     \b
     Example:
@@ -348,8 +348,8 @@ def top(
         print_json(*rows(ledger, prefix, rates))
         return
     while True:
-        found = rows(ledger, prefix, rates)
-        text = table_of(found) if found else "no queues"
+        queue_rows = rows(ledger, prefix, rates)
+        text = table_of(queue_rows) if queue_rows else "no queues"
         if once:
             click.echo(text)
             return
@@ -361,12 +361,12 @@ def top(
 
 
 def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:
-    """A row for each queue, the fullest first."""
-    found, rate = [], rates.now()
+    """Return a row for each queue, the fullest first."""
+    queue_rows, rate = [], rates.now()
     for queue in ledger.list_queues(prefix):
         counts = queue.counts()
         age = counts.age_of_oldest
-        found.append(
+        queue_rows.append(
             {
                 "queue": queue.name,
                 "depth": counts.stored,
@@ -375,23 +375,23 @@ def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:
                 "verbs_per_second": round(rate.get(queue.id, 0.0), 2),
             }
         )
-    return sorted(found, key=lambda row: (-row["depth"] - row["in_flight"], row["queue"]))
+    return sorted(queue_rows, key=lambda row: (-row["depth"] - row["in_flight"], row["queue"]))
 
 
 class Rates:
-    """How many verbs a second each queue had of late, by the commits' own times. Each commit is read once."""
+    """Verbs a second of each queue of late, by the commits' own times. Each commit is read once."""
 
     def __init__(self, ledger: Ledger) -> None:
         store: Any = ledger.store
         self._engine, self._clock = store.engine, ledger.clock
         self._last: dict[str, int] = {}
-        #: When, on which queue (its id), how many.
+        #: Time (ms), id of the queue, number of verbs.
         self._seen: list[tuple[int, str, int]] = []
-        #: All since then is known.
+        #: Since this time (ms) every commit was counted.
         self._since = 0
 
     def now(self) -> dict[str, float]:
-        """By the ids of queues, over the last WINDOW seconds, or as far back as was looked."""
+        """Return verbs a second by the ids of queues, over WINDOW seconds, or over the shorter time that was read."""
         now = self._clock()
         for table in TABLES:
             self._follow(table)
@@ -410,11 +410,11 @@ class Rates:
         if first and len(commits) >= MOST_COMMITS:
             self._since = max(self._since, commits[0].timestamp)
         for commit in commits:
-            said = commit.metadata
-            if said.get("queue"):
-                # A shared commit is several verbs, each with an event of its own.
+            metadata = commit.metadata
+            if metadata.get("queue"):
+                # A shared commit holds several verbs, each with its own event.
                 self._seen.append(
-                    (said.get("at", commit.timestamp), said["queue"], max(1, len(said.get("events", ()))))
+                    (metadata.get("at", commit.timestamp), metadata["queue"], max(1, len(metadata.get("events", ()))))
                 )
         self._last[table] = max([newest, *(commit.version for commit in commits)])
 
@@ -428,12 +428,12 @@ def _metrics(ledger: Ledger, prefix: str) -> Iterator[str]:
         "gauge",
         "Messages of a queue, by state.",
         (
-            ({"queue": name, "state": state}, getattr(known, state))
-            for name, known in counts.items()
+            ({"queue": name, "state": state}, getattr(queue_counts, state))
+            for name, queue_counts in counts.items()
             for state in ("visible", "delayed", "locked", "in_flight")
         ),
     )
-    ages = (({"queue": name}, known.age_of_oldest) for name, known in counts.items())
+    ages = (({"queue": name}, queue_counts.age_of_oldest) for name, queue_counts in counts.items())
     yield from family(
         "ledger_queue_age_of_oldest_seconds",
         "gauge",

@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     "-n", "--max", "most", type=int, default=1, show_default=True, metavar="N", help="At most so many messages."
 )
 @click.option("--all", "everything", is_flag=True, help="All messages that are visible.")
-@click.option("--visibility-timeout", type=int, metavar="S", help="Seconds they are held (default: the queue's).")
-@click.option("--wait", type=float, metavar="S", help="Wait so many seconds for a message (default: the queue's).")
-@click.option(
-    "--attempt-id", metavar="ID", help="Called again with it, the same claim is returned as long as it is held."
-)
-@click.option("--claim", "whole", is_flag=True, help="Print the receipt and the count, and read no message.")
+@click.option("--visibility-timeout", type=int, metavar="S", help="Hold them for S seconds (default: the queue's).")
+@click.option("--wait", type=float, metavar="S", help="Wait up to S seconds for a message (default: the queue's).")
+@click.option("--attempt-id", metavar="ID", help="A call with the same ID returns the same claim while it is held.")
+@click.option("--claim", "whole", is_flag=True, help="Print the receipt and the count; read no messages.")
 @as_json
 @with_root
 def receive(
@@ -49,8 +47,8 @@ def receive(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Receive messages of QUEUE: hold them until their visibility timeout ends. Prints each with its handle, for
-    `ledger delete`, `extend` and `release`; with --claim one receipt for all, however many they are.
+    """Receive messages of QUEUE: hold them until their visibility timeout ends. Print each with its receipt handle, for
+    `ledger delete`, `extend` and `release`; with --claim print one receipt for all, however many they are.
 
     \b
     Example:
@@ -62,20 +60,25 @@ def receive(
         raise click.UsageError("--wait has an end: give seconds, such as 86400.")
     if everything and click.get_current_context().get_parameter_source("most") == ParameterSource.COMMANDLINE:
         raise click.UsageError("Give --max or --all.")
-    known = open_ledger(root, settings).queue(queue)
-    claim = known.receive(None if everything else most, visibility_timeout, wait, attempt_id)
+    source = open_ledger(root, settings).queue(queue)
+    claim = source.receive(None if everything else most, visibility_timeout, wait, attempt_id)
     if not whole:
         messages = _read(claim)
         if json:
             print_json(*map(document, messages))
         else:
-            print_blocks(map(_block, messages), "" if messages else _nothing(known))
+            print_blocks(map(_block, messages), "" if messages else _nothing(source))
         return
-    found = {"receipt": claim.receipt_id, "count": claim.count, "deadline": claim.deadline, "version": claim.version}
+    claim_document = {
+        "receipt": claim.receipt_id,
+        "count": claim.count,
+        "deadline": claim.deadline,
+        "version": claim.version,
+    }
     if json:
-        print_json({"queue": queue, **found})
+        print_json({"queue": queue, **claim_document})
     else:
-        print_blocks([found] if claim else [], "" if claim else _nothing(known))
+        print_blocks([claim_document] if claim else [], "" if claim else _nothing(source))
 
 
 @click.command(short_help="Show a message, and change nothing.")
@@ -98,25 +101,25 @@ def peek(queue: str, message_id: str, json: bool, root: str | None, settings: st
 
 
 def _nothing(queue: Queue) -> str:
-    """That nothing is visible, and what it waits for, as far as that is known."""
+    """Say that no message is visible, and until when messages are in flight, if any are."""
     from ledger.clock import instant
 
     store, record, clock = queue.access.store, queue.access.record(), queue.access.clock
     leases = [*store.leases(record, clock), *store.postponed(record, clock)]
-    said = f"no message of {queue.name} is visible"
+    sentence = f"no message of {queue.name} is visible"
     if not leases:
-        return said
+        return sentence
     held, first = sum(lease.messages for lease in leases), min(lease.visible_at for lease in leases)
     return (
-        f"{said}: {held:,} in flight, the first until {instant(first):%Y-%m-%d %H:%M:%S}Z; who has them: "
+        f"{sentence}: {held:,} in flight, the first until {instant(first):%Y-%m-%d %H:%M:%S}Z; who has them: "
         '`ledger sql "SELECT owner, messages, seconds_left FROM in_flight"`'
     )
 
 
 def document(message: Message) -> dict[str, Any]:
-    """All that is known of a message; what it has not is left out."""
-    attributes = {name: _attribute(one) for name, one in message.message_attributes.items()}
-    known = {
+    """Return all that is known of a message, without empty fields."""
+    attributes = {name: _attribute(attribute) for name, attribute in message.message_attributes.items()}
+    fields = {
         "message_id": message.message_id,
         "body": message.body,
         "receipt_handle": message.receipt_handle,
@@ -133,7 +136,7 @@ def document(message: Message) -> dict[str, Any]:
         "dead_letter_source": message.dead_letter_source,
         "sender_id": message.sender_id,
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _attribute(one: Any) -> dict[str, Any]:
@@ -141,16 +144,16 @@ def _attribute(one: Any) -> dict[str, Any]:
 
 
 def _read(claim: Claim) -> list[Message]:
-    """Return the messages of a claim. Where they cannot be read, give the claim back: nobody else has its receipt."""
+    """Return the messages of a claim. If they cannot be read, give the claim back: nobody else has its receipt."""
     try:
         return claim.messages()
     except LedgerError as error:
         try:
             claim.release(reason="its messages could not be read", counted=False)
-            became = "Its messages were given back, and the receive does not count."
+            outcome = "Its messages were given back, and the receive does not count."
         except LedgerError as failed:
-            became = f"They could not be given back ({failed.message}): release --receipt {claim.receipt_id} does it."
-        raise error.advised(became) from None
+            outcome = f"They could not be given back ({failed.message}): release --receipt {claim.receipt_id} does it."
+        raise error.advised(outcome) from None
 
 
 def _block(message: Message) -> dict[str, Any]:
@@ -158,18 +161,18 @@ def _block(message: Message) -> dict[str, Any]:
 
 
 def _arguments(function: Any) -> Any:
-    for each in (
+    for decorator in (
         with_root,
         as_json,
         click.option(
             "--receipt",
             metavar="ID",
-            help="A whole claim, by the receipt of `ledger receive --claim`; - reads it from stdin.",
+            help="The receipt of a whole claim, from `ledger receive --claim`; - reads it from stdin.",
         ),
         click.argument("handles", nargs=-1, metavar="[HANDLE]..."),
         click.argument("queue"),
     ):
-        function = each(function)
+        function = decorator(function)
     return function
 
 
@@ -190,23 +193,23 @@ def extend(
     root: str | None,
     settings: str | None,
 ) -> int:
-    """Hold messages of QUEUE for longer. `-` for HANDLE reads stdin: a handle, or a line of `receive --json`, a line.
+    """Hold messages of QUEUE for longer. HANDLE - reads stdin: each line is a handle or a line of `receive --json`.
 
     \b
     Example:
       ledger extend work HANDLE --visibility-timeout 600
       ledger extend work --receipt ID --visibility-timeout 600
     """
-    known = open_ledger(root, settings).queue(queue)
+    held_queue = open_ledger(root, settings).queue(queue)
     return _settled(
-        known, handles, receipt, json, "extended", lambda claim: claim.extend(visibility_timeout),
-        lambda given: known.settle(extend=given, visibility_timeout=visibility_timeout),
+        held_queue, handles, receipt, json, "extended", lambda claim: claim.extend(visibility_timeout),
+        lambda given: held_queue.settle(extend=given, visibility_timeout=visibility_timeout),
     )  # fmt: skip
 
 
-@click.command(short_help="Give messages back: they are visible at once.")
-@click.option("--reason", metavar="TEXT", help="Why: `ledger history` has it, and the view dead_letters.")
-@click.option("--postponed", is_flag=True, help="What was parked or postponed, and is hidden until later.")
+@click.command(short_help="Give messages back, so that they are visible at once.")
+@click.option("--reason", metavar="TEXT", help="The reason, for `ledger history` and the view dead_letters.")
+@click.option("--postponed", is_flag=True, help="Release parked and postponed messages, which are hidden until later.")
 @_arguments
 def release(
     queue: str,
@@ -218,10 +221,11 @@ def release(
     root: str | None,
     settings: str | None,
 ) -> int:
-    """Give messages of QUEUE back: they are visible at once. `-` for HANDLE reads stdin, as for `ledger extend`.
+    """Give messages of QUEUE back: they are visible at once. HANDLE - reads stdin, as for `ledger extend`.
 
-    With --postponed: what workers parked because it failed too often, or postponed for a retry, and nobody holds; all
-    of it, or with --receipt what was given back under one receipt. The view in_flight lists it.
+    With --postponed: release all messages that nobody holds and that workers parked after too many failures, or
+    postponed for a retry. With --receipt, release only those that were given back under this receipt. The view
+    in_flight lists them.
 
     \b
     Example:
@@ -231,9 +235,9 @@ def release(
     """
     if postponed and handles:
         raise click.UsageError("--postponed takes no handles: --receipt ID, or nothing for all.")
-    known = open_ledger(root, settings).queue(queue)
+    held_queue = open_ledger(root, settings).queue(queue)
     if postponed:
-        messages = known.release_postponed(_receipt() if receipt == "-" else receipt, reason)
+        messages = held_queue.release_postponed(_receipt() if receipt == "-" else receipt, reason)
         report(
             json,
             {"receipt": receipt, "outcome": "released", "messages": messages},
@@ -241,8 +245,8 @@ def release(
         )
         return 0
     return _settled(
-        known, handles, receipt, json, "released", lambda claim: claim.release(reason),
-        lambda given: known.settle(release=given, reason=reason),
+        held_queue, handles, receipt, json, "released", lambda claim: claim.release(reason),
+        lambda given: held_queue.settle(release=given, reason=reason),
     )  # fmt: skip
 
 
@@ -251,7 +255,7 @@ def release(
 def delete(
     queue: str, handles: tuple[str, ...], receipt: str | None, json: bool, root: str | None, settings: str | None
 ) -> int:
-    """Acknowledge messages of QUEUE: they are done, for good. `-` for HANDLE reads stdin, as for `ledger extend`.
+    """Acknowledge messages of QUEUE: they are done, for good. HANDLE - reads stdin, as for `ledger extend`.
 
     \b
     Example:
@@ -260,9 +264,15 @@ def delete(
       ledger delete work --receipt ID
       ledger receive work --all --claim --json | ledger delete work --receipt -
     """
-    known = open_ledger(root, settings).queue(queue)
+    held_queue = open_ledger(root, settings).queue(queue)
     return _settled(
-        known, handles, receipt, json, "deleted", lambda claim: claim.delete(), lambda given: known.settle(delete=given)
+        held_queue,
+        handles,
+        receipt,
+        json,
+        "deleted",
+        lambda claim: claim.delete(),
+        lambda given: held_queue.settle(delete=given),
     )
 
 
@@ -275,7 +285,7 @@ def _settled(
     whole: Callable[[Claim], Settled],
     single: Callable[[list[str | None]], list[HandleOutcome]],
 ) -> int:
-    """Does it to a claim or to handles, and says so; returns the exit code."""
+    """Settle a whole claim, or single handles, and print the outcome; return the exit code."""
     if (receipt is None) == (not handles):
         raise click.UsageError("Give receipt handles (- reads them from stdin), or --receipt ID for a whole claim.")
     if receipt is not None:
@@ -286,19 +296,19 @@ def _settled(
         if not claim:
             raise click.ClickException(f"nothing of {queue.name} is held under the receipt {receipt} (any more)")
         settled = whole(claim)
-        found = {"receipt": receipt, "outcome": did, "messages": settled.messages, "lost": settled.lost}
+        claim_document = {"receipt": receipt, "outcome": did, "messages": settled.messages, "lost": settled.lost}
         lost = f"; {settled.lost:,} others have by now" if settled.lost else ""
-        report(json, found, f"{did} {many(settled.messages, 'message')}{lost}")
+        report(json, claim_document, f"{did} {many(settled.messages, 'message')}{lost}")
         return IN_PART if settled.lost else 0
-    # A message counts once, however often it is named.
+    # Each handle counts once, even if it is named several times.
     outcomes = single(list(dict.fromkeys(_handles(handles))))
     if json:
-        print_json(*(_document(one) for one in outcomes))
+        print_json(*(_document(outcome) for outcome in outcomes))
     else:
         click.echo(f"{did} {many(sum(map(bool, outcomes)), 'message')}")
-    for one in outcomes:
-        if not one:
-            click.echo(f"{one.outcome}: {one.receipt_handle}: {one.error_message}", err=True)
+    for outcome in outcomes:
+        if not outcome:
+            click.echo(f"{outcome.outcome}: {outcome.receipt_handle}: {outcome.error_message}", err=True)
     return 0 if all(outcomes) else IN_PART
 
 
@@ -308,9 +318,9 @@ def _document(one: HandleOutcome) -> dict[str, Any]:
 
 
 def _handles(given: Iterable[str]) -> Iterator[str | None]:
-    for one in given:
-        if one != "-":
-            yield one
+    for handle in given:
+        if handle != "-":
+            yield handle
             continue
         for number, line in enumerate(sys.stdin, 1):
             if line.strip():
@@ -318,7 +328,7 @@ def _handles(given: Iterable[str]) -> Iterator[str | None]:
 
 
 def _receipt() -> str | None:
-    """The receipt that stdin has; None: that of a receive that found nothing."""
+    """Return the receipt on stdin; None if it is that of a receive that found nothing."""
     lines = [line.strip() for line in sys.stdin if line.strip()]
     if len(lines) != 1:
         raise WrongInput(f"stdin has {many(len(lines), 'line')}, and --receipt - takes one. Nothing was done.")
@@ -326,26 +336,26 @@ def _receipt() -> str | None:
 
 
 def _receipt_field(line: str, number: int, name: str) -> str | None:
-    """A handle or a receipt, or that in a line of `ledger receive --json`."""
+    """Return a handle or a receipt: the line itself, or the field `name` of a line of `ledger receive --json`."""
     if not line.startswith("{"):
         return line
     try:
-        found: str | None = jsons.loads(line)[name]
-        return found
+        field: str | None = jsons.loads(line)[name]
+        return field
     except (ValueError, KeyError, RecursionError):
         raise WrongInput(
             f"Line {number} of stdin is neither a {name} nor a line of `receive --json`. Nothing was done."
         ) from None
 
 
-#: So many ids are moved by a predicate: they pass through this process.
+#: Most messages that --where moves: their ids pass through this process.
 MOST = 1_000_000
 
 
 @click.command(short_help="Move dead letters back.")
 @click.argument("queue")
 @click.argument("message_ids", nargs=-1, metavar="[MESSAGE_ID]...")
-@click.option("--where", metavar="SQL", help="Those that a predicate on the view messages names, by `ledger sql`.")
+@click.option("--where", metavar="SQL", help="Only messages that match a predicate on the view messages.")
 @click.option("--to", "destination", metavar="QUEUE", help="Where to (default: where each message came from).")
 @click.option("--max", "most", type=int, metavar="N", help="At most so many messages.")
 @as_json
@@ -360,9 +370,9 @@ def redrive(
     root: str | None,
     settings: str | None,
 ) -> int:
-    """Move visible messages of the dead-letter queue QUEUE back: all, or those that are named.
+    """Move visible messages of the dead-letter queue QUEUE back: all of them, or the named ones.
 
-    With --where they are looked up first, and then moved by their ids: at most a million.
+    With --where the command first looks up the ids of matching messages, then moves these: at most a million.
 
     \b
     Example:
@@ -373,30 +383,30 @@ def redrive(
     if where is not None and message_ids:
         raise click.UsageError("Give --where or MESSAGE_ID, not both.")
     ledger = open_ledger(root, settings)
-    known = ledger.queue(queue)
-    chosen = list(message_ids) or None if where is None else _ids_where(ledger, known, where)
-    moved = known.redrive(chosen, destination, most)
+    dead_letters = ledger.queue(queue)
+    chosen = list(message_ids) or None if where is None else _ids_where(ledger, dead_letters, where)
+    moved = dead_letters.redrive(chosen, destination, most)
     report(json, {"queue": queue, "moved": moved}, f"moved {many(moved, 'message')} out of {queue}")
-    left = len(set(message_ids)) - moved
-    if left <= 0 or most is not None:
+    stayed = len(set(message_ids)) - moved
+    if stayed <= 0 or most is not None:
         return 0
-    click.echo(f"{many(left, 'message')} of those named stayed: in flight, or not in {queue}", err=True)
+    click.echo(f"{many(stayed, 'message')} of those named stayed: in flight, or not in {queue}", err=True)
     return IN_PART
 
 
 def _ids_where(ledger: Ledger, queue: Queue, where: str) -> list[str]:
-    """The ids of the visible messages of a queue that a predicate names."""
-    # A comment at its end would take the parenthesis along.
+    """Return the ids of the visible messages of a queue that match a predicate."""
+    # The line break keeps a comment at the predicate's end from swallowing the parenthesis.
     query = f"SELECT message_id FROM messages WHERE queue = '{queue.name}' AND status = 'visible' AND ({where}\n)"
     try:
-        found: list[str] = ledger.sql(f"{query} LIMIT {MOST + 1}")["message_id"].to_pylist()
+        ids: list[str] = ledger.sql(f"{query} LIMIT {MOST + 1}")["message_id"].to_pylist()
     except InvalidParameterValue as error:
         raise InvalidParameterValue("where", where, error.bound, error.fix) from None
-    if len(found) > MOST:
+    if len(ids) > MOST:
         raise WrongInput(
             f"--where names more than {MOST:,} messages. Nothing was moved; the Python API moves any number."
         )
-    return found
+    return ids
 
 
 @click.command(short_help="Undo an acknowledgement.")
@@ -405,18 +415,18 @@ def _ids_where(ledger: Ledger, queue: Queue, where: str) -> list[str]:
 @as_json
 @with_root
 def restore(queue: str, receipt: str, json: bool, root: str | None, settings: str | None) -> None:
-    """Undo an acknowledgement: what was deleted under RECEIPT is visible again. `ledger history` has the receipts.
+    """Undo an acknowledgement: what was deleted under RECEIPT is visible again. `ledger history` lists the receipts.
 
     \b
     Example:
       ledger restore work RECEIPT
     """
-    known = open_ledger(root, settings).queue(queue)
-    restored = known.restore(receipt)
+    restored_queue = open_ledger(root, settings).queue(queue)
+    restored = restored_queue.restore(receipt)
     if not restored:
         raise click.ClickException(
             f"nothing of {queue} is deleted under the receipt {receipt} (any more): it is mistyped, was restored, or "
             f"upkeep has forgotten it. `ledger history {queue}` has the receipts"
         )
-    found = {"queue": queue, "receipt": receipt, "restored": restored}
-    report(json, found, f"restored {many(restored, 'message')} of {queue}")
+    outcome = {"queue": queue, "receipt": receipt, "restored": restored}
+    report(json, outcome, f"restored {many(restored, 'message')} of {queue}")

@@ -1,4 +1,4 @@
-"""What every command has: the ledger's root and how it is opened."""
+"""Options that every command has, and how commands open the ledger."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from click.core import ParameterSource
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
-#: The exit code of what was done in part.
+#: The exit code of a command that was done in part.
 IN_PART = 3
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class WrongInput(click.ClickException):
-    """What was given cannot be taken: exit code 2, without the usage, which was right."""
+    """An input cannot be used: exit code 2, without the usage text, as the usage was right."""
 
     exit_code = 2
 
 
 def with_root(function: Function) -> Function:
-    """Adds --root and --settings to a command."""
+    """Add --root and --settings to a command."""
     for option in (
         click.option(
             "--settings",
@@ -48,26 +48,25 @@ def with_root(function: Function) -> Function:
 
 
 def as_json(function: Function) -> Function:
-    """Adds --json to a command."""
-    return click.option("--json", "json", is_flag=True, help="For programs: a JSON document a line.")(function)
+    """Add --json to a command."""
+    return click.option("--json", "json", is_flag=True, help="For programs: print JSON, a document a line.")(function)
 
 
 def given_root(root: str | None) -> str | None:
-    """The root that is given, to the command, before it, or by the environment; None when there is none. The argument
-    ROOT, where a command has it, comes before all options."""
+    """Return the root: the argument ROOT of a command that has it, else an option, else the environment, else None."""
     context = click.get_current_context()
     place = context.params.get("place")
     if place:
         return str(place)
     of_all = context.find_root().params.get("root")
-    # What stands before the command holds, unless the command says otherwise.
+    # An option before the command holds, unless the command has its own option.
     if of_all and context.get_parameter_source("root") != ParameterSource.COMMANDLINE:
         return str(of_all)
     return root or None
 
 
 def named_root(root: str | None) -> str:
-    """The root that is given. Raises what the command line shows when there is none."""
+    """Return the root. Raise click.UsageError if there is none."""
     place = given_root(root)
     if place is None:
         raise click.UsageError("Which ledger? Give --root ROOT, or set the environment variable LEDGER_ROOT.")
@@ -75,20 +74,20 @@ def named_root(root: str | None) -> str:
 
 
 def open_ledger(root: str | None, settings: str | None, *, read_only: bool = False, create: bool = False) -> Ledger:
-    """The ledger that the arguments name. `read_only`: to be looked at, where one may not write too."""
+    """Open the ledger that the arguments name. `read_only` needs no right to write."""
     place = named_root(root)
     with _lightly():
         from ledger.ledger import Ledger
         from ledger.settings import Settings
 
-        known = Settings.read(settings) if settings else None
-        return Ledger.open(place, create=create, read_only=read_only, settings=known)
+        chosen_settings = Settings.read(settings) if settings else None
+        return Ledger.open(place, create=create, read_only=read_only, settings=chosen_settings)
 
 
 @contextmanager
 def _lightly() -> Iterator[None]:
-    """Imports in the block take half their time: no pandas, no threads for algebra that nobody does, and nothing that
-    is garbage yet is looked for."""
+    """Halve the time of imports in the block: without pandas, without threads for linear algebra, and without garbage
+    collection."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     was = gc.isenabled()
     gc.disable()
@@ -101,18 +100,18 @@ def _lightly() -> Iterator[None]:
 
 
 class _NoPandas:
-    """Finds pandas nowhere."""
+    """A finder of modules that hides pandas."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Raises ModuleNotFoundError for pandas; knows nothing of all else."""
+        """Raise ModuleNotFoundError for pandas; find no other module."""
         if name == "pandas":
             raise ModuleNotFoundError(name)
 
 
 def _spare_pandas() -> None:
-    """pyarrow imports pandas, which takes longer than all else that a command does, when it makes its first array, to
-    tell DataFrames from other values. The command line has none: pyarrow looks once, and does not find it."""
+    """Import pyarrow without pandas. pyarrow imports pandas with its first array, to recognize DataFrames, and that
+    takes longer than the rest of a command. The command line has no DataFrames; pyarrow looks for pandas only once."""
     if "pyarrow" in sys.modules or "pandas" in sys.modules:
         return
     finder: Any = _NoPandas

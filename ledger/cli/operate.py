@@ -20,20 +20,23 @@ if TYPE_CHECKING:
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
 
-@click.command(short_help="Free what is finished: once, or whenever it is due.")
-@click.option("--every", metavar="PERIOD", help="Look each PERIOD (90s, 5m, 1h) whether a round is due, until SIGTERM.")
-@click.option("--if-due", is_flag=True, help="Run a round only if it is due by load: for cron.")
+@click.command(short_help="Remove what is finished: once, or whenever a round is due.")
+@click.option(
+    "--every", metavar="PERIOD", help="Check each PERIOD (90s, 5m, 1h) whether a round is due, until SIGTERM."
+)
+@click.option("--if-due", is_flag=True, help="Run a round only if the load makes it due: for cron.")
 @click.option("--no-vacuum", is_flag=True, help="Leave unused files in place.")
 @as_json
 @with_root
 def upkeep(
     every: str | None, if_due: bool, no_vacuum: bool, json: bool, root: str | None, settings: str | None
 ) -> None:
-    """Drop what is finished, compact, vacuum, fill the receipts. Safe beside running claims.
+    """Drop finished messages, compact, vacuum, fill the receipts. Safe beside running claims.
 
-    Without --every: one round, now. With --every: look each period whether a round is due by what was committed, and
-    run it; of several such processes on one ledger one works at a time. A round that fails is logged and tried again.
-    SIGTERM and Ctrl-C end it between two steps, with exit code 0. Exit code 1: the ledger could not be opened.
+    Without --every: run one round now. With --every: check each period whether the commits since the last round make a
+    round due, and run it. If several such processes share a ledger, one works at a time. A round that fails is logged
+    and tried again. SIGTERM and Ctrl-C end it between two steps, with exit code 0. Exit code 1: the ledger could not be
+    opened.
 
     \b
     Example:
@@ -43,7 +46,7 @@ def upkeep(
     if every is not None and if_due:
         raise click.UsageError("--every runs a round only if it is due: leave --if-due out.")
     if every is not None:
-        # Not at the top: `ledger --help` needs no Arrow.
+        # The import is here because `ledger --help` needs no Arrow.
         from ledger.upkeep_daemon import period_of
 
         period = period_of("every", every)
@@ -74,7 +77,7 @@ def _print(done: UpkeepReport, json: bool) -> None:
 
 
 def _run(ledger: Ledger, root: str, every: str, period: float, vacuum: bool, json: bool) -> None:
-    """Look each period until a signal ends it; print a line for each round that did something."""
+    """Check each period until a signal ends it; print a line for each round that did something."""
     from ledger.runtime.termination import draining
     from ledger.upkeep_daemon import Upkeeper, in_words
 
@@ -100,7 +103,7 @@ def _run(ledger: Ledger, root: str, every: str, period: float, vacuum: bool, jso
 def backup(dest: str, json: bool, root: str | None, settings: str | None) -> None:
     """Copy one consistent version of all tables into the folder DEST, while the ledger is in use.
 
-    DEST must be empty or not there. Past versions are not copied.
+    DEST must be empty, or not exist. Past versions are not copied.
 
     \b
     Example:
@@ -113,15 +116,15 @@ def backup(dest: str, json: bool, root: str | None, settings: str | None) -> Non
         click.echo(f"{done.files} files, {done.bytes} bytes, as of {done.taken_at}")
 
 
-@click.command("restore-backup", short_help="Make a ledger of a backup.")
+@click.command("restore-backup", short_help="Make a ledger from a backup.")
 @click.argument("source")
 @click.argument("place", metavar="ROOT")
-@click.option("--replace", is_flag=True, help="Move the ledger that is at ROOT aside.")
+@click.option("--replace", is_flag=True, help="Move a ledger that is at ROOT aside.")
 @as_json
 def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
-    """Make the ledger ROOT of the backup SOURCE.
+    """Make the ledger ROOT from the backup SOURCE.
 
-    Nothing may be at ROOT, unless --replace moves it aside. Processes that have it open go on with the restored one.
+    ROOT must be free, unless --replace moves its ledger aside. Processes that have it open go on with the restored one.
 
     \b
     Example:
@@ -136,9 +139,9 @@ def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
         click.echo(f"{place} is the ledger of {source}" + ("" if aside is None else f"; what was there is in {aside}"))
 
 
-@click.command(short_help="Put a ledger right after a power cut or a wrong clock.")
+@click.command(short_help="Repair a ledger after a power cut or a wrong clock.")
 @click.argument("place", metavar="[ROOT]", required=False)
-@click.option("--clock", is_flag=True, help="Set the time of queues that is ahead to this machine's, and do no more.")
+@click.option("--clock", is_flag=True, help="Only set back the times of queues that are ahead of this machine's clock.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be changed or lost.")
 @with_root
@@ -146,12 +149,12 @@ def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
 def repair(
     place: str | None, root: str | None, clock: bool, yes: bool, dry_run: bool, settings: str | None, json: bool
 ) -> None:
-    """Cut the ledger at ROOT (default: LEDGER_ROOT), on a local path, back to its last whole version, as after a power
-    cut. Shows what is lost, and asks on a terminal; elsewhere it needs --yes. What is taken out is moved to the folder
-    _ledger_lost beside the tables. Stop all that uses the ledger before.
+    """Cut the ledger at ROOT (default: LEDGER_ROOT), on a local path, back to its last whole version after a power cut.
+    Show what is lost, and ask on a terminal; elsewhere --yes is needed. Removed files go to the folder _ledger_lost
+    beside the tables. First stop all that uses the ledger.
 
-    With --clock: after a clock that was ahead has committed there, so that verbs say ClocksDisagree. Set this machine's
-    clock right before. Others may go on meanwhile.
+    With --clock: repair queues where a clock that was ahead has committed, so that verbs raise ClocksDisagree. First
+    set this machine's clock right. Other processes may go on meanwhile.
 
     \b
     Example:
@@ -167,34 +170,34 @@ def repair(
 
 def _repair_clock(root: str | None, settings: str | None, yes: bool, dry_run: bool, json: bool) -> None:
     ledger = open_ledger(root, settings)
-    found = ledger.repair_clock(dry_run=True)
-    wrong = [one for one in found if one]
+    fixes = ledger.repair_clock(dry_run=True)
+    wrong = [fix for fix in fixes if fix]
     if wrong and not dry_run:
-        worst = max(one.ahead for one in wrong)
+        worst = max(fix.ahead for fix in wrong)
         queues = many(len(wrong), "queue")
         confirm(f"The time of {queues} is up to {worst:,.1f} s ahead. Set it to {_now(ledger.clock())}?", yes)
-        found = ledger.repair_clock()
+        fixes = ledger.repair_clock()
     if json:
-        print_json(*(dataclasses.asdict(one) for one in found))
+        print_json(*(dataclasses.asdict(fix) for fix in fixes))
         return
-    for one in found:
-        if one.lanes:
-            lanes, messages = many(one.lanes, "lane"), many(one.messages, "message")
+    for fix in fixes:
+        if fix.lanes:
+            lanes, messages = many(fix.lanes, "lane"), many(fix.messages, "message")
             done = "would be put right" if dry_run else "put right"
-            click.echo(f"{one.queue}: {lanes} {done}, {one.ahead:,.1f} s ahead, with the leases of {messages}")
-        if one.refused_sends:
+            click.echo(f"{fix.queue}: {lanes} {done}, {fix.ahead:,.1f} s ahead, with the leases of {messages}")
+        if fix.refused_sends:
             done = "would go on" if dry_run else "go on"
-            click.echo(f"{one.queue}: sends {done}; the last was {one.ahead:,.1f} s ahead")
-        if one.changed_ahead:
+            click.echo(f"{fix.queue}: sends {done}; the last was {fix.ahead:,.1f} s ahead")
+        if fix.changed_ahead:
             done = "would be set" if dry_run else "are set"
-            changed = f"it was made or changed by a clock that was {one.ahead:,.1f} s ahead"
-            click.echo(f"{one.queue}: {changed}; its timestamps, and what has expired, {done} by this one")
-        if one.tasks:
-            tasks = f"{many(one.tasks, 'message move task')} started by a clock that was ahead"
-            click.echo(f"{one.queue}: {tasks}; {'would be' if dry_run else 'is'} carried on")
-        if one.sent_ahead:
-            sent = f"{many(one.sent_ahead, 'message')} sent by a clock that was ahead"
-            click.echo(f"{one.queue}: {sent}; they become visible when their time has come")
+            changed = f"it was made or changed by a clock that was {fix.ahead:,.1f} s ahead"
+            click.echo(f"{fix.queue}: {changed}; its timestamps, and what has expired, {done} by this one")
+        if fix.tasks:
+            tasks = f"{many(fix.tasks, 'message move task')} started by a clock that was ahead"
+            click.echo(f"{fix.queue}: {tasks}; {'would be' if dry_run else 'is'} carried on")
+        if fix.sent_ahead:
+            sent = f"{many(fix.sent_ahead, 'message')} sent by a clock that was ahead"
+            click.echo(f"{fix.queue}: {sent}; they become visible when their time has come")
     if not wrong:
         click.echo("no queue's time is ahead of this machine's clock")
 
@@ -208,20 +211,20 @@ def _now(milliseconds: int) -> str:
 def _cut_back(root: str, yes: bool, dry_run: bool, json: bool) -> None:
     from ledger.ledger import Ledger
 
-    found = Ledger.repair(root, dry_run=True)
-    if found and not dry_run:
+    damage = Ledger.repair(root, dry_run=True)
+    if damage and not dry_run:
         if not json:
-            click.echo("\n".join(_shown(found)))
+            click.echo("\n".join(_shown(damage)))
         confirm(f"Take this out of the ledger at {root}?", yes)
-        found = Ledger.repair(root)
+        damage = Ledger.repair(root)
     if json:
-        print_json({"repaired": bool(found) and not dry_run, **dataclasses.asdict(found)})
-    elif dry_run or not found:
-        click.echo("\n".join(_shown(found)))
-        if found:
+        print_json({"repaired": bool(damage) and not dry_run, **dataclasses.asdict(damage)})
+    elif dry_run or not damage:
+        click.echo("\n".join(_shown(damage)))
+        if damage:
             click.echo(f"`ledger repair {root} --yes` does that. Stop all that uses the ledger before.")
     else:
-        click.echo(f"Repaired. What was taken out is in {found.lost}")
+        click.echo(f"Repaired. What was taken out is in {damage.lost}")
 
 
 def _shown(found: Repair) -> Iterator[str]:
@@ -236,16 +239,16 @@ def _shown(found: Repair) -> Iterator[str]:
             about = commit.verb or "not known"
             about += "" if commit.messages is None else f", {many(commit.messages, 'message')}"
             yield f"  version {commit.version}: {about}{f' ({commit.flaw})' if commit.flaw else ''}"
-        for version, what in table.past.items():
-            yield f"{table.table}: the entry of version {version} {what}; a later checkpoint has its rows"
+        for version, flaw in table.past.items():
+            yield f"{table.table}: the entry of version {version} {flaw}; a later checkpoint has its rows"
         if table.past:
             cut = f"versions before {table.readable_from} cannot be read any more"
             yield f"{table.table}: no message is lost with it, but {cut}"
         if table.files:
             held = "an unknown number of" if table.messages is None else f"{table.messages:,}"
             yield f"{table.table}: {len(table.files):,} data files are lost, with {held} messages"
-        for path, what in table.files.items():
-            yield f"  {path} {what}"
+        for path, flaw in table.files.items():
+            yield f"  {path} {flaw}"
     if any(table.commits for table in found.tables):
         yield "What was sent in lost commits is gone. Messages whose acknowledgement is lost are received again."
     for path in found.checkpoints:
@@ -259,9 +262,9 @@ def _shown(found: Repair) -> Iterator[str]:
 @with_root
 @as_json
 def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, settings: str | None, json: bool) -> None:
-    """Remove the ledger ROOT (default: LEDGER_ROOT) for good: its tables, its locks, and what repairs have put aside.
-    Shows how much is in it, and asks on a terminal; elsewhere it needs --yes. What else lies in the folder stays.
-    Stop all that uses the ledger before. Only a backup brings it back (`ledger backup`).
+    """Remove the ledger ROOT (default: LEDGER_ROOT) for good: its tables, its locks, and the files that repairs put
+    aside. Show how much is in it, and ask on a terminal; elsewhere --yes is needed. Other files in the folder stay.
+    First stop all that uses the ledger. Only a backup brings it back (`ledger backup`).
 
     \b
     Example:
@@ -271,22 +274,24 @@ def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, setti
     from ledger.ledger import Ledger
 
     where = named_root(root)
-    found = Ledger.destroy(where, dry_run=True)
+    destroyed = Ledger.destroy(where, dry_run=True)
     depth = _depth(where, settings)
-    held = _in_words(depth, found)
+    content = _in_words(depth, destroyed)
     if not dry_run:
-        confirm(f"Remove the ledger at {found.root} for good, with {held}?", yes)
-        found = Ledger.destroy(where)
+        confirm(f"Remove the ledger at {destroyed.root} for good, with {content}?", yes)
+        destroyed = Ledger.destroy(where)
     if json:
-        print_json({"destroyed": not dry_run, **dataclasses.asdict(found), **(depth or {})})
+        print_json({"destroyed": not dry_run, **dataclasses.asdict(destroyed), **(depth or {})})
         return
-    click.echo(f"{'Would remove' if dry_run else 'Removed'} the ledger at {found.root}, with {held}")
-    if found.stays:
-        click.echo(f"{', '.join(found.stays)}: not the ledger's; {'stays' if len(found.stays) == 1 else 'they stay'}")
+    click.echo(f"{'Would remove' if dry_run else 'Removed'} the ledger at {destroyed.root}, with {content}")
+    if destroyed.stays:
+        click.echo(
+            f"{', '.join(destroyed.stays)}: not the ledger's; {'stays' if len(destroyed.stays) == 1 else 'they stay'}"
+        )
 
 
 def _depth(root: str, settings: str | None) -> dict[str, int] | None:
-    """How much is in a ledger; None where that cannot be told, as of a damaged one."""
+    """Return how much is in a ledger; None if its tables cannot be read."""
     from ledger.errors import LedgerError
 
     try:
@@ -314,10 +319,10 @@ def _in_words(depth: dict[str, int] | None, found: Destroyed) -> str:
 @as_json
 @with_root
 def share(place: str | None, group: str, everyone: bool, json: bool, root: str | None, settings: str | None) -> None:
-    """Let all users of GROUP use the ledger ROOT (default: LEDGER_ROOT): its folders and locks become writable for the
-    group, its files readable, and so does all that anybody makes there later, whatever umask he has.
+    """Let all users of GROUP use the ledger ROOT (default: LEDGER_ROOT). Its folders and locks become writable for the
+    group, and its files readable. The same holds for files that anybody makes there later, whatever their umask.
 
-    Run it as the owner of the ledger, or as root; again at any time.
+    Run it as the owner of the ledger, or as root. You can run it again at any time.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""What commands print: tables and blocks for people, JSON documents a line for programs."""
+"""The output of commands: tables and blocks for people, JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 
 import click
 
-#: So much of a body is shown to people; --json has all of it.
+#: So many characters of a text are shown to people; --json has all of it.
 LONGEST = 400
 
 
 def many(count: int, thing: str) -> str:
-    """So many of a thing, in words."""
+    """Return a count and its noun, in the plural unless the count is 1."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def print_json(*documents: Any) -> None:
-    """Each document as a line of JSON; instants in ISO 8601, UTC; null for numbers that JSON has no way to write."""
+    """Print each document as a line of JSON: instants in ISO 8601, UTC; null for numbers that JSON cannot express."""
     for document in documents:
         try:
             text = json.dumps(document, ensure_ascii=False, default=_plain, allow_nan=False)
@@ -34,7 +34,7 @@ def print_json(*documents: Any) -> None:
 
 
 def print_csv(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Rows as CSV with a header: instants and what is nested as in JSON, nothing where there is no value."""
+    """Print rows as CSV with a header: instants and nested values as in JSON, an empty cell for None."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
@@ -52,7 +52,7 @@ def _cell(value: Any) -> str:
 
 
 def report(json: bool, document: Mapping[str, Any], sentence: str) -> None:
-    """What a command did: a document for programs, a sentence for people."""
+    """Print what a command did: a document for programs, a sentence for people."""
     if json:
         print_json(document)
     else:
@@ -60,12 +60,12 @@ def report(json: bool, document: Mapping[str, Any], sentence: str) -> None:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], none: str) -> None:
-    """Rows in aligned columns, numbers to the right; without any, the text `none`."""
+    """Print rows in aligned columns, numbers to the right; without rows the text `none`."""
     click.echo(table_of(rows) if rows else none)
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | None = None) -> str:
-    """Rows as text in aligned columns, numbers to the right; `cell_of` says how a value is shown (default: `shown`)."""
+    """Return rows as text in aligned columns, numbers to the right; `cell_of` formats a value (default: `shown`)."""
     names, text_of = list(rows[0]), cell_of or shown
     cells = [[text_of(row[name]) for name in names] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells)]
@@ -80,14 +80,14 @@ def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | 
 
 
 def print_blocks(blocks: Iterable[Mapping[str, Any]], none: str) -> None:
-    """A block of lines, `name  value`, for each; what has no value is left out. Without any, the text `none`."""
+    """Print a block of lines, `name  value`, for each block, without empty values; without blocks the text `none`."""
     first = True
     for block in blocks:
-        known = {name: value for name, value in block.items() if value not in (None, {}, "")}
-        width = max(map(len, known))
+        filled = {name: value for name, value in block.items() if value not in (None, {}, "")}
+        width = max(map(len, filled))
         if not first:
             click.echo()
-        for name, value in known.items():
+        for name, value in filled.items():
             click.echo(f"{name:<{width}}  {shown(value)}")
         first = False
     if first:
@@ -95,7 +95,7 @@ def print_blocks(blocks: Iterable[Mapping[str, Any]], none: str) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value for people: thousands separated, instants to the second, long texts cut, control characters escaped."""
+    """Format a value for people: separated thousands, instants to seconds, long texts cut, controls escaped."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -108,7 +108,9 @@ def shown(value: Any) -> str:
         return f"{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%SZ}"
     if isinstance(value, (dict, list)):
         return shown(json.dumps(value, ensure_ascii=False, default=_plain))
-    text = "".join(one if one.isprintable() else repr(one)[1:-1] for one in str(value)[: LONGEST + 1])
+    text = "".join(
+        character if character.isprintable() else repr(character)[1:-1] for character in str(value)[: LONGEST + 1]
+    )
     return (
         text if len(str(value)) <= LONGEST else f"{text[:LONGEST]}... ({len(str(value)):,} characters: --json has all)"
     )
@@ -118,8 +120,8 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    return [_finite(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {name: _finite(item) for name, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _plain(value: Any) -> Any:
@@ -133,18 +135,18 @@ def _plain(value: Any) -> Any:
 
 
 class Steps:
-    """A line on stderr that says how far a command is, if that is a terminal."""
+    """The progress of a command: a line on stderr, shown only on a terminal."""
 
     def __init__(self, every: float = 0.2) -> None:
         self._shows, self._every, self._next = sys.stderr.isatty(), every, time.monotonic() + every
 
     def __call__(self, text: str) -> None:
-        """Show a text in place of the one before, now and then."""
+        """Replace the line by this text, at most once every `every` seconds."""
         if self._shows and time.monotonic() >= self._next:
             click.echo(f"\r\x1b[K{text} ...", err=True, nl=False)
             self._next = time.monotonic() + self._every
 
     def done(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._shows:
             click.echo("\r\x1b[K", err=True, nl=False)

@@ -1,4 +1,4 @@
-"""`ledger queues`: list, show, create, set, delete, purge."""
+"""The commands of `ledger queues`: list, show, create, set, delete, purge."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def queues() -> None:
 @as_json
 @with_root
 def list_queues(prefix: str, json: bool, root: str | None, settings: str | None) -> int:
-    """How many messages are in each state, for queues whose names begin with PREFIX. Reading disturbs nobody.
+    """Show how many messages are in each state, for queues whose names begin with PREFIX. Reading disturbs nobody.
 
     \b
     Example:
@@ -39,11 +39,11 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
         try:
             rows.append(depth_of(queue))
         except ClocksDisagree as error:
-            # The others are shown all the same.
+            # Show the other queues in any case.
             rows.append(_depth(queue.name, None))
             wrong.append(f"{queue.name}: {error}")
-    for one in wrong:
-        click.echo(f"ledger: {one}", err=True)
+    for line in wrong:
+        click.echo(f"ledger: {line}", err=True)
     if json:
         print_json(*rows)
     else:
@@ -57,12 +57,12 @@ STATES = ("visible", "delayed", "locked", "in_flight", "deleted")
 
 
 def depth_of(queue: Queue) -> dict[str, Any]:
-    """How many messages a queue has in each state, and the age of the oldest in seconds."""
+    """Return how many messages a queue has in each state, and the age of the oldest in seconds."""
     return _depth(queue.name, queue.counts())
 
 
 def _depth(name: str, counts: Counts | None) -> dict[str, Any]:
-    """The row of a queue; without counts one that has no more than its name."""
+    """Return the row of a queue; without `counts` only its name is filled in."""
     age = None if counts is None else counts.age_of_oldest
     states = {state: getattr(counts, state, None) for state in STATES}
     return {"queue": name, **states, "age_of_oldest": None if age is None else round(age, 1)}
@@ -73,7 +73,7 @@ def _depth(name: str, counts: Counts | None) -> dict[str, Any]:
 @as_json
 @with_root
 def show(queue: str, json: bool, root: str | None, settings: str | None) -> None:
-    """The counts, attributes and tags of QUEUE, and the queues whose dead letters it takes.
+    """Show the counts, attributes and tags of QUEUE, and the queues whose dead letters it takes.
 
     \b
     Example:
@@ -83,34 +83,34 @@ def show(queue: str, json: bool, root: str | None, settings: str | None) -> None
 
 
 def show_queue(queue: Queue, json: bool) -> None:
-    """Prints all that is known of a queue."""
-    known = {"counts": depth_of(queue), "attributes": queue.attributes(), "tags": queue.tags()}
+    """Print all that is known of a queue."""
+    parts = {"counts": depth_of(queue), "attributes": queue.attributes(), "tags": queue.tags()}
     sources = queue.dead_letter_source_queues()
     if json:
-        print_json({"queue": queue.name, **known, "dead_letters_of": sources})
+        print_json({"queue": queue.name, **parts, "dead_letters_of": sources})
         return
-    print_blocks([known["counts"], {**known["attributes"], "dead letters of": ", ".join(sources)}], "")
-    if known["tags"]:
-        print_blocks([{f"tag {name}": value for name, value in known["tags"].items()}], "")
+    print_blocks([parts["counts"], {**parts["attributes"], "dead letters of": ", ".join(sources)}], "")
+    if parts["tags"]:
+        print_blocks([{f"tag {name}": value for name, value in parts["tags"].items()}], "")
 
 
 def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
-    """NAME=VALUE arguments as a dictionary."""
-    known: dict[str, str] = {}
+    """Return NAME=VALUE arguments as a dictionary."""
+    values: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
             raise click.BadParameter(f"{text!r} must be NAME=VALUE", param_hint=option)
-        if name in known:
+        if name in values:
             raise click.BadParameter(f"{name} is given twice", param_hint=option)
-        known[name] = value
-    return known
+        values[name] = value
+    return values
 
 
 _attribute = click.option(
-    "-a", "--attribute", multiple=True, metavar="NAME=VALUE", help="Such as VisibilityTimeout=600; several times."
+    "-a", "--attribute", multiple=True, metavar="NAME=VALUE", help="Such as VisibilityTimeout=600; may be repeated."
 )
-_tag = click.option("-t", "--tag", multiple=True, metavar="NAME=VALUE", help="A tag; several times.")
+_tag = click.option("-t", "--tag", multiple=True, metavar="NAME=VALUE", help="A tag; may be repeated.")
 
 
 @queues.command()
@@ -122,7 +122,7 @@ _tag = click.option("-t", "--tag", multiple=True, metavar="NAME=VALUE", help="A 
 def create(
     queue: str, attribute: tuple[str, ...], tag: tuple[str, ...], json: bool, root: str | None, settings: str | None
 ) -> None:
-    """Make QUEUE, and the ledger around it if there is none. Made again, nothing changes.
+    """Make QUEUE, and the ledger around it if there is none. If QUEUE has these attributes already, change nothing.
 
     \b
     Example:
@@ -158,7 +158,7 @@ def _opened_or_made(root: str | None, settings: str | None) -> Ledger:
 @click.argument("queue")
 @_attribute
 @_tag
-@click.option("--untag", multiple=True, metavar="NAME", help="Removes a tag; several times.")
+@click.option("--untag", multiple=True, metavar="NAME", help="Remove a tag; may be repeated.")
 @as_json
 @with_root
 def set_attributes(
@@ -170,7 +170,7 @@ def set_attributes(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Change attributes and tags of QUEUE; those that are not named stay.
+    """Change attributes and tags of QUEUE; the others stay.
 
     \b
     Example:
@@ -179,21 +179,21 @@ def set_attributes(
     attributes, tags = pairs(attribute, "--attribute"), pairs(tag, "--tag")
     if not (attributes or tags or untag):
         raise click.UsageError("Nothing to change: give --attribute, --tag or --untag.")
-    known = open_ledger(root, settings).queue(queue)
+    changed_queue = open_ledger(root, settings).queue(queue)
     if attributes:
-        known.set_attributes(attributes)
+        changed_queue.set_attributes(attributes)
     if tags:
-        known.tag(tags)
+        changed_queue.tag(tags)
     if untag:
-        known.untag(untag)
-    show_queue(known, json)
+        changed_queue.untag(untag)
+    show_queue(changed_queue, json)
 
 
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Asks on a terminal; elsewhere --yes has to be given."""
+    """Ask on a terminal; elsewhere require --yes."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -208,7 +208,7 @@ def confirm(question: str, yes: bool) -> None:
 @as_json
 @with_root
 def delete(queue: str, yes: bool, json: bool, root: str | None, settings: str | None) -> None:
-    """Delete QUEUE with all its messages. Asks on a terminal; else it needs --yes.
+    """Delete QUEUE with all its messages. Ask on a terminal; elsewhere --yes is needed.
 
     \b
     Example:
@@ -216,20 +216,22 @@ def delete(queue: str, yes: bool, json: bool, root: str | None, settings: str | 
     """
     ledger = open_ledger(root, settings)
     counts = ledger.queue(queue).counts()
-    there = counts.stored + counts.in_flight
-    confirm(f"Delete the queue {queue} with its {many(there, 'message')}, {counts.in_flight:,} of them in flight?", yes)
+    remaining = counts.stored + counts.in_flight
+    confirm(
+        f"Delete the queue {queue} with its {many(remaining, 'message')}, {counts.in_flight:,} of them in flight?", yes
+    )
     ledger.delete_queue(queue)
-    report(json, {"queue": queue, "deleted": True, "messages": there}, f"deleted {queue}")
+    report(json, {"queue": queue, "deleted": True, "messages": remaining}, f"deleted {queue}")
 
 
 @queues.command()
 @click.argument("queue")
-@click.option("--older-than", metavar="AGE", help="Only what was sent longer ago than AGE (90s, 30m, 12h, 7d).")
+@click.option("--older-than", metavar="AGE", help="Only messages sent longer ago than AGE (90s, 30m, 12h, 7d).")
 @_yes
 @as_json
 @with_root
 def purge(queue: str, older_than: str | None, yes: bool, json: bool, root: str | None, settings: str | None) -> None:
-    """Delete every message of QUEUE, in flight or not. Asks on a terminal; else it needs --yes.
+    """Delete every message of QUEUE, in flight or not. Ask on a terminal; elsewhere --yes is needed.
 
     \b
     Example:
@@ -237,17 +239,17 @@ def purge(queue: str, older_than: str | None, yes: bool, json: bool, root: str |
       ledger queues purge work --older-than 7d --yes
     """
     age = None if older_than is None else _age("older-than", older_than)
-    known = open_ledger(root, settings).queue(queue)
-    counts = known.counts()
-    there = counts.stored + counts.in_flight
-    whole = f"all of {many(there, 'message')} in {queue}, {counts.in_flight:,} of them in flight"
+    purged_queue = open_ledger(root, settings).queue(queue)
+    counts = purged_queue.counts()
+    remaining = counts.stored + counts.in_flight
+    whole = f"all of {many(remaining, 'message')} in {queue}, {counts.in_flight:,} of them in flight"
     confirm(f"Delete {whole}?" if age is None else f"Delete what was sent more than {older_than} ago, of {whole}?", yes)
-    gone = known.purge(older_than=age)
+    gone = purged_queue.purge(older_than=age)
     report(json, {"queue": queue, "messages": gone}, f"deleted {many(gone, 'message')} of {queue}")
 
 
 def _age(name: str, text: str) -> float:
-    """Return an age in seconds, of a text such as 90, 90s, 30m, 12h or 7d; raises InvalidParameterValue."""
+    """Return an age in seconds from a text such as 90, 90s, 30m, 12h or 7d; raise InvalidParameterValue for others."""
     from ledger.errors import InvalidParameterValue
     from ledger.rules.limits import seconds_of_time
 

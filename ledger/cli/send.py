@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ledger.cli.inputs import Read
 
 FORMATS = ("text", "json", "csv", "parquet", "delta")
-#: So many lines are named one by one; of the others it is said how many there are. With --json all are.
+#: At most so many lines are named one by one, the others are counted. --json names all.
 MOST_NAMED = 20
 _NOT_SHOWN = logging.NullHandler()
 
@@ -25,18 +25,18 @@ _NOT_SHOWN = logging.NullHandler()
 @click.command(short_help="Send rows of a file, a table or stdin as messages.")
 @click.argument("queue")
 @click.argument("source", metavar="[INPUT]", required=False)
-@click.option("-m", "--message", multiple=True, metavar="TEXT", help="A message, in place of INPUT; several times.")
+@click.option("-m", "--message", multiple=True, metavar="TEXT", help="A message instead of INPUT; may be repeated.")
 @click.option(
     "--format",
     "kind",
     type=click.Choice(FORMATS),
-    help="What INPUT is (default: by its ending; stdin is text, a body a line).",
+    help="The format of INPUT (default: by its ending; stdin is text, a body a line).",
 )
 @click.option("--body", metavar="COLUMN", help="The column of bodies (default: `body`, else the whole row as JSON).")
-@click.option("--delay", type=int, metavar="S", help="Seconds until they are visible, for rows that do not say.")
-@click.option("--group", metavar="ID", help="The message group, for rows that do not say.")
-@click.option("--attempt-id", metavar="ID", help="Called again with it and the same rows, nothing is sent twice.")
-@click.option("--skip-malformed", is_flag=True, help="Send the others, where lines cannot be read; each is named.")
+@click.option("--delay", type=int, metavar="S", help="Seconds until messages are visible, for rows without a delay.")
+@click.option("--group", metavar="ID", help="The message group, for rows without one.")
+@click.option("--attempt-id", metavar="ID", help="A second call with the same ID and rows sends nothing twice.")
+@click.option("--skip-malformed", is_flag=True, help="Name the lines that cannot be read, and send the others.")
 @click.option("--all-or-nothing", is_flag=True, help="Send nothing if one row is refused.")
 @click.option("--ids", is_flag=True, help="Print the id of every message.")
 @as_json
@@ -57,16 +57,17 @@ def send(
     root: str | None,
     settings: str | None,
 ) -> int:
-    """Send the rows of INPUT to QUEUE as messages, all in one commit: a file of JSON lines (or one JSON array), CSV,
-    Parquet or text (text ones also as .gz), a Delta table, or `-` for stdin.
+    """Send the rows of INPUT to QUEUE as messages, all in one commit. INPUT is a file, a Delta table, or `-` for stdin.
+    A file holds JSON lines (or one JSON array), CSV, Parquet or text; all but Parquet also as .gz.
 
-    A row's message is its column `body` (or --body), beside which the columns delay_seconds, message_attributes (a JSON
-    object), message_group_id, message_deduplication_id and aws_trace_header count. Without a body it is the whole row
-    as JSON, and these columns are part of it: a FIFO queue's group and deduplication id alone count then, too. What is
-    made of the columns, and which of them are left out, is said. CSV has
-    commas between its columns, and is text throughout. A line that cannot be read refuses the whole file, before
-    anything is sent. A row that the queue refuses (too long, no group) is named with its line, the others are sent, and
-    the exit code is 3. All rows pass through memory: for tens of millions, jobs/send.py has Spark do it.
+    The column `body` (or --body) of a row is the message's body. The columns delay_seconds, message_attributes (a JSON
+    object), message_group_id, message_deduplication_id and aws_trace_header count beside it. Without a body the whole
+    row is sent as JSON, these columns included; then only a FIFO queue's group and deduplication id count. The command
+    says how it uses the columns, and which ones it leaves out.
+
+    CSV has commas between its columns, and all its values are text. If a line cannot be read, nothing of the file is
+    sent. If the queue refuses a row (too long, no group), the command names its line, sends the others, and ends with
+    exit code 3. All rows pass through memory; for tens of millions use jobs/send.py, which sends with Spark.
 
     \b
     Example:
@@ -76,23 +77,23 @@ def send(
     """
     if (source is None) == (not message):
         raise click.UsageError("Give INPUT (- is stdin), or --message TEXT.")
-    known = open_ledger(root, settings).queue(queue)
-    found = _messages(message, kind, body) if source is None else _read(source, kind, body, known.attributes())
-    if found.malformed and not skip_malformed:
-        _name((one.line, one.why) for one in found.malformed)
+    target = open_ledger(root, settings).queue(queue)
+    content = _messages(message, kind, body) if source is None else _read(source, kind, body, target.attributes())
+    if content.malformed and not skip_malformed:
+        _name((outcome.line, outcome.why) for outcome in content.malformed)
         raise WrongInput(
-            f"{many(len(found.malformed), 'line')} of {source} cannot be read. Nothing was sent; "
+            f"{many(len(content.malformed), 'line')} of {source} cannot be read. Nothing was sent; "
             "--skip-malformed sends the others."
         )
-    if found.bodies is not None and not json:
-        click.echo(f"ledger: {shown(found.bodies)}", err=True)
-    # Every row that is refused is named below; what the log warns of for others would say it twice.
+    if content.bodies is not None and not json:
+        click.echo(f"ledger: {shown(content.bodies)}", err=True)
+    # Every refused row is named below; the log's warning about refused rows would repeat that.
     logging.getLogger("ledger.send").addHandler(_NOT_SHOWN)
     progress = Steps(every=0)
-    progress(f"sending {many(len(found.entries), 'message')}")
+    progress(f"sending {many(len(content.entries), 'message')}")
     try:
-        outcomes = known.send(
-            found.entries,
+        outcomes = target.send(
+            content.entries,
             attempt_id=attempt_id,
             delay_seconds=delay,
             message_group_id=group,
@@ -104,33 +105,34 @@ def send(
         from ledger.client.sending import NOTHING_SENT, of_entry
 
         why = shown(said(error)).replace(of_entry(error.entry), NOTHING_SENT)
-        raise click.UsageError(f"Line {found.lines[error.entry]}: {why}") from None
+        raise click.UsageError(f"Line {content.lines[error.entry]}: {why}") from None
     finally:
         progress.done()
-    sent = [one for one in outcomes if one]
-    refused = [(line, one) for line, one in zip(found.lines, outcomes) if not one]
+    sent = [outcome for outcome in outcomes if outcome]
+    refused = [(line, outcome) for line, outcome in zip(content.lines, outcomes) if not outcome]
     if json:
         print_json(
             {
                 "queue": queue,
                 "sent": len(sent),
                 "refused": [
-                    {"line": line, "code": one.error_code, "message": one.error_message} for line, one in refused
+                    {"line": line, "code": outcome.error_code, "message": outcome.error_message}
+                    for line, outcome in refused
                 ],
-                "malformed": [{"line": one.line, "why": one.why} for one in found.malformed],
-                **({} if found.bodies is None else {"bodies": found.bodies}),
+                "malformed": [{"line": outcome.line, "why": outcome.why} for outcome in content.malformed],
+                **({} if content.bodies is None else {"bodies": content.bodies}),
                 **({"message_ids": sent} if ids else {}),
             }
         )
     else:
-        left = f"; refused: {many(len(refused), 'row')}" if refused else ""
-        left += f"; not read: {many(len(found.malformed), 'line')}" if found.malformed else ""
+        remark = f"; refused: {many(len(refused), 'row')}" if refused else ""
+        remark += f"; not read: {many(len(content.malformed), 'line')}" if content.malformed else ""
         if ids and sent:
             click.echo("\n".join(sent))
-        click.echo(f"sent {many(len(sent), 'message')} to {queue}{left}", err=ids)
-        _name((line, f"was refused: {one.error_code}: {one.error}") for line, one in refused)
-        _name((one.line, f"{one.why}; it was left out") for one in found.malformed)
-    return IN_PART if refused or found.malformed else 0
+        click.echo(f"sent {many(len(sent), 'message')} to {queue}{remark}", err=ids)
+        _name((line, f"was refused: {outcome.error_code}: {outcome.error}") for line, outcome in refused)
+        _name((outcome.line, f"{outcome.why}; it was left out") for outcome in content.malformed)
+    return IN_PART if refused or content.malformed else 0
 
 
 def _messages(messages: tuple[str, ...], kind: str | None, body: str | None) -> Read:
@@ -152,9 +154,9 @@ def _read(source: str, kind: str | None, body: str | None, attributes: Mapping[s
 
 
 def _name(lines: Iterable[tuple[int, str]]) -> None:
-    """Names lines on stderr, the first ones of many."""
-    known = list(lines)
-    for line, what in known[:MOST_NAMED]:
-        click.echo(f"line {line} {shown(what)}", err=True)
-    if len(known) > MOST_NAMED:
-        click.echo(f"and {many(len(known) - MOST_NAMED, 'more line')} (--json names all)", err=True)
+    """Name lines on stderr; of many only the first ones."""
+    named_lines = list(lines)
+    for line, problem in named_lines[:MOST_NAMED]:
+        click.echo(f"line {line} {shown(problem)}", err=True)
+    if len(named_lines) > MOST_NAMED:
+        click.echo(f"and {many(len(named_lines) - MOST_NAMED, 'more line')} (--json names all)", err=True)

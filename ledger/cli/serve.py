@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 @click.command(short_help="Serve a ledger over HTTP, as SQS.")
 @click.argument("place", metavar="[ROOT]", required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=9324, show_default=True, help="0 takes a free one, and says which.")
 @click.option(
-    "--keys", metavar="FILE", help="The keys that requests are signed with, a TOML file; SIGHUP reads it anew."
+    "--port", default=9324, show_default=True, help="The port to listen on; 0 takes a free one and prints it."
 )
-@click.option("--without-signatures", is_flag=True, help="Take every request, of this machine alone.")
+@click.option(
+    "--keys", metavar="FILE", help="A TOML file of the keys that requests are signed with; SIGHUP reads it again."
+)
+@click.option("--without-signatures", is_flag=True, help="Take every request, but only from this machine.")
 @click.option("--certificate", metavar="FILE", help="Serve with TLS: the certificate, in PEM.")
 @click.option("--certificate-key", metavar="FILE", help="Its key, in PEM.")
 @click.option(
@@ -31,11 +33,11 @@ if TYPE_CHECKING:
     type=click.Choice(["fenced", "recorded"]),
     default="fenced",
     show_default=True,
-    help="What late and replaced receipts do in queues that are made from now on: as documented, or as recorded.",
+    help="How queues created from now on treat late and replaced receipts: as SQS documents, or as recorded of SQS.",
 )
-@click.option("--url", help="What queue URLs begin with, where a proxy has another name.")
+@click.option("--url", help="The beginning of queue URLs, if a proxy has another name.")
 @click.option("--threads", default=36, show_default=True, help="Threads that work on the tables.")
-@click.option("--open-metrics", is_flag=True, help="Let others than this machine read /metrics.")
+@click.option("--open-metrics", is_flag=True, help="Let other machines read /metrics, too.")
 @click.option(
     "--access-log", metavar="FILE", help="Append a line of JSON for each request, without its body; - is stdout."
 )
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     default="5m",
     show_default=True,
     metavar="PERIOD",
-    help="Look so often whether upkeep is due, and run it in a thread; 0 leaves it to others.",
+    help="Check so often whether upkeep is due, and run it in a thread; 0 leaves it to others.",
 )
 @click.option("--create", is_flag=True, help="Make the ledger if there is none.")
 @as_json
@@ -52,10 +54,12 @@ if TYPE_CHECKING:
 def serve(
     place: str | None, root: str | None, settings: str | None, create: bool, json: bool, **options: object
 ) -> None:
-    """Serve the ledger ROOT over HTTP until SIGTERM or Ctrl-C, as SQS, in both of its protocols: clients work by
-    changing the endpoint URL. Requests must be signed with a key: of a file with a table [ID] and secret = "..." for
-    each, or the one of LEDGER_ACCESS_KEY_ID and LEDGER_SECRET_ACCESS_KEY. With --json the first line on stdout says
-    where it serves ({"url": ..., "root": ..., "pid": ...}), as soon as it does.
+    """Serve the ledger ROOT over HTTP as SQS, in both of its protocols, until SIGTERM or Ctrl-C. Clients only change
+    their endpoint URL.
+
+    Requests must be signed with a key. Keys are in the file --keys, which has a table [ID] with secret = "..." for each
+    key, or in LEDGER_ACCESS_KEY_ID and LEDGER_SECRET_ACCESS_KEY. With --json the first line on stdout is
+    {"url": ..., "root": ..., "pid": ...}, printed as soon as it serves.
 
     \b
     Example:
@@ -64,7 +68,7 @@ def serve(
     """
     with of_extra("endpoint"):
         from ledger.endpoint.command import Options, run
-    known: dict[str, object] = options
+    option_values: dict[str, object] = options
 
     def opened() -> Ledger:
         try:
@@ -74,7 +78,7 @@ def serve(
 
     run(
         opened,
-        Options(**known),  # type: ignore[arg-type]
+        Options(**option_values),  # type: ignore[arg-type]
         lambda line: click.echo(f"ledger: {line}", err=True),
         (lambda url: print_json({"url": url, "root": named_root(root), "pid": os.getpid()})) if json else None,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-#: Jobs whose first arguments are ROOT QUEUE, and that make neither.
+#: Jobs whose first arguments are ROOT QUEUE, and that create neither.
 ON_QUEUES = ("work", "send")
 
 
@@ -15,10 +15,10 @@ ON_QUEUES = ("work", "send")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def submit(script: str, arguments: tuple[str, ...]) -> int:
-    """Run SCRIPT under spark-submit on this machine, set up for a ledger: a file, or one of the jobs by its name: work,
-    send, create_queue, show, upkeep, serve, and flights, the demonstration. Returns the script's exit code.
+    """Run SCRIPT under spark-submit on this machine, set up for a ledger. SCRIPT is a file, or the name of a job: work,
+    send, create_queue, show, upkeep, serve, or flights, the demonstration. Returns the script's exit code.
 
-    The jobs print what they find and do. All but flights take --json among their own options, behind SCRIPT.
+    The jobs print what they find and do. All but flights take --json among their own options, after SCRIPT.
 
     \b
     Example:
@@ -33,22 +33,22 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
 
     try:
         try:
-            found = job(script)
+            script_path = job(script)
         except RuntimeSetupError as error:
             raise click.UsageError(str(error)) from None
-        if found.resolve().parent == shipped("jobs").resolve() and found.stem in ON_QUEUES:
+        if script_path.resolve().parent == shipped("jobs").resolve() and script_path.stem in ON_QUEUES:
             _require_queue(arguments)
-        command, environment = submit_command(found, *arguments), submit_environment()
+        command, environment = submit_command(script_path, *arguments), submit_environment()
     except (RuntimeSetupError, ImportError) as error:
         raise click.ClickException(str(error)) from None
     sys.stdout.flush()
-    # In its place, so that whoever ends this process ends that one.
+    # Replace this process, so that a signal to it reaches the script.
     os.execvpe(command[0], command, environment)
 
 
 def _require_queue(arguments: tuple[str, ...]) -> None:
-    """Raises what opening a queue does where there is none, before a JVM is started to say so. What only the job can
-    tell is left to it: options before ROOT, and roots that are not on this machine, whose keys may be Spark's."""
+    """Raise what opening a missing ledger or queue raises, before a JVM starts. Leave the check to the job for options
+    before ROOT, and for roots that are not on this machine: their keys may be in Spark's configuration."""
     from ledger.errors import LedgerDoesNotExist, LedgerError, QueueDoesNotExist
     from ledger.ledger import Ledger
 

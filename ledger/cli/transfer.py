@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ledger.queue import Queue
     from ledger.results import Copied
 
-#: What names queues of the ledger that a queue comes from.
+#: Attributes that name queues or accounts of one ledger: they are not copied to another queue.
 OF_ITS_LEDGER = ("RedrivePolicy", "RedriveAllowPolicy", "Policy")
-_attempt = click.option("--attempt-id", metavar="ID", help="Names a further copy; the same one is made once.")
-_bar = click.option("--bar/--no-bar", default=None, help="A bar of progress (default: on a terminal).")
+_attempt = click.option("--attempt-id", metavar="ID", help="Make a further copy; each ID is copied once.")
+_bar = click.option("--bar/--no-bar", default=None, help="A progress bar (default: on a terminal).")
 
 
 def _say(line: str) -> None:
@@ -51,9 +51,9 @@ def copy(
 ) -> None:
     """Send every message of QUEUE, held or not, to another queue, and keep them here.
 
-    Stop what sends to QUEUE and receives from it before. The same command again, after a crash, sends what is missing
-    and nothing twice. RedrivePolicy, RedriveAllowPolicy and Policy name queues and accounts of one ledger: --create
-    leaves them out.
+    First stop everything that sends to QUEUE or receives from it. After a crash, run the same command again: it sends
+    what is missing and nothing twice. RedrivePolicy, RedriveAllowPolicy and Policy name queues and accounts of one
+    ledger: --create leaves them out.
 
     \b
     Example:
@@ -64,14 +64,19 @@ def copy(
 
     if target_root is None and to_queue is None:
         raise click.UsageError("Where to? Give --to ROOT, --to-queue NAME, or both.")
-    where, name = named_root(root), to_queue or queue
+    source_root, name = named_root(root), to_queue or queue
     source = open_ledger(root, settings, read_only=target_root is not None)
     target = source if target_root is None else Ledger.open(target_root, create=create, settings=source.settings)
-    known = source.queue(queue)
-    there = _made(target, name, known) if create else target.queue(name)
-    done = known.copy_to(there, attempt_id=attempt_id, bar=bar, report=_say)
-    to = f"{name} of {target_root or where}"
-    _report(json, {"queue": queue, "to": target_root or where, "to_queue": name}, done, f"copied %s of {queue} to {to}")
+    queue_to_copy = source.queue(queue)
+    target_queue = _made(target, name, queue_to_copy) if create else target.queue(name)
+    done = queue_to_copy.copy_to(target_queue, attempt_id=attempt_id, bar=bar, report=_say)
+    to = f"{name} of {target_root or source_root}"
+    _report(
+        json,
+        {"queue": queue, "to": target_root or source_root, "to_queue": name},
+        done,
+        f"copied %s of {queue} to {to}",
+    )
 
 
 def _made(target: Ledger, name: str, known: Queue) -> Queue:
@@ -115,7 +120,7 @@ def import_(
 ) -> None:
     """Send the messages of FILE, which `ledger export` wrote, to QUEUE.
 
-    The same command again, after a crash, sends what is missing and nothing twice.
+    After a crash, run the same command again: it sends what is missing and nothing twice.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""Errors in the words of the command line: options for what Python and SQS call otherwise, commands for functions."""
+"""Errors in the words of the command line: options instead of parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ledger.errors import (
     SparkIsNeeded,
 )
 
-#: What a field of an error is called on the command line.
+#: The name on the command line of each field of an error.
 OPTIONS = {
     "MaxNumberOfMessages": "--max",
     "max_messages": "--max",
@@ -44,7 +44,7 @@ OPTIONS = {
     "every": "--every",
     "upkeep-every": "--upkeep-every",
 }
-#: What is said of Python, and what of the command line in its place.
+#: Phrases about Python, each with its replacement on the command line.
 _PHRASES = (
     ("Must be a datetime with a time zone, or such a text", "Must be an instant with a time zone"),
     (", or pass datetime(..., tzinfo=timezone.utc)", ""),
@@ -60,16 +60,16 @@ _PHRASES = (
 
 
 def said(error: LedgerError) -> str:
-    """What the command line says of an error."""
+    """Return an error's text in the words of the command line."""
     if isinstance(error, LedgerDoesNotExist) and not error.fix:
-        made = "`ledger queues create NAME` makes one, with a queue"
-        return f"There is no ledger at {error.root}: {error.found}. Is it mistyped? {error.advice or made}"
+        how_to_create = "`ledger queues create NAME` makes one, with a queue"
+        return f"There is no ledger at {error.root}: {error.found}. Is it mistyped? {error.advice or how_to_create}"
     if isinstance(error, SparkIsNeeded):
         return f"{error.message} (the command line has no Spark: run one of the jobs with `ledger submit`)"
     if isinstance(error, QueueDoesNotExist):
-        known = error.advice.replace("create_queue makes one", f"`ledger queues create {error.name}` makes one")
-        return f"{error.message} {known}"
-    # An attribute of a queue is given by its own name.
+        advice = error.advice.replace("create_queue makes one", f"`ledger queues create {error.name}` makes one")
+        return f"{error.message} {advice}"
+    # Attributes of queues have the same names on the command line.
     if isinstance(error, InvalidParameterValue) and not isinstance(error, InvalidAttributeValue):
         return _of_value(error)
     if isinstance(error, MissingParameter) and error.field in OPTIONS:
@@ -82,8 +82,8 @@ def _of_value(error: InvalidParameterValue) -> str:
     value, between, _ = text.partition(f" for parameter {error.field} is invalid.")
     if option is None or not between:
         return _plain(text)
-    given = "is not given" if error.value is None else f"{value.removeprefix('Value ')} is invalid"
-    return f"{option} {given}. {_plain(error.bound.rstrip('.') + '. ' + error.fix).rstrip()}"
+    problem = "is not given" if error.value is None else f"{value.removeprefix('Value ')} is invalid"
+    return f"{option} {problem}. {_plain(error.bound.rstrip('.') + '. ' + error.fix).rstrip()}"
 
 
 def _plain(text: str) -> str:

@@ -1,6 +1,7 @@
-"""A line for each request: who asked for what, when, and what became of it. JSON, one object a line.
+"""The access log: a line of JSON for each request.
 
-A line has no body, no attribute, no header, no query and no key: a query may hold a message and a signature.
+A line says who asked for what, when, and the outcome. A line has no body, no attribute, no header, no query and no key:
+a query may hold a message and a signature.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from ledger.endpoint.wire import Request, Response
 
 log = logging.getLogger("ledger.endpoint")
 STANDARD_OUTPUT = "-"
-#: What became of a request whose client went away before its answer.
+#: The outcome of a request whose client disconnected before the answer.
 GONE = "ClientGone"
 
 
 class AccessLog:
-    """Writes lines to a file, or to the standard output. Of one thread: the event loop's."""
+    """Writes lines to a file or to the standard output. Only the event loop's thread uses it."""
 
     def __init__(self, path: str) -> None:
-        """Open the file to append to it; `-` is the standard output. A file that somebody renames (logrotate) is made
-        anew at the next line.
+        """Open the file to append to it; `-` is the standard output. If somebody renames the file (logrotate), the next
+        line makes a new one.
 
         Raises:
             OSError: The file cannot be written.
@@ -41,9 +42,9 @@ class AccessLog:
     def write(
         self, request: Request, client: str, seconds: float, exchange: Exchange | None, response: Response | None
     ) -> None:
-        """Write the line of a request that took so many seconds; without a response its client went away.
+        """Write the line of a request that took so many seconds; without a response its client disconnected.
 
-        A line that cannot be written is lost: the request was done all the same.
+        A line that cannot be written is lost, and does not fail the request.
         """
         call = exchange.call if exchange else None
         line = {
@@ -66,11 +67,11 @@ class AccessLog:
         try:
             self._handler.handle(record)
         except OSError:
-            # The file was renamed, and cannot be made anew.
+            # The file was renamed, and a new one cannot be made.
             self._failed(record)
 
     def close(self) -> None:
-        """Close the file. What a full disk does not take is lost."""
+        """Close the file. Lines that a full disk does not take are lost."""
         with contextlib.suppress(OSError):
             self._handler.close()
 

@@ -1,6 +1,6 @@
-"""Queue URLs: `http://host:port/ACCOUNT/NAME`, at whatever address the client reached the endpoint.
+"""Queue URLs: `http://host:port/ACCOUNT/NAME`, at the address where the client reached the endpoint.
 
-A request may also name a queue by the path of its URL, or by its name alone, as it may at the service.
+A request may also name a queue by the path of its URL, or by its bare name, as at the service.
 
 Source: LocalStack's test_posting_to_queue_via_queue_name, validated against AWS.
 """
@@ -20,18 +20,18 @@ _HOST = re.compile(r"[A-Za-z0-9.\-_:\[\]]{1,260}")
 
 
 def base_of(request: Request, public: str | None) -> str:
-    """What queue URLs begin with: `public`, where the endpoint was told one, else how the client called it."""
+    """Return the beginning of queue URLs: `public` if the endpoint has one, else the address that the client used."""
     host = request.headers.get("host", "")
     return public.rstrip("/") if public else f"{request.scheme}://{host if _HOST.fullmatch(host) else 'localhost'}"
 
 
 def url_of(base: str, account_id: str, name: str) -> str:
-    """The URL of a queue."""
+    """Return the URL of a queue."""
     return f"{base}/{account_id}/{name}"
 
 
 def queue_in_path(path: str) -> str | None:
-    """The path itself, where it may be a queue's: what a request that names no QueueUrl is about."""
+    """Return the path if it may be a queue's, for a request without QueueUrl; else None."""
     return path if _PATH.fullmatch(path) else None
 
 
@@ -39,13 +39,13 @@ def name_of(url: object, account_id: str, caller_id: str) -> str:
     """Return the name of the queue that a request names.
 
     Args:
-        url: A queue's URL, whatever host it names, the path of one, or a queue's bare name.
-        account_id: The account whose queues these are.
+        url: A queue's URL with any host, its path, or a queue's bare name.
+        account_id: The account that owns the ledger's queues.
         caller_id: The caller's account. A bare name is one of the caller's own queues.
 
     Raises:
-        InvalidAddress: It is none of these.
-        QueueDoesNotExist: It names a queue of another account, or a host alone.
+        InvalidAddress: `url` is none of these.
+        QueueDoesNotExist: `url` names a queue of another account, or only a host.
     """
     if isinstance(url, str) and _NAME.fullmatch(url):
         return _of_account(url, caller_id, account_id)

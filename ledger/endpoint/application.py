@@ -1,4 +1,4 @@
-"""The endpoint as an ASGI application: requests read within their limits, done by the pool, answered, counted."""
+"""The endpoint as an ASGI application, with bounds on requests, and metrics."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ Event: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[Event]]"
 Send: TypeAlias = "Callable[[Event], Awaitable[None]]"
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
-#: What is read of a request that nobody known has signed; and how long one may be to be read in the event loop.
+#: Most bytes read of a body if no known key claims to have signed it, and most bytes parsed in the event loop.
 STRANGERS_BYTES = READ_AT_ONCE = 65_536
-#: Of a request that is too long, so many times as much is read and forgotten as it may have.
+#: A body above its bound is read and discarded up to so many times the bound.
 FORGOTTEN = 8
-#: Listing the files of a ledger with 20,000 commits takes a fifth of a second, so it is done at most once in this time.
+#: Listing the files of a ledger with 20,000 commits takes a fifth of a second, so it runs at most once in this time.
 VITALS_SECONDS = 60.0
-#: On an object store each 1,000 files are a request that costs money.
+#: On an object store the listing costs one paid request for each 1,000 files.
 VITALS_SECONDS_OF_OBJECT_STORES = 600.0
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-#: What a proxy on this machine says of those on others that it asks for.
+#: Headers by which a proxy on this machine shows that it forwards a request of another machine.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
-#: Actions that give no message to receive: polls are not told of them.
+#: Actions that make no message visible: they wake no polls.
 _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl", "ListQueues", "ListQueueTags")
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the endpoint takes at once. Bytes and seconds of one request, and how many requests and long polls."""
+    """Limits of the endpoint: bytes and seconds of one request, numbers of requests and long polls."""
 
-    #: A batch of 1 MiB, every byte of it written as three in a form.
+    #: A batch of 1 MiB whose every byte takes three in a form fits.
     request_bytes: int = 4 << 20
     request_seconds: float = 30.0
-    #: All but an eighth of them may be one queue's.
+    #: One queue may have all of them but an eighth.
     threads: int = 36
     backlog: int = 256
     free_bytes: int = LEAST_FREE_BYTES
@@ -62,11 +62,11 @@ class Bounds:
 
 
 class Gone(Exception):
-    """The client went away."""
+    """The client disconnected."""
 
 
 class Application:
-    """Serves an Endpoint. Made in the event loop that it runs in."""
+    """Serves an Endpoint. Must be made in its event loop."""
 
     def __init__(
         self, endpoint: Endpoint, bounds: Bounds, *, open_metrics: bool = False, access_log: AccessLog | None = None
@@ -78,11 +78,11 @@ class Application:
         interval = endpoint.ledger.settings.poll_interval
         self.polls = Polls(self.pool, self._store.change_token, interval, bounds.long_polls)
         self.metrics, self.stopping = Metrics(), False
-        #: What was measured last, when, in seconds that pass, and for how many seconds that is told.
+        #: The last measurement: its time in monotonic seconds, for how many seconds it is reused, its lines.
         self._measured: tuple[float, float, list[str]] | None = None
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
-        """One request, by the rules of ASGI."""
+        """Handle one request, by the rules of ASGI."""
         if scope["type"] != "http":
             return
         began = time.monotonic()
@@ -108,7 +108,7 @@ class Application:
         await _send(send, response)
 
     def stop(self) -> None:
-        """Answers long polls, and says that it is not ready any more; what was accepted goes on."""
+        """Answer long polls and report not ready; accepted requests go on."""
         self.stopping = True
         self.polls.stop()
 
@@ -118,8 +118,8 @@ class Application:
             await _within(self._bounds.request_seconds, body.read(receive))
             late = None
         except asyncio.TimeoutError:
-            said = f"The request did not arrive within {self._bounds.request_seconds} seconds."
-            late = Refusal("RequestTimeout", said)
+            sentence = f"The request did not arrive within {self._bounds.request_seconds} seconds."
+            late = Refusal("RequestTimeout", sentence)
         exchange = Exchange(self._endpoint, replace(request, body=bytes(body.found)))
         refusal = body.refusal or late
         if refusal is not None:
@@ -133,11 +133,11 @@ class Application:
             return exchange, exchange.refused(error)
 
     def _most_of(self, request: Request) -> int:
-        """How much of a request is read."""
+        """Return how many bytes of a request's body are read."""
         signatures = self._endpoint.signatures
         if signatures is None or signatures.knows(request):
             return self._bounds.request_bytes
-        # It is refused in any case, and held in memory until then.
+        # The request will be refused, but its body takes memory until then.
         return min(self._bounds.request_bytes, STRANGERS_BYTES)
 
     async def _done(self, exchange: Exchange, call: Call, receive: Receive) -> Response:
@@ -145,13 +145,13 @@ class Application:
         if isinstance(done, Waiting):
             return exchange.written({} if self.stopping else await self._polled(done, receive))
         if call.action not in _QUIET and call.known_queue is not None:
-            # Polls of other queues learn by the tables that there is something.
+            # Polls of other queues learn from the tables that messages arrived.
             self.polls.changed(call.known_queue)
         return done
 
     async def _polled(self, waiting: Waiting, receive: Receive) -> Result:
-        """The answer of a long poll. Raises Gone when its client goes away before it: what a look has granted by then
-        is in flight until its visibility timeout ends."""
+        """Return the answer of a long poll. Raise Gone if its client disconnects first; messages that a look received
+        by then stay in flight until their visibility timeout ends."""
         gone, answer = asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self.polls.wait(waiting))
         try:
             await asyncio.wait((gone, answer), return_when=asyncio.FIRST_COMPLETED)
@@ -166,7 +166,7 @@ class Application:
         try:
             return await self._told(path, here)
         except Exception as error:
-            # What it is, is in the log, and nothing of it anywhere else.
+            # The log has the error; the answer says nothing of it.
             return _text(told(error).known.status, "it could not be found out")
 
     async def _told(self, path: str, here: bool) -> Response:
@@ -196,7 +196,7 @@ class Application:
         return _text(OK, "ready") if reason is None else _text(NOT_READY, reason)
 
     def _reason_against(self) -> str | None:
-        """Return why the ledger takes no commits now, in words that name no place: that is in the log."""
+        """Return why the ledger takes no commits now, without naming a path: the log names it."""
         try:
             self._store.require_tables()
             self._store.change_token()
@@ -206,7 +206,7 @@ class Application:
             return f"{error.what}; `ledger doctor` says what takes it back"
 
     def _reason_of_machine(self) -> str | None:
-        """Return why the machine lets the ledger take no commits now."""
+        """Return why this machine keeps the ledger from committing now: its clock or its disk."""
         try:
             self._store.require_ready(self._bounds.free_bytes)
         except TableAltered:
@@ -222,9 +222,9 @@ class Application:
     def _lines(self) -> Iterator[str]:
         yield from self.metrics.lines()
         # A ledger in memory has no transactions.
-        known = getattr(self._store, "transactions", None)
-        if known is not None:
-            yield from metrics.transactions(known.tally)
+        transactions = getattr(self._store, "transactions", None)
+        if transactions is not None:
+            yield from metrics.transactions(transactions.tally)
         engine = getattr(self._store, "engine", None)
         if engine is not None:
             yield from metrics.paths(engine.paths.counts())
@@ -233,18 +233,18 @@ class Application:
         yield from metrics.family("ledger_backlog", "gauge", "Requests without a thread.", [({}, self.pool.waiting)])
 
     async def _tables(self) -> list[str]:
-        """Tables that somebody altered so that no verb can use them."""
+        """Return the metrics of tables that were altered so that no verb can use them."""
         try:
-            known = await self.pool.run(self._store.refusals)
+            refusals = await self.pool.run(self._store.refusals)
         except TableAltered as error:
-            known = {"": (error.what, error.fix)}
+            refusals = {"": (error.what, error.fix)}
         except LedgerError:
             return []
-        return [*metrics.refused({table: what for table, (what, _) in known.items()})]
+        return [*metrics.refused({table: reason for table, (reason, _) in refusals.items()})]
 
     async def _upkeep(self) -> list[str]:
-        """What upkeep has not gone over, and whether it is overdue."""
-        # A ledger in memory has none.
+        """Return the metrics of commits since the last upkeep, and whether upkeep is overdue."""
+        # A ledger in memory has no rounds.
         rounds = getattr(self._store, "rounds", None)
         if rounds is None:
             return []
@@ -259,13 +259,13 @@ class Application:
             return []
 
     async def _vitals(self) -> list[str]:
-        """What grows with the load, and what hangs, measured now and then: that lists all files of the tables."""
-        # A ledger in memory has none.
+        """Return the metrics of load and of hanging workers. They are measured rarely: that lists all table files."""
+        # A ledger in memory has no vital signs.
         signs = getattr(self._store, "vital_signs", None)
         if signs is None:
             return []
-        known = self._measured
-        if known is None or time.monotonic() - known[0] >= known[1]:
+        measurement = self._measured
+        if measurement is None or time.monotonic() - measurement[0] >= measurement[1]:
             began = time.monotonic()
             try:
                 measured = await self.pool.run(functools.partial(signs.measure, self._endpoint.ledger.clock))
@@ -273,20 +273,20 @@ class Application:
                 return []
             is_local = measured.disk.free is not None
             lasts = VITALS_SECONDS if is_local else VITALS_SECONDS_OF_OBJECT_STORES
-            known = self._measured = began, lasts, [*metrics.vitals(measured)]
-        return known[2]
+            measurement = self._measured = began, lasts, [*metrics.vitals(measured)]
+        return measurement[2]
 
     async def _queues(self) -> list[str]:
         def counted() -> list[tuple[str, Any]]:
             return [(queue.name, queue.counts()) for queue in self._endpoint.ledger.list_queues(max_results=200)]
 
         try:
-            known = await self.pool.run(counted)
+            counts_by_name = await self.pool.run(counted)
         except LedgerError:
             return []
         states = ("visible", "delayed", "in_flight")
-        depth = [({"queue": name, "state": state}, getattr(c, state)) for name, c in known for state in states]
-        ages = [({"queue": name}, c.age_of_oldest) for name, c in known if c.age_of_oldest is not None]
+        depth = [({"queue": name, "state": state}, getattr(c, state)) for name, c in counts_by_name for state in states]
+        ages = [({"queue": name}, c.age_of_oldest) for name, c in counts_by_name if c.age_of_oldest is not None]
         return [
             *metrics.family("ledger_queue_messages", "gauge", "Messages of a queue, by state.", depth),
             *metrics.family(
@@ -296,21 +296,21 @@ class Application:
 
 
 def _worked(exchange: Exchange, call: Call) -> Response | Waiting:
-    """What a thread of the pool does for a request: all of it, unless it is to wait."""
+    """Do a request on a thread of the pool: all of it, unless it has to wait."""
     done = exchange.done(call)
     return done if isinstance(done, Waiting) else exchange.written(done)
 
 
 class _Body:
-    """The body of a request, up to `most` bytes. What is longer is read to its end, if that comes soon, and forgotten:
-    a connection that ends with something unread takes the answer with it."""
+    """The body of a request, up to `most` bytes. A longer body is discarded, but read to its end if that is near: a
+    connection that closes with unread data loses the answer."""
 
     def __init__(self, most: int) -> None:
         self._most, self.found = most, bytearray()
         self.refusal: Refusal | None = None
 
     async def read(self, receive: Receive) -> None:
-        """Reads it. Raises Gone."""
+        """Read the body. Raises Gone."""
         length, more = 0, True
         while more and length <= FORGOTTEN * self._most:
             event = await receive()
@@ -326,11 +326,11 @@ class _Body:
 
 
 async def _within(seconds: float, reading: Coroutine[Any, Any, None]) -> None:
-    """Await a coroutine; raise asyncio.TimeoutError when it takes longer."""
+    """Await a coroutine; raise asyncio.TimeoutError if it takes longer."""
     if sys.version_info < (3, 11):
         await asyncio.wait_for(reading, seconds)
     else:
-        # Makes no task of its own, which every request would have to pay for.
+        # This makes no task of its own, which would slow every request.
         async with asyncio.timeout(seconds):
             await reading
 
@@ -345,7 +345,7 @@ def _text(status: int, text: str) -> Response:
 
 
 def _last(response: Response) -> Response:
-    """What is left of the request is not read: the connection ends with the response."""
+    """Return the response with an end of the connection: the rest of the request stays unread."""
     return Response(response.status, response.body, {**response.headers, "connection": "close"})
 
 

@@ -1,4 +1,4 @@
-"""Who asks, and whether a queue's policy lets them."""
+"""The caller of a request, and whether a queue's policy allows the call."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ledger.rules.policy_decision import allows
 
 @dataclass(frozen=True)
 class Caller:
-    """Whose key a request was signed with: an account, and, where the keys say so, a user's ARN."""
+    """The holder of the key that signed a request: an account, and a user's ARN if the key has one."""
 
     account_id: str
     user_arn: str | None = None
 
     @property
     def arn(self) -> str:
-        """As policies name the caller."""
+        """The caller's ARN in policies."""
         return self.user_arn or f"arn:aws:iam::{self.account_id}:root"
 
 
 def require(caller: Caller, action: str, queue_arn: str, policy: str | None, owner: Account) -> None:
-    """Raises AccessDenied when the queue's policy does not let the caller do this to it."""
+    """Raise AccessDenied if the queue's policy does not allow the action to the caller."""
     if not allows(policy, owner.account_id, caller.account_id, caller.arn, action, queue_arn):
         what = f" on resource: {queue_arn}" if queue_arn else ""
         raise Refusal("AccessDenied", f"User: {caller.arn} is not authorized to perform: sqs:{action.lower()}{what}")

@@ -1,6 +1,6 @@
-"""What `ledger serve` and `jobs/serve.py` are told, checked, and the endpoint that they serve until they are stopped.
+"""Options of `ledger serve` and `jobs/serve.py`, their checks, and the serving.
 
-Raises InvalidParameterValue, which names the option, for what does not go together.
+Options that do not fit together raise InvalidParameterValue, which names the option.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS = "127.0.0.1", 9324, Bounds().thread
 RECEIPTS = ("fenced", "recorded")
 OBJECTS_BEFORE_COLLECTION = 20_000
 DEFAULT_UPKEEP, NO_UPKEEP = "5m", "0"
-#: So long a stop waits for a round of upkeep to end between two of its steps, in seconds.
+#: Seconds that a stop waits for a round of upkeep to end between two steps.
 UPKEEP_GRACE = 10.0
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to serve. `keys` is a file, `certificate` and `certificate_key` are files in PEM, `url` is what queue URLs
-    begin with when clients reach the endpoint by another name, `access_log` is a file, or `-` for the standard output.
-    `upkeep_every` is how often a thread looks whether upkeep is due (90s, 5m, 1h); `0` leaves upkeep to others.
+    """How to serve.
+
+    `keys`, `certificate` and `certificate_key` are files, the last two in PEM. `url` is the beginning of queue URLs if
+    clients reach the endpoint by another name. `access_log` is a file, or `-` for the standard output. A thread checks
+    every `upkeep_every` (90s, 5m, 1h) whether upkeep is due; `0` leaves upkeep to others.
     """
 
     host: str = DEFAULT_HOST
@@ -64,18 +66,18 @@ def run(
     say: Callable[[str], None],
     announce: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve the ledger that `opened` returns until SIGTERM or Ctrl-C. Nothing is opened, or made, before the options
-    are found right and the port is free. With a file of keys SIGHUP reads it anew.
+    """Serve the ledger that `opened` returns until SIGTERM or Ctrl-C. Open or make nothing before the options are
+    checked and the port is bound. With a file of keys, SIGHUP reads it again.
 
     Args:
-        opened: Opens the ledger, or makes it.
+        opened: Opens or makes the ledger.
         options: How to serve.
-        say: Is given a line when it serves, and one for each thing to know.
-        announce: Is given the URL when it serves, in place of that line.
+        say: Is called with a line when it serves, and with a line for each note or warning.
+        announce: Is called with the URL when it serves, instead of that line.
 
     Raises:
-        InvalidParameterValue: Options that do not go together, or a file that is none.
-        LedgerError: The port is taken, or what `opened` raises.
+        InvalidParameterValue: Options do not fit together, or a file has wrong content.
+        LedgerError: The port is taken, or `opened` raises it.
     """
     _require(options, os.environ)
     access_log = _access_log(options.access_log)
@@ -104,7 +106,7 @@ def _serve(
     except BaseException:
         sock.close()
         raise
-    # Q4: a queue that is made over the wire has the service's limits.
+    # Q4: a queue that is created over the wire has the service's limits.
     new_queues = {"Limits": "SQS", "Lanes": "1", "Receipts": options.receipts}
     signatures = _signatures(ledger, options, os.environ)
     endpoint = Endpoint(ledger, signatures, new_queues, options.url)
@@ -135,9 +137,9 @@ def _serve(
 
 @contextlib.contextmanager
 def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
-    """Run upkeep in a thread whenever it is due, one process at a time for each ledger; end with the block.
+    """Run upkeep in a thread whenever it is due, in one process at a time for each ledger; end with the block.
 
-    The first look comes within the first period, at a random time: processes that were started together part.
+    The first check comes at a random time in the first period, so that processes started together spread out.
     """
     if every == NO_UPKEEP:
         yield
@@ -155,7 +157,7 @@ def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
 
 
 def _keep_garbage_collection_short() -> None:
-    """Take what there is by now, which stays, out of Python's garbage collection, and have it run less often.
+    """Exclude the present objects, which stay, from Python's garbage collection, and let it run less often.
 
     A request makes some thousand objects and hardly any cycles: collections found nothing, and took 3 % of the
     processor time (perf, 32 clients).
@@ -182,16 +184,16 @@ def _signatures(ledger: Ledger, options: Options, environment: Mapping[str, str]
 
 
 def _keys(options: Options, environment: Mapping[str, str], owner: str) -> keys.Keys:
-    """The keys, of which those that name no account are the `owner`'s."""
-    known = keys.read(options.keys, owner) if options.keys else keys.of_environment(environment, owner)
-    if known is None:
+    """Return the keys; keys without an account belong to the `owner`."""
+    found_keys = keys.read(options.keys, owner) if options.keys else keys.of_environment(environment, owner)
+    if found_keys is None:
         bound = "Requests are signed, and there is no key to verify them with"
         fix = (
             f"Give --keys FILE, or set {keys.ACCESS_KEY} and {keys.SECRET_KEY}; on this machine alone "
             "--without-signatures takes every request."
         )
         raise InvalidParameterValue("keys", None, bound, fix)
-    return known
+    return found_keys
 
 
 def _require(options: Options, environment: Mapping[str, str]) -> None:
@@ -199,7 +201,7 @@ def _require(options: Options, environment: Mapping[str, str]) -> None:
         bound = "Without signatures it serves this machine alone"
         raise InvalidParameterValue("without-signatures", options.host, bound, "Leave --host out, or give --keys.")
     if not options.without_signatures:
-        # Whether there are any; whose they are, the ledger's settings say.
+        # Only whether there are any; the ledger's settings give the owner later.
         _keys(options, environment, Settings().account_id)
     if not 0 <= options.port <= 65_535:
         raise InvalidParameterValue("port", options.port, "Must be 0 to 65535", "0 takes a free one, and says which.")
@@ -228,11 +230,11 @@ def _require(options: Options, environment: Mapping[str, str]) -> None:
 
 def _require_pair(certificate: str, key: str) -> None:
     try:
-        # An empty password: one that is asked for on a terminal would stop a service.
+        # The empty password prevents a prompt on a terminal, at which a service would hang.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=b"")
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        bound = f"It and --certificate-key cannot be read as a certificate and its key ({why})"
+        reason = getattr(error, "strerror", None) or str(error)
+        bound = f"It and --certificate-key cannot be read as a certificate and its key ({reason})"
         raise InvalidParameterValue(
             "certificate", certificate, bound, "Both are PEM, the key without a pass phrase."
         ) from None

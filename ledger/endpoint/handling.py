@@ -1,4 +1,4 @@
-"""A request from the first byte to the last, whoever serves it: verified, read, done, answered. No server in here."""
+"""The handling of one request: verify, read, do, answer. Independent of the server."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ledger.ledger import Ledger
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A ledger as a service. Without `signatures` every caller is the owner. `new_queues` is what queues are made with
-    beside what requests say, `public` what queue URLs begin with where that is not how clients reach it."""
+    """A ledger as a service. Without `signatures` every caller is the owner. `new_queues` holds attributes that new
+    queues get in addition to a request's own. `public` begins queue URLs if clients use another address."""
 
     ledger: Ledger
     signatures: Signatures | None = None
@@ -33,23 +33,23 @@ class Endpoint:
 
 
 class Exchange:
-    """One request and its response. `action` and `call` are known once it has begun."""
+    """One request and its response. `begun` sets `action` and `call`."""
 
     def __init__(self, endpoint: Endpoint, request: Request) -> None:
         self._endpoint, self._request = endpoint, request
         self._protocol: Any = json_protocol if json_protocol.is_spoken_in(request) else query_protocol
-        # A request may be answered in JSON that asks in the Query protocol.
+        # A request in the Query protocol may ask for an answer in JSON.
         in_json = self._protocol is query_protocol and query_json.is_accepted(request)
         self._answers: Any = query_json if in_json else self._protocol
-        # No secret: the system's randomness takes longer, as others have the processor meanwhile.
+        # The id is no secret. The system's randomness is slower: the thread gives up the processor to read it.
         self._id = str(uuid.UUID(int=random.getrandbits(128), version=4))
         self.action: str | None = None
         self.call: Call | None = None
-        #: Why it was refused: the Query code; None for a success.
+        #: The Query code of the refusal; None for a success.
         self.refused_for: str | None = None
 
     def begun(self) -> Call:
-        """Who asks for what. Raises the LedgerError that it is refused for; nothing was done then."""
+        """Verify and read the request; return its call. Raise the LedgerError of a refusal; nothing was done then."""
         request, endpoint = self._request, self._endpoint
         if request.method not in ("GET", "POST"):
             raise Refusal("UnsupportedOperation", "Unsupported operation.")
@@ -73,35 +73,35 @@ class Exchange:
 
     @property
     def bytes_in(self) -> int:
-        """How long the request's body is."""
+        """The length of the request's body."""
         return len(self._request.body)
 
     def done(self, call: Call) -> Result | Waiting:
-        """Does it, in one commit or none. Raises what it is refused for."""
+        """Do the call, in one commit or none. Raises the error of a refusal."""
         return ACTIONS[call.action](call)
 
     def written(self, result: Result) -> Response:
-        """The response with a result."""
+        """Return the response with a result."""
         assert self.action is not None, "it has begun"
         response: Response = self._answers.written(self.action, result, self._id)
         return response
 
     def refused(self, error: BaseException) -> Response:
-        """The response with an error."""
-        said = told(error, self.action)
-        self.refused_for = said.known.query_code
+        """Return the response with an error."""
+        answer = told(error, self.action)
+        self.refused_for = answer.known.query_code
         if isinstance(error, NoAction):
             return query_protocol.without_action(self._id)
-        response: Response = self._answers.refused(self.action, said, self._id)
+        response: Response = self._answers.refused(self.action, answer, self._id)
         return response
 
 
 def _require_no_page(request: Request) -> None:
-    """Raise a Refusal for a request that a browser sends for somebody else's page.
+    """Raise a Refusal for a request that a browser sends on behalf of a page of another site.
 
-    Such a request reaches this machine from this machine: a form or an image is a request, and nothing else would keep
-    a page from purging a queue. Browsers of now say by Sec-Fetch-Site for whom they ask. Older ones say by Origin, or
-    by Referer alone, as for the image of a page.
+    The browser runs on this machine, so its requests come from this machine. A form or an image is a request, and
+    without this check a page could purge a queue. Today's browsers say in Sec-Fetch-Site for which site they ask. Older
+    ones say it in Origin, or only in Referer, as for a page's image.
     """
     site = request.headers.get("sec-fetch-site")
     foreign = _is_foreign(request) if site is None else site != "none"
@@ -110,7 +110,7 @@ def _require_no_page(request: Request) -> None:
 
 
 def _is_foreign(request: Request) -> bool:
-    """Return whether a request has a Referer that is no page of this endpoint's own address."""
+    """Tell whether a request's Referer is not a page at this endpoint's own address."""
     referer = request.headers.get("referer")
     if referer is None:
         return False

@@ -1,4 +1,4 @@
-"""AWS JSON 1.0: the action in the header X-Amz-Target, parameters and results as JSON."""
+"""AWS JSON 1.0: the header X-Amz-Target names the action; parameters and results are JSON."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ TARGET, PREFIX = "x-amz-target", "AmazonSQS."
 
 
 def is_spoken_in(request: Request) -> bool:
-    """Whether a request is one of this protocol."""
+    """Tell whether a request is in this protocol."""
     return TARGET in request.headers or request.headers.get("content-type", "").startswith("application/x-amz-json")
 
 
 def read(request: Request) -> Command:
-    """The command in a request. Raises a Refusal for an action that there is not, and for a body that is no JSON object
-    or has a value of another type than the model says."""
+    """Return the command in a request. Raise a Refusal for an unknown action, a body that is not a JSON object, and a
+    value whose type differs from the model's."""
     target = request.headers.get(TARGET, "")
     action = target[len(PREFIX) :] if target.startswith(PREFIX) else target
     read_parameters = service_model.reader(action)
     try:
-        given = _decode(request.body or b"{}")
+        parameters = _decode(request.body or b"{}")
     except NamedTwice:
         raise not_serialized("The request body has an object that names a member twice") from None
     except (ValueError, RecursionError):
         raise not_serialized("The request body is no JSON object") from None
-    if not isinstance(given, dict):
+    if not isinstance(parameters, dict):
         raise not_serialized("The request body is no JSON object")
-    return Command(action, read_parameters(given))
+    return Command(action, read_parameters(parameters))
 
 
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
-    """The response with a result. S4: an action without one is answered by an empty body."""
+    """Return the response with a result. S4: an action without a result is answered by an empty body."""
     body = b"" if service_model.output_shape(action) is None else _ENCODER.encode(result).encode()
     return Response(OK, body, _headers(request_id))
 
 
 def refused(action: str | None, error: Told, request_id: str) -> Response:
-    """The response with an error."""
+    """Return the response with an error."""
     known = error.known
     body = json.dumps({"__type": known.json_type, "message": error.message}).encode()
     return Response(
@@ -68,7 +68,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def _decode(body: bytes) -> object:
-    """As json.loads, which would make a decoder for each request."""
+    """Decode as json.loads, but without a new decoder for each request."""
     return _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
 
 

@@ -1,8 +1,8 @@
-"""The keys that requests may be signed with: from a TOML file, or from the environment.
+"""The keys that may sign requests: from a TOML file, or from the environment.
 
-The process reads the file anew on SIGHUP, while it goes on serving. A key that is in the file holds; a key that is no
-longer there is refused from then on. To change a key without a break: add the new one, send SIGHUP, give it to the
-clients, remove the old one, send SIGHUP.
+On SIGHUP the process reads the file again, while it goes on serving. Keys in the file hold; the endpoint refuses
+removed keys from then on. To change a key without a break: add the new one, send SIGHUP, give it to the clients, remove
+the old one, send SIGHUP.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ else:
 #: The variables of the environment with a key, and its secret.
 ACCESS_KEY, SECRET_KEY = "LEDGER_ACCESS_KEY_ID", "LEDGER_SECRET_ACCESS_KEY"
 _ID, _ACCOUNT = re.compile(r"[A-Za-z0-9_]{1,128}"), re.compile(r"[0-9]{12}")
-#: As a header can carry it.
+#: A session token must fit into a header.
 _TOKEN = re.compile("[!-~]{1,4096}")
 _FILE = (
     'A key is a table [ID_OF_THE_KEY] with secret = "...", of another account also account = "12 digits", user = '
@@ -40,7 +40,7 @@ _FILE = (
 
 @dataclass(frozen=True)
 class Key:
-    """A secret, and who signs with it. Requests must name the session's token where the key has one. Never shown."""
+    """A secret and its holder. If the key has a session token, requests must name it. `repr` shows neither."""
 
     secret: str = field(repr=False)
     caller: Caller
@@ -55,22 +55,22 @@ class Keys:
 
 
 def read(path: str, owner: str) -> Keys:
-    """The keys in a file; those that name no account are the `owner`'s. Raises InvalidParameterValue, which names the
-    file and the key and no secret."""
+    """Return the keys in a file; keys without an account belong to the `owner`. Raise InvalidParameterValue, which
+    names the file and the key, but no secret."""
     try:
         tables: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidParameterValue("keys", path, f"It cannot be read ({error.strerror})", _FILE) from None
     except ValueError:
         raise InvalidParameterValue("keys", path, "It is no TOML", _FILE) from None
-    known = {name: _key(path, name, table, owner) for name, table in tables.items()}
-    if not known:
+    keys_by_id = {name: _key(path, name, table, owner) for name, table in tables.items()}
+    if not keys_by_id:
         raise InvalidParameterValue("keys", path, "There is no key in it", _FILE)
-    return Keys(known)
+    return Keys(keys_by_id)
 
 
 def of_environment(environment: Mapping[str, str], owner: str) -> Keys | None:
-    """The one key of the environment, the owner's; None where there is none."""
+    """Return the one key in the environment, the owner's; None if there is none."""
     name, secret = environment.get(ACCESS_KEY), environment.get(SECRET_KEY)
     if not name and not secret:
         return None
@@ -107,9 +107,9 @@ log = logging.getLogger("ledger.endpoint")
 
 
 class KeyRotation:
-    """From its start to its end SIGHUP is for the keys. Of the main thread; elsewhere it does nothing.
+    """Reads the keys again on SIGHUP, from its start to its end. Works in the main thread; elsewhere it does nothing.
 
-    It starts before the process serves, so that no SIGHUP ends a process that is about to.
+    It starts before the process serves: else an early SIGHUP would end the process.
     """
 
     def __init__(self) -> None:
@@ -130,9 +130,9 @@ class KeyRotation:
             signal.signal(signal.SIGHUP, self._before)
 
     def start(self, read: Callable[[], Keys], replace: Callable[[Keys], None], say: Callable[[str], None]) -> None:
-        """Give what `read` returns to `replace` at each SIGHUP from now on, and now where one came before.
+        """Pass the result of `read` to `replace` at each SIGHUP from now on, and at once if a SIGHUP came before.
 
-        Called in the event loop. Keys that cannot be read change nothing, and are an error in the log.
+        Must be called in the event loop. Keys that cannot be read change nothing, and log an error.
         """
 
         def apply() -> None:
@@ -149,7 +149,7 @@ class KeyRotation:
             apply()
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
-        # Not here: a signal may come in the middle of a write to the log.
+        # Do not log or read here: the signal may interrupt a write to the log.
         self._is_asked = True
         if self._loop is not None and self._apply is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._apply)

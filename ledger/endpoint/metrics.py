@@ -1,4 +1,4 @@
-"""What the endpoint counts, as Prometheus reads it."""
+"""The endpoint's metrics, in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-#: Upper bounds of how long requests take, in seconds.
+#: Upper bounds of the histogram of request times, in seconds.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0)
-#: And of how many of them went together.
+#: Upper bounds of the histogram of group sizes: how many requests shared a commit.
 GROUPS = (1, 2, 4, 8, 16, 32)
 OUTCOMES, NONE = "ok", "unknown"
 
 
 class Metrics:
-    """Counts of one process. Of one thread."""
+    """Counts of one process. Not safe for threads."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str]] = Counter()
@@ -25,7 +25,7 @@ class Metrics:
         self.disconnects = 0
 
     def answered(self, action: str | None, refused_for: str | None, seconds: float) -> None:
-        """A request was answered: an error's code, or None for a success."""
+        """Count an answered request; `refused_for` is an error's code, or None for a success."""
         name = action or NONE
         self._requests[name, refused_for or OUTCOMES] += 1
         buckets = self._buckets.setdefault(name, [0] * (len(BOUNDS) + 1))
@@ -33,7 +33,7 @@ class Metrics:
         self._seconds[name] += seconds  # type: ignore[assignment]
 
     def lines(self) -> Iterator[str]:
-        """Of requests."""
+        """Yield the metrics of requests."""
         yield from family("ledger_requests_total", "counter", "Requests, by action and outcome.", (
             ({"action": action, "outcome": outcome}, count) for (action, outcome), count in self._requests.items()
         ))  # fmt: skip
@@ -51,7 +51,7 @@ class Metrics:
 
 
 def transactions(tally: Any) -> Iterator[str]:
-    """Of the commits of a ledger on tables: its Tally."""
+    """Yield the metrics of commits of a ledger on tables, from its Tally."""
     commits = [({"verb": verb}, count) for verb, count in tally.commits().items()]
     yield from family("ledger_commits_total", "counter", "Commits that landed.", commits)
     conflicts = [({"verb": verb}, count) for verb, count in tally.conflicts().items()]
@@ -64,14 +64,14 @@ def transactions(tally: Any) -> Iterator[str]:
 
 
 def refused(reasons: Mapping[str, str]) -> Iterator[str]:
-    """Of tables that no verb can use: why, by the table's name."""
+    """Yield the tables that no verb can use, with the reason, by the table's name."""
     text = "Tables that no verb can use, as somebody altered them; `ledger doctor` says what takes it back."
     samples = (({"table": table, "reason": what}, 1) for table, what in reasons.items())
     yield from family("ledger_table_refused", "gauge", text, samples)
 
 
 def upkeep(commits: int, is_overdue: bool) -> Iterator[str]:
-    """Of what upkeep has not gone over, and whether a round should have run long ago."""
+    """Yield how much upkeep has left to do, and whether a round is overdue."""
     text = "Commits of messages and visibility since the last round of upkeep."
     yield from family("ledger_commits_without_upkeep", "gauge", text, [({}, commits)])
     text = "1 where upkeep should have run long ago: run `ledger upkeep`, and `ledger upkeep --every 5m` as a service."
@@ -79,7 +79,7 @@ def upkeep(commits: int, is_overdue: bool) -> Iterator[str]:
 
 
 def vitals(measured: Any) -> Iterator[str]:
-    """Of what grows with the load, and what hangs: `store.delta.verbs.vitals.Vitals`."""
+    """Yield the metrics of load and of hanging workers, from `store.delta.verbs.vitals.Vitals`."""
     disk, recent = measured.disk, measured.recent
     gauges: list[tuple[str, str, float | None]] = [
         ("ledger_disk_bytes", "What the tables take, with their logs and their past.", disk.bytes),
@@ -100,7 +100,7 @@ def vitals(measured: Any) -> Iterator[str]:
             yield from family(name, "gauge", text, [({}, value)])
     merges = (({"path": path}, count) for path, count in recent.merges.items())
     yield from family("ledger_recent_merges", "gauge", "The newest MERGEs into visibility, by path.", merges)
-    # Of what is not there no sample, as a metric that is absent says so; an age of 0 would be a lie.
+    # Without a claim or a message there is no sample: an age of 0 would be wrong.
     claim, message = measured.oldest_claim, measured.oldest_message
     held = [] if claim is None else [({"queue": claim.queue}, claim.age)]
     yield from family("ledger_oldest_claim_age_seconds", "gauge", "Age of the oldest claim that is held.", held)
@@ -115,7 +115,7 @@ def _per_minute(recent: Any) -> float:
 
 
 def paths(counts: Mapping[Any, int]) -> Iterator[str]:
-    """Of commits that put rows into tables, by how they were made: counts by `delta_log.paths.CommitKind`."""
+    """Yield how commits put rows into tables, from counts by `delta_log.paths.CommitKind`."""
     text = "Commits of rows, by verb and table: direct, or by a statement of the engine and why."
     samples = (
         ({"verb": kind.purpose, "table": kind.table, "path": kind.path, "reason": kind.reason}, count)
@@ -125,20 +125,20 @@ def paths(counts: Mapping[Any, int]) -> Iterator[str]:
 
 
 def _histograms(name: str, text: str, label: str, sizes: Mapping[str, Mapping[int, int]]) -> Iterator[str]:
-    """Histograms of whole numbers, one for each value of a label."""
+    """Yield histograms of whole numbers, one for each value of a label."""
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} histogram"
-    for of, counts in sizes.items():
+    for label_value, counts in sizes.items():
         for bound in GROUPS:
             within = sum(count for size, count in counts.items() if size <= bound)
-            yield _sample(f"{name}_bucket", {label: of, "le": str(bound)}, within)
-        yield _sample(f"{name}_bucket", {label: of, "le": "+Inf"}, sum(counts.values()))
-        yield _sample(f"{name}_sum", {label: of}, sum(size * count for size, count in counts.items()))
-        yield _sample(f"{name}_count", {label: of}, sum(counts.values()))
+            yield _sample(f"{name}_bucket", {label: label_value, "le": str(bound)}, within)
+        yield _sample(f"{name}_bucket", {label: label_value, "le": "+Inf"}, sum(counts.values()))
+        yield _sample(f"{name}_sum", {label: label_value}, sum(size * count for size, count in counts.items()))
+        yield _sample(f"{name}_count", {label: label_value}, sum(counts.values()))
 
 
 def family(name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> Iterator[str]:
-    """The lines of one metric: what it is, and a line for each of its samples."""
+    """Yield the lines of one metric: its description, and a line for each sample."""
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} {kind}"
     yield from (_sample(name, labels, value) for labels, value in samples)

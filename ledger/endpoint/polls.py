@@ -1,8 +1,9 @@
-"""Long polls that hold no thread: receives that found nothing stand in a line for their queue, and are looked for.
+"""Long polls: receives that found nothing wait in lines, and hold no thread.
 
-A line is looked at when this endpoint has changed its queue, when the tables have moved on (other processes), and now
-and then, as a visibility timeout may have run out. Of a line the first is looked for alone, as what has nothing for the
-first has nothing for the others; while there is something, twice as many at a time, which share a commit.
+Each queue has a line. The endpoint looks for a line's polls when this endpoint has changed the queue, and when the
+tables have new commits (other processes). It also looks now and then, as a visibility timeout may have run out. A look
+takes the first poll alone: if it finds nothing, the others would find nothing either. While looks find messages, each
+takes twice as many polls, which share a commit.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from ledger.endpoint.pool import Pool
 from ledger.endpoint.refusals import Throttled
 from ledger.errors import LedgerError
 
-#: A line is looked at once in so many seconds though nothing is known to have changed.
+#: A line is looked at once in so many seconds even if no change is known.
 AT_LEAST = 1.0
-#: All lines together are looked at so often a second, unless their own queues change.
+#: Most looks a second at all lines together, unless their queues change.
 LOOKS_A_SECOND = 100
 MOST_AT_A_TIME = 16
 
@@ -31,10 +32,10 @@ class _Poll:
     def __init__(self, waiting: Waiting) -> None:
         self.waiting = waiting
         self.answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        #: Set while nobody looks for it. A look that has begun may be granted messages, and is waited for.
+        #: Set while no look runs for this poll. A look that has begun may receive messages, so it is awaited.
         self.idle = asyncio.Event()
         self.idle.set()
-        #: Nobody looks for it any more: what a look found then would be nobody's until its timeout.
+        #: The poll has ended: messages of a later look would reach nobody until their visibility timeout.
         self.over = False
 
 
@@ -43,12 +44,12 @@ class _Line:
         self.polls: deque[_Poll] = deque()
         self.changed = asyncio.Event()
         self.looked_at = 0.0
-        #: When a look for one of them found nothing.
+        #: When a look for one of the polls last found nothing.
         self.empty_at = 0.0
 
 
 class Polls:
-    """All open long polls. Of one event loop; `changed` may be called from there only."""
+    """All open long polls. Belongs to one event loop; only it may call `changed`."""
 
     def __init__(self, pool: Pool, change_token: Callable[[], object], interval: float, most: int) -> None:
         self._pool, self._token, self._interval, self._most = pool, change_token, interval, most
@@ -59,15 +60,15 @@ class Polls:
         self.open = 0
 
     async def wait(self, waiting: Waiting) -> Result:
-        """What a poll is answered: messages as soon as there are some, or nothing in the end, or when the endpoint
-        stops. Raises what its looks do, and RequestThrottled when too many are open. Cancelled, it is forgotten."""
+        """Return messages as soon as there are some; nothing at the end of the wait, or when the endpoint stops. Raise
+        what the looks raise, and RequestThrottled when too many polls are open. A cancelled poll is forgotten."""
         if self.open >= self._most:
             raise Throttled()
         poll = _Poll(waiting)
         line = self._lines.get(waiting.queue_id)
         if line is None:
             line = self._lines[waiting.queue_id] = _Line()
-            # What was sent since its own first look nobody has been told of.
+            # Nobody has reported sends since this poll's own first look.
             line.changed.set()
             self._start(self._serve(waiting.queue_id, line))
         line.polls.append(poll)
@@ -81,7 +82,7 @@ class Polls:
             await poll.idle.wait()
             if poll.answer.done():
                 return poll.answer.result()
-            # Of many that end at once the last looks would be a crowd; a look for another one is as good.
+            # If many polls end at once, their last looks would be a crowd; a recent look for another poll is as good.
             looked = time.monotonic() - line.empty_at <= 2 * AT_LEAST
             return {} if looked or self._ending.is_set() else await self._last(waiting)
         finally:
@@ -98,14 +99,14 @@ class Polls:
             return {}
 
     def changed(self, queue_id: str) -> None:
-        """The endpoint has done something to a queue."""
+        """Look for the polls of a queue that the endpoint has changed."""
         line = self._lines.get(queue_id)
         if line is not None:
             line.looked_at = 0.0
             line.changed.set()
 
     def stop(self) -> None:
-        """Answers all of them."""
+        """Answer all polls."""
         self._ending.set()
         for line in self._lines.values():
             line.changed.set()
@@ -117,7 +118,7 @@ class Polls:
         return task
 
     async def _serve(self, queue_id: str, line: _Line) -> None:
-        """Looks for the polls of a line until there are none."""
+        """Look for the polls of a line until there are none."""
         while line.polls and not self._ending.is_set():
             wait = max(AT_LEAST, len(self._lines) / LOOKS_A_SECOND)
             with contextlib.suppress(asyncio.TimeoutError):
@@ -131,32 +132,32 @@ class Polls:
             del self._lines[queue_id]
 
     async def _look(self, line: _Line, most: int) -> bool:
-        """Looks for the first `most` of a line; whether all of them were answered."""
-        some = [line.polls.popleft() for _ in range(min(most, len(line.polls)))]
-        some = [poll for poll in some if not poll.over]
-        for poll in some:
+        """Look for the first `most` polls of a line; return whether all of them were answered."""
+        polls = [line.polls.popleft() for _ in range(min(most, len(line.polls)))]
+        polls = [poll for poll in polls if not poll.over]
+        for poll in polls:
             poll.idle.clear()
         looks = [
-            self._pool.run(functools.partial(poll.waiting.poll, last=False), poll.waiting.queue_named) for poll in some
+            self._pool.run(functools.partial(poll.waiting.poll, last=False), poll.waiting.queue_named) for poll in polls
         ]
-        found = await asyncio.gather(*looks, return_exceptions=True)
-        left = []
-        for poll, one in zip(some, found):
-            if one is None or isinstance(one, Throttled):
-                left.append(poll)
-                line.empty_at = line.empty_at if one is not None else line.looked_at
-            elif isinstance(one, BaseException):
-                poll.answer.set_exception(one)
-                # It may be that nobody asks for it any more.
+        answers = await asyncio.gather(*looks, return_exceptions=True)
+        unanswered = []
+        for poll, answer in zip(polls, answers):
+            if answer is None or isinstance(answer, Throttled):
+                unanswered.append(poll)
+                line.empty_at = line.empty_at if answer is not None else line.looked_at
+            elif isinstance(answer, BaseException):
+                poll.answer.set_exception(answer)
+                # If the poll has ended, nobody reads the exception; asyncio would log that without this call.
                 poll.answer.exception()
             else:
-                poll.answer.set_result(one)
+                poll.answer.set_result(answer)
             poll.idle.set()
-        line.polls.extendleft(poll for poll in reversed(left) if not poll.over)
-        return not left
+        line.polls.extendleft(poll for poll in reversed(unanswered) if not poll.over)
+        return not unanswered
 
     async def _watched(self) -> None:
-        """Tells lines when the tables have moved on; each as often as all of them together may be looked at."""
+        """Wake lines when the tables have new commits; all lines together at most LOOKS_A_SECOND times a second."""
         seen: object = None
         while self._lines and not self._ending.is_set():
             with contextlib.suppress(LedgerError):
@@ -167,6 +168,6 @@ class Polls:
                     for line in lines:
                         if line.looked_at <= soon:
                             line.changed.set()
-                    # Those that were looked at a moment ago hear of it the next time.
+                    # Lines that were looked at a moment ago are woken the next time.
                     seen = None if any(line.looked_at > soon for line in lines) else token
             await asyncio.sleep(self._interval)

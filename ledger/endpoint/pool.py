@@ -1,15 +1,14 @@
-"""A fixed number of threads that do what requests ask for, and the lines in which calls wait for them.
+"""A fixed number of threads that run calls, and the lines in which calls wait.
 
-More threads would not be faster: calls that wait for one queue share a commit, and each thread that ever ran keeps its
-own readers of the tables.
+More threads would not be faster: calls that wait for one queue share a commit, and each thread keeps its own readers of
+the tables.
 
-Calls wait in a line for each queue, and the lines have their turns one by one (`Lines`, which has no thread and no
-lock: the pool locks it). All threads but an eighth may be one queue's. So while many calls to a hot queue wait for its
-next commit, calls to other queues find a thread. Where too many calls wait, the last one of the queue with the most
-calls is refused.
+Calls wait in a line for each queue, and the lines take turns (`Lines`, which has no thread and no lock: the pool locks
+it). One queue may have all threads but an eighth. So while many calls wait for the next commit of a hot queue, calls to
+other queues find a thread. If too many calls wait, the pool refuses the newest call of the queue with the most calls.
 
-The pool does what an executor of concurrent.futures does, for less: a call has one future, of the event loop. Calls
-that end while the event loop is busy wake it once for all of them.
+The pool replaces an executor of concurrent.futures at less cost: a call has one future, of the event loop. Calls that
+end while the event loop is busy wake it once for all of them.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ Call = TypeVar("Call")
 
 
 class Lines(Generic[Call]):
-    """Calls that wait for one of `threads`, at most `backlog` beside those that have one. `begun`: how many have."""
+    """Calls that wait for one of `threads`; at most `backlog` wait. `begun` calls have a thread."""
 
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._most = threads, threads + backlog
         self._most_of_a_queue = threads - max(1, threads // 8) if threads > 1 else 1
-        #: The line whose turn is next comes first. None is empty.
+        #: The line whose turn is next comes first. No line is empty.
         self._lines: OrderedDict[str, deque[Call]] = OrderedDict()
         self._begun_of: Counter[str] = Counter()
         self.begun = self.waiting = 0
@@ -43,17 +42,17 @@ class Lines(Generic[Call]):
         return self.begun + self.waiting
 
     def add(self, queue: str, call: Call) -> Call | None:
-        """Let a call wait. Return the call that gives way where too many wait, perhaps this one; it waits no more."""
+        """Let a call wait. If too many wait, remove and return one of them, perhaps this one; else return None."""
         self._lines.setdefault(queue, deque()).append(call)
         self.waiting += 1
         if self.open <= self._most:
             return None
-        # Of several queues with as many calls, the one of the newest call.
+        # If several queues have as many calls, choose the one of the newest call.
         fullest = max(self._lines, key=lambda name: (self._calls_of(name), name == queue))
         return self._taken(fullest, self._lines[fullest].pop())
 
     def begin_next(self) -> tuple[str, Call] | None:
-        """Return the call that gets a thread now, and its queue; None: no thread is free for any that waits."""
+        """Return the call that gets a thread now, and its queue; None if no thread is free for a waiting call."""
         if self.begun >= self._threads:
             return None
         for queue, line in self._lines.items():
@@ -83,24 +82,24 @@ class Lines(Generic[Call]):
 
 Result = TypeVar("Result")
 _Call: TypeAlias = "tuple[Callable[[], Any], asyncio.Future[Any]]"
-#: In this line wait calls that are about no queue, or about several.
+#: The line of calls that are about no queue, or about several.
 NO_QUEUE = ""
 
 
 class Pool:
-    """`threads` workers, and at most `backlog` calls that wait for one. `waiting` is how many do, `busy` how many are
-    being done. Made in the event loop that it is for."""
+    """`threads` workers, and at most `backlog` calls that wait for one. `waiting` counts waiting calls, `busy` running
+    ones. Must be made in its event loop."""
 
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._is_closing = threads, False
         self._loop = asyncio.get_running_loop()
-        #: Under the lock.
+        #: Guarded by the lock.
         self._lock, self._lines = threading.Lock(), Lines[_Call](threads, backlog)
         #: Calls that have a thread, each with its queue. None ends a worker.
         self._begun: SimpleQueue[tuple[str, _Call] | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._ended = deque[tuple["asyncio.Future[Any]", Any, "BaseException | None"]]()
-        #: The event loop will look at what has ended.
+        #: Whether the event loop will look at the calls that ended.
         self._is_woken = False
 
     @property
@@ -114,8 +113,8 @@ class Pool:
         return self._lines.begun
 
     async def run(self, call: Callable[[], Result], queue: str = NO_QUEUE) -> Result:
-        """Return what a call returns, or raise what it raises; Throttled when too many wait. A call that was taken is
-        done to its end, whoever still waits for it. `queue`: the name of the queue that it is about."""
+        """Return what a call returns, or raise what it raises; Throttled if too many wait. A call that is not refused
+        runs to its end, even if nobody awaits it any more. `queue`: the name of the queue that the call is about."""
         future: asyncio.Future[Result] = self._loop.create_future()
         with self._lock:
             refused = self._lines.add(queue, (call, future))
@@ -128,7 +127,7 @@ class Pool:
         return await future
 
     def close(self) -> None:
-        """Wait for all calls that were taken."""
+        """Wait for all accepted calls."""
         with self._lock:
             self._is_closing = True
             self._end_workers_when_idle()
@@ -136,8 +135,8 @@ class Pool:
             worker.join()
 
     def _begin_calls(self) -> None:
-        while (one := self._lines.begin_next()) is not None:
-            self._begun.put(one)
+        while (begun_call := self._lines.begin_next()) is not None:
+            self._begun.put(begun_call)
 
     def _end_workers_when_idle(self) -> None:
         if self._is_closing and not self._lines.open:
@@ -151,8 +150,8 @@ class Pool:
         self._workers.append(worker)
 
     def _work(self) -> None:
-        while (one := self._begun.get()) is not None:
-            queue, (call, future) = one
+        while (begun_call := self._begun.get()) is not None:
+            queue, (call, future) = begun_call
             result, failure = None, None
             try:
                 result = call()
@@ -163,11 +162,11 @@ class Pool:
                 self._begin_calls()
                 self._end_workers_when_idle()
             self._tell(future, result, failure)
-            # Nothing of a call is kept until the next one.
-            del one, call, future, result, failure
+            # Free the call's objects before the next call comes.
+            del begun_call, call, future, result, failure
 
     def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        """Tell the event loop, from a worker. Nobody is told once the loop has ended."""
+        """Pass a call's end from a worker to the event loop; discard it once the loop has ended."""
         self._ended.append((future, result, error))
         if not self._is_woken:
             self._is_woken = True
@@ -175,12 +174,12 @@ class Pool:
                 self._loop.call_soon_threadsafe(self._answer)
 
     def _answer(self) -> None:
-        # First, so that whoever ends from here on wakes the loop again.
+        # Reset the flag first: a call that ends from here on must wake the loop again.
         self._is_woken = False
         while self._ended:
             future, result, error = self._ended.popleft()
             if future.done():
-                # Whoever asked has gone away.
+                # The caller has gone.
                 continue
             if error is None:
                 future.set_result(result)

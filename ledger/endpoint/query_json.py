@@ -1,7 +1,8 @@
-"""Answers to requests of the Query protocol in JSON, for clients that accept application/json and not XML.
+"""JSON answers to requests of the Query protocol.
 
-The service answers so too; API Gateway shows these answers to its own clients. An answer names the members of the model
-and of the older one of the service (`messages`, `queueUrls`), a map is a list of pairs, and an absent member is null.
+Clients get them that accept application/json and not XML. The service answers so, too; API Gateway shows these answers
+to its own clients. An answer uses the model's names, and the service's older ones for `messages` and `queueUrls`. A map
+is a list of pairs, and an absent member is null.
 
 Source: `ReceiveMessageResponse` and `SendMessageResponse` in aws-samples/serverless-patterns (apigw-sqs), a recorded
 `ListQueuesResponse` in the tests of aws-sdk-for-zig, and LocalStack's tests that were validated against AWS,
@@ -26,7 +27,7 @@ _OLDER_NAMES = {"Messages": "messages", "QueueUrls": "queueUrls"}
 
 
 def is_accepted(request: Request) -> bool:
-    """Return whether a request names JSON among what it accepts, and XML not before it. A wildcard is XML."""
+    """Tell whether a request accepts JSON, and does not name XML before it. A wildcard means XML."""
     kinds = (part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(","))
     return next((kind == CONTENT_TYPE for kind in kinds if kind in (CONTENT_TYPE, *_XML)), False)
 
@@ -34,17 +35,17 @@ def is_accepted(request: Request) -> bool:
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
     """Return the response with a result."""
     shape = service_model.output_shape(action)
-    found: dict[str, object] = {"ResponseMetadata": {"RequestId": request_id}}
+    answer: dict[str, object] = {"ResponseMetadata": {"RequestId": request_id}}
     if shape is not None:
-        found[f"{action}Result"] = _structure(shape, result)
-    return _response(OK, {f"{action}Response": found}, request_id)
+        answer[f"{action}Result"] = _structure(shape, result)
+    return _response(OK, {f"{action}Response": answer}, request_id)
 
 
 def refused(action: str | None, error: Told, request_id: str) -> Response:
     """Return the response with an error."""
     known = error.known
-    said = {"Code": known.query_code, "Detail": None, "Message": error.query_message, "Type": known.fault}
-    return _response(known.status, {"Error": said, "RequestId": request_id}, request_id)
+    fields = {"Code": known.query_code, "Detail": None, "Message": error.query_message, "Type": known.fault}
+    return _response(known.status, {"Error": fields, "RequestId": request_id}, request_id)
 
 
 def _response(status: int, said: Mapping[str, object], request_id: str) -> Response:
@@ -64,8 +65,8 @@ def _value(shape: Any, name: str, value: Any) -> object:
     if kind == "structure":
         return _structure(shape, value)
     if kind == "list":
-        return [_value(shape.member, "", one) for one in value]
+        return [_value(shape.member, "", item) for item in value]
     if kind == "map":
         key, of_key = names_of_pairs(name)
-        return [{key: known, of_key: _value(shape.value, "", one)} for known, one in value.items()]
+        return [{key: key_text, of_key: _value(shape.value, "", item)} for key_text, item in value.items()]
     return base64.b64encode(value).decode() if kind == "blob" else value

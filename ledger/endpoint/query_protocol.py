@@ -1,6 +1,6 @@
 """The Query protocol: parameters as a form, `SendMessageBatchRequestEntry.1.Id=...`, and results as XML.
 
-botocore's model no longer says what lists and maps are called there. That is in the two tables below.
+botocore's model no longer has this protocol's names of lists and maps. The two tables below have them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ledger.endpoint.wire import Command, Request, Response
 from ledger.errors import InvalidParameterValue
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
-#: What requests call the lists and maps of the model; `{}` stands for the action. They may be called as in the model,
-#: too. (A queue's tags are `Tags` in the API's examples, and `Tag` where a queue is made.)
+#: Names of the model's lists and maps in requests; `{}` stands for the action. Requests may use the model's names, too.
+#: (A queue's tags are `Tags` in the API's examples, and `Tag` where a queue is made.)
 IN_REQUESTS = {
     "AWSAccountIds": "AWSAccountId",
     "Actions": "ActionName",
@@ -37,7 +37,7 @@ IN_REQUESTS = {
     "StringListValues": "StringListValue",
     "BinaryListValues": "BinaryListValue",
 }
-#: What responses call them.
+#: Names of the model's lists and maps in responses.
 IN_RESPONSES = {
     "Attributes": "Attribute",
     "Failed": "BatchResultErrorEntry",
@@ -51,9 +51,9 @@ IN_RESPONSES = {
     "StringListValues": "StringListValue",
     "BinaryListValues": "BinaryListValue",
 }
-#: Of maps: what they call a key and a value, in both directions.
+#: Names of a map's key and value, in requests and responses.
 TAGS, OTHERS = ("Key", "Value"), ("Name", "Value")
-#: Recorded: what these two refuse for the batch's form has no empty element Detail, unlike all other errors.
+#: Recorded: errors about the form of these two batches have no empty element Detail; all other errors have one.
 WITHOUT_DETAIL = ("ChangeMessageVisibilityBatch", "DeleteMessageBatch")
 _FORM_OF_A_BATCH = (
     "EmptyBatchRequest",
@@ -61,7 +61,7 @@ _FORM_OF_A_BATCH = (
     "InvalidBatchEntryId",
     "BatchEntryIdsNotDistinct",
 )
-#: The service refuses these at a queue's own URL, as no action of it.
+#: The service refuses these at a queue's own URL, as actions that a queue does not have.
 #: Source: tests of LocalStack that were validated against AWS, test_get_create_queue_fails, test_get_list_queues_fails.
 NOT_OF_A_QUEUE = ("CreateQueue", "ListQueues")
 MOST_PARAMETERS = 2_000
@@ -70,35 +70,35 @@ _HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def read(request: Request) -> Command:
-    """The command in a request's body, and in what stands behind the ? of its URL. Raises a Refusal."""
+    """Return the command in a request's body and in the query of its URL. Raises a Refusal."""
     try:
         text = request.body.decode()
         pairs = parse_qsl(request.query, True, max_num_fields=MOST_PARAMETERS, errors="strict")
         pairs += parse_qsl(text, True, max_num_fields=MOST_PARAMETERS, errors="strict")
     except ValueError:
         raise Refusal("MalformedQueryString", "The query string contains a syntax error.") from None
-    given = dict(pairs)
-    if len(given) != len(pairs):
+    values = dict(pairs)
+    if len(values) != len(pairs):
         raise Refusal("MalformedQueryString", "The query string names a parameter twice.")
-    action = given.get("Action")
+    action = values.get("Action")
     if action is None and request.method == "GET":
         raise NoAction()
     if action in NOT_OF_A_QUEUE and addresses.queue_in_path(request.path):
         raise unknown_action(action)
     shape = service_model.input_shape(action)
     assert action is not None, "it is the name of a shape"
-    found = _structure(shape, _tree(given), action, "")
-    # Recorded: a batch that names no entry is an empty one here (issue 630 of aws-sdk-php).
+    parameters = _structure(shape, _tree(values), action, "")
+    # Recorded: here, a batch without entries is an empty batch (issue 630 of aws-sdk-php).
     if "Entries" in shape.members:
-        found.setdefault("Entries", [])
-    # Recorded: beside AttributeName the other one means nothing here.
-    if found.get("AttributeNames"):
-        found.pop("MessageSystemAttributeNames", None)
-    return Command(action, found)
+        parameters.setdefault("Entries", [])
+    # Recorded: the service ignores MessageSystemAttributeNames beside AttributeName.
+    if parameters.get("AttributeNames"):
+        parameters.pop("MessageSystemAttributeNames", None)
+    return Command(action, parameters)
 
 
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
-    """The response with a result."""
+    """Return the response with a result."""
     shape = service_model.output_shape(action)
     inside = "" if shape is None else _element(f"{action}Result", "".join(_members(shape, result, action)))
     return _response(
@@ -110,7 +110,7 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
 
 
 def refused(action: str | None, error: Told, request_id: str) -> Response:
-    """The response with an error."""
+    """Return the response with an error."""
     known = error.known
     detail = "" if action in WITHOUT_DETAIL and known.shape in _FORM_OF_A_BATCH else "<Detail/>"
     return _response(
@@ -123,7 +123,7 @@ def refused(action: str | None, error: Told, request_id: str) -> Response:
 
 
 def without_action(request_id: str) -> Response:
-    """Return the response to a GET that names no action, in whatever the client accepts.
+    """Return the response to a GET that names no action, in XML whatever the client accepts.
 
     Source: LocalStack's tests that were validated against AWS, test_get_without_query_returns_unknown_operation and
     test_get_without_query_json_format_returns_returns_xml.
@@ -132,7 +132,7 @@ def without_action(request_id: str) -> Response:
 
 
 def names_of_pairs(member: str) -> tuple[str, str]:
-    """What the map in a member calls a key and a value."""
+    """Return the names of key and value in the map of a member."""
     return TAGS if member.lower() == "tags" else OTHERS
 
 
@@ -146,19 +146,19 @@ def _headers(request_id: str) -> dict[str, str]:
 
 
 def _tree(given: Mapping[str, str]) -> dict[str, Any]:
-    """Parameters by the parts of their names: a text, or a tree of those that go on."""
+    """Return parameters as a tree by the dot-separated parts of their names; a leaf is a text."""
     tree: dict[str, Any] = {}
     for name, value in given.items():
-        place, parts = tree, name.split(".")
+        node, parts = tree, name.split(".")
         if len(parts) > 8:
             raise Refusal("MalformedQueryString", "A parameter's name has too many parts.")
         for part in parts[:-1]:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
+            node = node.setdefault(part, {})
+            if not isinstance(node, dict):
                 raise _two_things(name)
-        if isinstance(place.get(parts[-1]), dict):
+        if isinstance(node.get(parts[-1]), dict):
             raise _two_things(name)
-        place[parts[-1]] = value
+        node[parts[-1]] = value
     return tree
 
 
@@ -167,16 +167,16 @@ def _two_things(name: str) -> Refusal:
 
 
 def _structure(shape: Any, tree: object, action: str, where: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if not isinstance(tree, dict):
         raise Refusal("MalformedQueryString", f"The parameter {where} has parts of its own.")
     for name, member in shape.members.items():
-        names = [one for one in _called(name, action) if one in tree]
+        names = [request_name for request_name in _called(name, action) if request_name in tree]
         if len(names) > 1:
             raise Refusal("MalformedQueryString", f"The parameters {' and '.join(names)} are the same one.")
         for called in names:
-            found[name] = _value(member, name, tree[called], action, f"{where}.{called}".lstrip("."))
-    return found
+            values[name] = _value(member, name, tree[called], action, f"{where}.{called}".lstrip("."))
+    return values
 
 
 def _value(shape: Any, member: str, given: object, action: str, where: str) -> Any:
@@ -184,22 +184,24 @@ def _value(shape: Any, member: str, given: object, action: str, where: str) -> A
     if kind == "structure":
         return _structure(shape, given, action, where)
     if kind == "list":
-        parts = [name for one in getattr(shape.member, "members", ()) for name in _called(one, action)]
-        return [_value(shape.member, member, one, action, f"{where}.{n}") for n, one in _numbered(given, where, parts)]
+        parts = [name for item in getattr(shape.member, "members", ()) for name in _called(item, action)]
+        return [
+            _value(shape.member, member, item, action, f"{where}.{n}") for n, item in _numbered(given, where, parts)
+        ]
     if kind == "map":
         key, value = names_of_pairs(member)
         pairs = _numbered(given, where, (key, value))
-        found = {}
-        for number, one in pairs:
-            if not isinstance(one, dict) or not isinstance(one.get(key), str):
+        values = {}
+        for number, item in pairs:
+            if not isinstance(item, dict) or not isinstance(item.get(key), str):
                 raise Refusal("MissingParameter", f"The request must contain the parameter {where}.{number}.{key}.")
-            if one[key] in found:
-                raise Refusal("MalformedQueryString", f"The parameter {where} has the {key} {one[key][:80]} twice.")
-            if value in one:
-                found[one[key]] = _value(shape.value, "", one[value], action, f"{where}.{number}.{value}")
+            if item[key] in values:
+                raise Refusal("MalformedQueryString", f"The parameter {where} has the {key} {item[key][:80]} twice.")
+            if value in item:
+                values[item[key]] = _value(shape.value, "", item[value], action, f"{where}.{number}.{value}")
             else:
                 raise Refusal("MissingParameter", f"The request must contain the parameter {where}.{number}.{value}.")
-        return found
+        return values
     if not isinstance(given, str):
         raise Refusal("MalformedQueryString", f"The parameter {where} has no parts of its own.")
     if kind in ("integer", "long"):
@@ -210,14 +212,14 @@ def _value(shape: Any, member: str, given: object, action: str, where: str) -> A
 
 
 def _called(name: str, action: str) -> tuple[str, ...]:
-    """What requests may call a member of the model."""
+    """Return the names that requests may use for a member of the model."""
     return tuple(dict.fromkeys((IN_REQUESTS.get(name, name).format(action), name)))
 
 
 def _numbered(given: object, where: str, parts: Collection[str]) -> list[tuple[int, object]]:
-    """The members of a list, by their numbers, which need not be without gaps; `parts` is what one may consist of, if
-    it is no text. One that has no number is the only one, as in the API's own samples. One empty text is an empty list.
-    """
+    """Return the members of a list with their numbers, sorted; numbers may have gaps. `parts` are the names that one
+    member may consist of if it is not a text. A member without a number is the only one, as in the API's own samples.
+    One empty text is an empty list."""
     if given == "":
         return []
     if (isinstance(given, str) and not parts) or (isinstance(given, dict) and parts and set(given) <= set(parts)):
@@ -227,7 +229,7 @@ def _numbered(given: object, where: str, parts: Collection[str]) -> list[tuple[i
     wrong = next((number for number in given if not _INDEX.fullmatch(number)), None)
     if wrong is not None:
         raise Refusal("MalformedQueryString", f"The parameter {where}.{wrong[:20]} has no number.")
-    return sorted((int(number), one) for number, one in given.items())
+    return sorted((int(number), member) for number, member in given.items())
 
 
 def _members(shape: Any, result: Mapping[str, Any], action: str) -> Iterator[str]:
@@ -236,18 +238,18 @@ def _members(shape: Any, result: Mapping[str, Any], action: str) -> Iterator[str
             continue
         value, called = result[name], IN_RESPONSES.get(name, name).format(action)
         if member.type_name == "list":
-            yield from (f"<{called}>{_inside(member.member, one, action)}</{called}>" for one in value)
+            yield from (f"<{called}>{_inside(member.member, item, action)}</{called}>" for item in value)
         elif member.type_name == "map":
             key, end = names_of_pairs(name)
-            for known, one in value.items():
-                inside = _inside(member.value, one, action)
-                yield f"<{called}><{key}>{_text(known)}</{key}><{end}>{inside}</{end}></{called}>"
+            for key_text, item in value.items():
+                inside = _inside(member.value, item, action)
+                yield f"<{called}><{key}>{_text(key_text)}</{key}><{end}>{inside}</{end}></{called}>"
         else:
             yield f"<{called}>{_inside(member, value, action)}</{called}>"
 
 
 def _element(name: str, inside: str) -> str:
-    """Return an element; one of nothing as the service writes it (LocalStack's test_get_send_and_receive_messages)."""
+    """Return an element; an empty one as the service writes it (LocalStack's test_get_send_and_receive_messages)."""
     return f"<{name}>{inside}</{name}>" if inside else f"<{name}/>"
 
 
@@ -260,5 +262,6 @@ def _inside(shape: Any, value: Any, action: str) -> str:
 
 
 def _text(value: str) -> str:
-    """As XML takes it: a carriage return would be read back as a line's end; what XML cannot say is left out."""
+    """Escape a text for XML. A bare carriage return would be read back as a line end; characters that XML forbids are
+    dropped."""
     return _HIDDEN.sub("", escape(value, {"\r": "&#xD;"}))

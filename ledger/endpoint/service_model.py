@@ -1,4 +1,4 @@
-"""What botocore's model of the service says of each action: its parameters, which of them are required, their types."""
+"""botocore's model of the service: each action's parameters, their types, and the required ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ledger.endpoint.refusals import not_serialized, unknown_action
 from ledger.errors import MissingParameter
 
 _JSON_KINDS = {str: "STRING_VALUE", bool: "TRUE_VALUE", int: "NUMBER_VALUE", float: "NUMBER_VALUE"}
-#: Returns a JSON value as a shape of the model says it is.
+#: Converts a JSON value to the type of a shape.
 Reader: TypeAlias = "Callable[[object], Any]"
 _WANTED = {"string": "a String", "integer": "an Integer", "long": "a Long", "boolean": "a Boolean", "blob": "a Blob"}
 
@@ -27,19 +27,19 @@ def _model() -> Any:
 
 @functools.cache
 def actions() -> tuple[str, ...]:
-    """The names of all actions."""
+    """Return the names of all actions."""
     return tuple(_model().operation_names)
 
 
 @functools.cache
 def errors() -> dict[str, Any]:
-    """The error shapes by their names."""
+    """Return the error shapes by their names."""
     return {shape.name: shape for shape in _model().error_shapes}
 
 
 @functools.cache
 def input_shape(action: str | None) -> Any:
-    """What an action is given. Raises a Refusal for what is no action."""
+    """Return the shape of an action's parameters. Raise a Refusal for an unknown action."""
     if action not in actions():
         raise unknown_action(action)
     return _model().operation_model(action).input_shape
@@ -47,12 +47,12 @@ def input_shape(action: str | None) -> Any:
 
 @functools.cache
 def output_shape(action: str) -> Any | None:
-    """What an action answers; None when that is nothing."""
+    """Return the shape of an action's result; None if it has none."""
     return _model().operation_model(action).output_shape
 
 
 def require(action: str, parameters: Mapping[str, object]) -> None:
-    """Raises MissingParameter for a required parameter that is not there, also in the entries of a batch."""
+    """Raise MissingParameter if a required parameter is missing, also in the entries of a batch."""
     shape = input_shape(action)
     for name in shape.required_members:
         if name not in parameters:
@@ -68,11 +68,12 @@ def require(action: str, parameters: Mapping[str, object]) -> None:
 
 @functools.cache
 def reader(action: str) -> Reader:
-    """Return what reads an action's parameters from JSON: blobs decoded, nulls left out, what the model does not know
-    too. It raises a SerializationException for another type. Raises a Refusal for what is no action.
+    """Return the function that converts an action's JSON parameters: it decodes blobs, and drops nulls and unknown
+    names. It raises a SerializationException for a wrong type. Raise a Refusal for an unknown action.
 
-    It is made once for each action: to ask the model about each value took as long as all else that a request is read
-    by."""
+    The function is made once for each action. Asking the model about each value doubled the time of reading a
+    request.
+    """
     return _reader_of(input_shape(action))
 
 
@@ -111,15 +112,15 @@ def _scalar(kind: str, value: object) -> object:
         _expect(value, str)
     if kind == "blob" and isinstance(value, str):
         return blob(value)
-    right = {"string": str, "blob": str, "boolean": bool}.get(kind, int)
-    if isinstance(value, right) and not (right is int and isinstance(value, bool)):
+    expected = {"string": str, "blob": str, "boolean": bool}.get(kind, int)
+    if isinstance(value, expected) and not (expected is int and isinstance(value, bool)):
         return value
-    said = "FALSE_VALUE" if value is False else _JSON_KINDS[type(value)]
-    raise not_serialized(f"{said} can not be converted to {_WANTED[kind]}")
+    found_type = "FALSE_VALUE" if value is False else _JSON_KINDS[type(value)]
+    raise not_serialized(f"{found_type} can not be converted to {_WANTED[kind]}")
 
 
 def blob(text: str) -> bytes:
-    """The bytes that a text of base64 stands for."""
+    """Decode a text of base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

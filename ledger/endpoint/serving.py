@@ -1,7 +1,7 @@
-"""The server: uvicorn's, with limits on what it reads before there is a request, and a stop that answers what it took.
+"""The server: uvicorn with bounds on heads, and a stop that answers accepted requests.
 
-Uvicorn with httptools, without a framework: two small packages that are kept well, a parser in C, TLS, and no more than
-the endpoint needs, which routes by itself.
+Uvicorn runs with httptools and without a framework: two small, well-kept packages, a parser in C, and TLS. The endpoint
+routes requests itself and needs no more.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from ledger.endpoint.application import Application, Bounds
 from ledger.endpoint.handling import Endpoint
 
 log = logging.getLogger("ledger.endpoint")
-#: The head of a request: how long it may be, and how long it may take.
+#: Most bytes and seconds of a request's head.
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
-#: A byte of a body that comes as a chunk of its own has five of framing; so much more is taken for each.
+#: A body's byte in a chunk of its own has five bytes of framing; so many more bytes are allowed for each.
 FRAMING = 5
-#: Clients keep connections; this is longer than a long poll.
+#: Seconds. Clients reuse connections, so KEEP_ALIVE is longer than a long poll.
 KEEP_ALIVE, GRACE = 75, 60
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Gives up on a head that is too long or takes too long, and on what is too much beside a body: how its chunks are
-    framed, and the trailers behind them. Uvicorn itself bounds none of it; the body is for the application to bound."""
+    """Ends connections whose head is too long or takes too long, or that send too much beside a body: chunk framing and
+    trailers. Uvicorn bounds none of these; the application bounds the body."""
 
     _timer: asyncio.TimerHandle | None = None
-    #: Of the request that is being read.
+    #: Counts of the request that is being read.
     _body_bytes = _other_bytes = 0
     _ended = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A head is awaited."""
+        """Start the timer of a head."""
         super().connection_made(transport)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is awaited any more."""
+        """Stop the timer."""
         self._end_head()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """All that is no body, within its bounds."""
+        """Parse data, and bound all bytes that are not a body."""
         self._ended, before = False, self._body_bytes
         super().data_received(data)
         if self._ended:
-            # What follows a request in the same piece of data is not counted: it is short.
+            # The bytes behind a request in the same piece of data are few, and are not counted.
             self._body_bytes = self._other_bytes = 0
             return
         self._other_bytes += len(data) - (self._body_bytes - before)
@@ -64,28 +64,28 @@ class BoundedProtocol(HttpToolsProtocol):
             self.send_400_response("The request has too much beside its body.")
 
     def on_body(self, body: bytes) -> None:
-        """A part of a body."""
+        """Count a part of a body."""
         self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """A request has ended."""
+        """Note that a request has ended."""
         self._ended = True
         super().on_message_complete()
 
     def on_message_begin(self) -> None:
-        """A head has begun."""
+        """Restart the timer for a new head."""
         self._end_head()
         self._await_head()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The head is whole: the body has bounds of its own."""
+        """Stop the timer: the head is whole, and the body has its own bounds."""
         self._end_head()
         super().on_headers_complete()
 
     def shutdown(self) -> None:
-        """The server stops. A TLS connection without a request is cut: its end would wait for the client's goodbye."""
+        """Close the connection. Abort idle TLS connections: a clean close would wait for the client's goodbye."""
         idle = self.cycle is None or self.cycle.response_complete
         if idle and self.scheme == "https":
             self.transport.abort()
@@ -107,20 +107,20 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """Serves an `application` until it is told to stop: by SIGTERM or SIGINT in the main thread, or by `stop`."""
+    """Serves an `application` until SIGTERM or SIGINT in the main thread, or until `stop`."""
 
     def __init__(self, config: uvicorn.Config, application: Application) -> None:
         super().__init__(config)
         self.application = application
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """No new connections; long polls are answered, and what was accepted is done and answered."""
+        """Take no new connections; answer long polls; do and answer the accepted requests."""
         self.application.stop()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn does, but that a stop that was asked for is a success."""
+        """Capture signals as uvicorn does, except that a requested stop is a success."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -132,29 +132,29 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
-        # Asked for again by Ctrl-C, it waits for nobody.
+        # After a second stop by Ctrl-C the server waits for no request.
         self.force_exit = self.force_exit or (self.should_exit and number == signal.SIGINT)
         self.should_exit = True
 
     def stop(self) -> None:
-        """Asks it to stop; from any thread."""
+        """Ask the server to stop; from any thread."""
         self.should_exit = True
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises OSError."""
+    """Return a listening socket. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # By its protocol asyncio knows that it may send small parts at once. Else a response waits 40 ms for its second
-    # part: so late the client acknowledges the first.
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # asyncio sets TCP_NODELAY only if it knows the protocol. Without it a response's second part waits 40 ms, until the
+    # client acknowledges the first.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen(2_048)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(2_048)
     except OSError:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
 def serve(
@@ -168,8 +168,8 @@ def serve(
     access_log: AccessLog | None = None,
     started: Callable[[Server], None] | None = None,
 ) -> None:
-    """Serves an endpoint on a listening socket, with TLS when there is a certificate, until it is stopped. `started` is
-    called once it serves."""
+    """Serve an endpoint on a listening socket until it is stopped, with TLS if there is a certificate. Call `started`
+    once it serves."""
 
     async def run() -> None:
         application = Application(endpoint, bounds or Bounds(), open_metrics=open_metrics, access_log=access_log)

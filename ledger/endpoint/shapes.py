@@ -1,4 +1,4 @@
-"""Messages as the service's model has them: what a request sends, and what a response tells."""
+"""Messages in the shapes of the service's model, in requests and responses."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ _TRACE = "AWSTraceHeader"
 
 
 def to_send(given: Mapping[str, Any], trace: str | None) -> dict[str, object]:
-    """Return an entry as `Queue.send` takes it.
+    """Return an entry in the form that `Queue.send` takes.
 
     Args:
         given: A SendMessage's parameters, or an entry of a batch.
-        trace: The request's header X-Amzn-Trace-Id: the AWSTraceHeader of what names none itself. Source: LocalStack's
-            test_aws_trace_header_propagation, validated against AWS, and the guide's page about AWS X-Ray.
+        trace: The request's header X-Amzn-Trace-Id. It becomes the AWSTraceHeader of a message without one. Source:
+            LocalStack's test_aws_trace_header_propagation, validated against AWS, and the guide's page about AWS X-Ray.
 
     Raises:
-        InvalidParameterValue: It has another system attribute than AWSTraceHeader, or one of another type.
+        InvalidParameterValue: There is a system attribute other than AWSTraceHeader, or it has another type.
     """
     names = ("MessageBody", "DelaySeconds", "MessageAttributes", "MessageGroupId", "MessageDeduplicationId")
     entry = {name: given[name] for name in names if name in given}
-    for name, one in (given.get("MessageSystemAttributes") or {}).items():
-        if name != _TRACE or one.get("DataType") != "String" or not one.get("StringValue"):
+    for name, attribute in (given.get("MessageSystemAttributes") or {}).items():
+        if name != _TRACE or attribute.get("DataType") != "String" or not attribute.get("StringValue"):
             raise InvalidParameterValue(
                 "MessageSystemAttributes",
                 name,
                 "The only message system attribute that can be sent is AWSTraceHeader, a non-empty String",
             )
-        entry[_TRACE] = one["StringValue"]
+        entry[_TRACE] = attribute["StringValue"]
     if trace:
         entry.setdefault(_TRACE, trace)
     return entry
 
 
 def require_no_lists(action: str, entries: Iterable[Mapping[str, Any]]) -> None:
-    """Raises UnsupportedOperation as the service does for attributes with lists of values."""
+    """Raise UnsupportedOperation, as the service does, for attributes with lists of values."""
     for entry in entries:
         for kind in ("MessageAttributes", "MessageSystemAttributes"):
-            for one in (entry.get(kind) or {}).values():
-                if has_lists(one):
-                    said = f"Message attribute list values in {action} operation are not supported."
-                    raise Refusal("UnsupportedOperation", said)
+            for attribute in (entry.get(kind) or {}).values():
+                if has_lists(attribute):
+                    sentence = f"Message attribute list values in {action} operation are not supported."
+                    raise Refusal("UnsupportedOperation", sentence)
 
 
 def sent_as_sqs(outcome: SendOutcome, given: Mapping[str, Any]) -> dict[str, object]:
-    """Return what a SendMessage answers of a message that was sent; `given` is what asked for it.
+    """Return a SendMessage's answer for a sent message; `given` has the request's parameters.
 
-    The digest of the system attributes is one of those that were given: the request's own trace is not among them.
+    The digest of system attributes covers those in the request's parameters, not the trace of its header.
     """
     number, named = outcome.sequence_number, given.get("MessageSystemAttributes")
     return _present(
@@ -67,27 +67,33 @@ def sent_as_sqs(outcome: SendOutcome, given: Mapping[str, Any]) -> dict[str, obj
 
 
 def message_as_sqs(message: Message, system: Sequence[str], own: Sequence[str]) -> dict[str, object]:
-    """A received message with those of its attributes that are asked for by their names."""
-    known, asked = message.attributes() if system else {}, _chosen(message.message_attributes, own)
-    attributes = known if "All" in system else {name: text for name, text in known.items() if name in system}
+    """Return a received message with the attributes that a request names."""
+    all_attributes, chosen = message.attributes() if system else {}, _chosen(message.message_attributes, own)
+    attributes = (
+        all_attributes if "All" in system else {name: text for name, text in all_attributes.items() if name in system}
+    )
     return _present(
         MessageId=message.message_id,
         ReceiptHandle=message.receipt_handle,
         MD5OfBody=message.md5_of_body,
         Body=message.body,
         Attributes=attributes or None,
-        # Recorded: the digest is of those that are told.
-        MD5OfMessageAttributes=md5_of_attributes(asked),
-        MessageAttributes={name: one.as_sqs() for name, one in asked.items()} or None,
+        # Recorded: the digest covers only the attributes in the answer.
+        MD5OfMessageAttributes=md5_of_attributes(chosen),
+        MessageAttributes={name: attribute.as_sqs() for name, attribute in chosen.items()} or None,
     )
 
 
 def _chosen(known: Mapping[str, Attribute], names: Iterable[str]) -> dict[str, Attribute]:
-    """Those of the names; `All` and `.*` are all, and `prefix.*` those that begin so."""
-    wanted, prefixes = set(names), tuple(name[:-2] for name in names if name.endswith(".*"))
-    if wanted.intersection(_EVERY):
+    """Return the named attributes; `All` and `.*` name all, and `prefix.*` names those that begin so."""
+    exact_names, prefixes = set(names), tuple(name[:-2] for name in names if name.endswith(".*"))
+    if exact_names.intersection(_EVERY):
         return dict(known)
-    return {name: one for name, one in known.items() if name in wanted or (prefixes and name.startswith(prefixes))}
+    return {
+        name: attribute
+        for name, attribute in known.items()
+        if name in exact_names or (prefixes and name.startswith(prefixes))
+    }
 
 
 def _present(**members: object) -> dict[str, object]:

@@ -1,14 +1,19 @@
-"""Signature Version 4, verified: who signed a request, with which key, when, and that nobody sent it before.
+"""Verifies Signature Version 4: the key, the date, and no replay.
 
-The endpoint refuses a request that is signed wrongly, with an unknown key, for another region or service, or more than
-15 minutes off. It refuses a request that came before. A signature has no nonce, so two equal requests of one second
-have the same one. SDKs give each request a header amz-sdk-invocation-id, and each try of it amz-sdk-request. A request
-that is equal down to these headers is a replay. So is a signature that comes with other values of them later than
-TOGETHER after it came first, or that came first without any. SDKs do not sign these headers: somebody who reads the
-traffic (no TLS) can repeat a request under another value, for so long.
+The endpoint refuses a request with a wrong signature or an unknown key, or for another region or service. It refuses a
+date that is more than 15 minutes off. It also refuses replays. A signature has no nonce, so two equal requests of one
+second have the same signature. SDKs tell requests apart by the header amz-sdk-invocation-id, and tries of one request
+by amz-sdk-request. Two kinds of requests are replays:
 
-A signature in a query is for a URL that its signer hands on. It holds for its own X-Amz-Expires, from its date on, and
-may come as often as somebody likes until then: that is what a presigned URL is for.
+- a request that equals an earlier one in its signature and in these headers;
+- a request with an earlier one's signature and other values of these headers. It is no replay within TOGETHER of the
+  signature's first arrival, if both requests have such headers.
+
+SDKs do not sign these headers. Somebody who reads the traffic (no TLS) can repeat a request with other values, but only
+for the time TOGETHER.
+
+A signature in a query belongs to a URL that its signer hands on (a presigned URL). It holds for its X-Amz-Expires from
+its date on, and may come any number of times until then.
 """
 
 from __future__ import annotations
@@ -28,10 +33,10 @@ from ledger.endpoint.signed_requests import Signed, claimed_key, read, text_to_s
 from ledger.endpoint.wire import Request
 
 SERVICE = "sqs"
-#: How far off a date may be, and how long after it came first a signature may come with another invocation; in ms.
+#: How far off a date may be, and how long after its first arrival a signature may come with another invocation; in ms.
 WINDOW, TOGETHER = 900_000, 5_000
 MINUTE = 60_000
-#: What SDKs tell a call, and each try of it, by. (The last is the older SDK of Java's.)
+#: Headers by which SDKs tell calls apart, and the tries of a call. (The last one is of the older SDK for Java.)
 INVOCATION = ("amz-sdk-invocation-id", "amz-sdk-request", "amz-sdk-retry")
 _DATE = re.compile(r"\d{8}T\d{6}Z")
 _NOT_EQUAL = (
@@ -49,10 +54,10 @@ class Signatures:
         self._signing_keys = _SigningKeys()
 
     def caller(self, request: Request) -> Caller:
-        """Return who signed a request.
+        """Return the caller who signed a request.
 
         Raises:
-            Refusal: Nobody known signed this request, or not now, or it came before.
+            Refusal: No known key signed the request, its date is wrong, or it is a replay.
         """
         signed = read(request, WINDOW // 1_000)
         key = self._key(signed)
@@ -61,8 +66,8 @@ class Signatures:
             raise Refusal("IncompleteSignature", f"{where} requires existence of a signed 'X-Amz-Date'.")
         self._require_scope(signed)
         signing_key = self._signing_keys.find(key.secret, signed)
-        found = hmac.digest(signing_key, text_to_sign(request, signed), "sha256").hex()
-        if not hmac.compare_digest(found, signed.signature):
+        signature = hmac.digest(signing_key, text_to_sign(request, signed), "sha256").hex()
+        if not hmac.compare_digest(signature, signed.signature):
             raise Refusal("SignatureDoesNotMatch", _NOT_EQUAL)
         now, signed_at = self._clock(), _instant(signed.date)
         _require_date(signed, signed_at, now)
@@ -73,17 +78,17 @@ class Signatures:
         return key.caller
 
     def replace(self, keys: Keys) -> None:
-        """Verify requests against other keys from now on. Requests that came before are remembered."""
+        """Verify requests with other keys from now on. Earlier requests stay remembered."""
         self._keys = keys
         self._signing_keys = _SigningKeys()
 
     @property
     def remembered(self) -> int:
-        """How many requests are remembered: those of the last quarter of an hour."""
+        """How many requests are remembered: those of the last 15 minutes."""
         return len(self._seen)
 
     def knows(self, request: Request) -> bool:
-        """Whether a request says that it is signed with a known key: what it has to say is worth reading."""
+        """Tell whether a request claims a known key: then its body is worth reading."""
         return claimed_key(request) in self._keys.known
 
     def _key(self, signed: Signed) -> Key:
@@ -110,9 +115,9 @@ class Signatures:
 
 
 class _SigningKeys:
-    """The keys of a day that secrets give, each derived once. A key costs four digests, a request one more.
+    """Signing keys of a day, each derived once from its secret. Deriving costs four digests, verifying one more.
 
-    At most SIZE are kept, then all are derived anew. Threads may share it: a race derives a key twice.
+    At most SIZE are kept; then all are dropped and derived again. Threads may share it: a race only derives twice.
     """
 
     SIZE = 512
@@ -123,45 +128,45 @@ class _SigningKeys:
     def find(self, secret: str, signed: Signed) -> bytes:
         """Return the signing key of a secret for the scope of a signature."""
         name = secret, signed.day, signed.region
-        known = self._derived.get(name)
-        if known is None:
-            known = f"AWS4{secret}".encode()
+        key = self._derived.get(name)
+        if key is None:
+            key = f"AWS4{secret}".encode()
             for part in (signed.day, signed.region, signed.service, "aws4_request"):
-                known = hmac.digest(known, part.encode(), "sha256")
+                key = hmac.digest(key, part.encode(), "sha256")
             if len(self._derived) >= self.SIZE:
                 self._derived.clear()
-            self._derived[name] = known
-        return known
+            self._derived[name] = key
+        return key
 
 
 class _SeenSignatures:
-    """Which signatures came, and with which invocations, as long as their date is within the window. Digests only."""
+    """Signatures that came, with their invocations, while their date is within the window. Holds digests only."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: By the minute that they are dated: by signature, when it came first; and by signature and invocation, that it
-        #: came. What comes again has the same date.
+        #: By the minute of their date: when each signature first came (ms), and the pairs of signature and invocation
+        #: that came. A repeated signature has the same date, so it is in the same minute.
         self._dated: dict[int, tuple[dict[bytes, int], set[bytes]]] = {}
 
     def is_new(self, signature: str, tried: tuple[str, ...], signed_at: int, now: int) -> bool:
-        """Remembers a request, and says whether it is the first of its kind, see above."""
+        """Remember a request; return whether it is no replay (see the module)."""
         key = bytes.fromhex(signature)[:16]
-        one = hashlib.blake2b(key + "\n".join(tried).encode(), digest_size=16).digest()
+        attempt = hashlib.blake2b(key + "\n".join(tried).encode(), digest_size=16).digest()
         minute = signed_at // MINUTE
         with self._lock:
             if minute not in self._dated:
-                # What is dated earlier is refused for its date.
-                for old in [known for known in self._dated if (known + 1) * MINUTE + WINDOW < now]:
+                # Signatures with earlier dates are refused for their date.
+                for old in [dated for dated in self._dated if (dated + 1) * MINUTE + WINDOW < now]:
                     del self._dated[old]
                 self._dated[minute] = {}, set()
-            known, tries = self._dated[minute]
-            if one in tries:
+            first_seen, tries = self._dated[minute]
+            if attempt in tries:
                 return False
-            tries.add(one)
-            first = known.get(key)
+            tries.add(attempt)
+            first = first_seen.get(key)
             if first is None:
-                # What no SDK told apart from others is one request, whatever somebody adds to it.
-                known[key] = now if any(tried) else now - TOGETHER - 1
+                # Without these headers a signature is one request, even if somebody adds such headers later.
+                first_seen[key] = now if any(tried) else now - TOGETHER - 1
             return first is None or (any(tried) and now - first <= TOGETHER)
 
     def __len__(self) -> int:
@@ -181,14 +186,14 @@ def _instant(date: str) -> int:
 
 
 def _require_date(signed: Signed, signed_at: int, now: int) -> None:
-    # The window ahead is for clocks that differ. Only a signature in a header has it behind, too.
+    # The 15 minutes ahead allow for clocks that differ. The 15 minutes behind are only for signatures in a header.
     after = WINDOW if signed.lifetime is None else signed.lifetime * 1_000
     if signed_at - WINDOW <= now <= signed_at + after:
         return
     here = datetime.fromtimestamp(now / 1_000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     if signed.lifetime is not None and signed_at < now:
-        said = f"Signature expired: {signed.date} was good for {signed.lifetime} s, and it is {here} now"
+        sentence = f"Signature expired: {signed.date} was good for {signed.lifetime} s, and it is {here} now"
     else:
         what = "expired" if signed_at < now else "not yet current"
-        said = f"Signature {what}: {signed.date} is not within 15 min. of {here}"
-    raise Refusal("SignatureDoesNotMatch", said)
+        sentence = f"Signature {what}: {signed.date} is not within 15 min. of {here}"
+    raise Refusal("SignatureDoesNotMatch", sentence)

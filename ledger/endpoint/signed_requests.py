@@ -1,7 +1,8 @@
-"""What a request says of its own signature, in the header Authorization or in its query, and the text that was signed.
+"""The parts of a request's signature, and the text that was signed.
 
-Source: the general reference of AWS, "Signature Version 4": "Create a signed AWS API request", and its "Add
-authentication information to the query string". A presigned URL is a request whose signature is in its query.
+The signature is in the header Authorization, or in the query. Source: the general reference of AWS, "Signature Version
+4": "Create a signed AWS API request", and its "Add authentication information to the query string". A presigned URL is
+a request whose signature is in its query.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ledger.endpoint.refusals import Refusal
 from ledger.endpoint.wire import Request
 
 ALGORITHM = "AWS4-HMAC-SHA256"
-#: How many seconds a signature in a query may hold: a week at most, as the general reference says.
+#: Longest lifetime of a signature in a query: a week, as the general reference says.
 LONGEST_LIFETIME_SECONDS = 604_800
 _CREDENTIAL = r"([^,/\s]+)/(\d{8})/([^,/\s]+)/([^,/\s]+)/aws4_request"
 _NAMES, _SIGNATURE = r"([a-z0-9;_-]+)", r"([0-9a-f]{64})"
@@ -38,8 +39,8 @@ TOKEN = "x-amz-security-token"
 
 @dataclass(frozen=True)
 class Signed:
-    """What a request says of its signature. `lifetime` is how many seconds it holds, for one in a query; `token` is the
-    session's, where the request names one. `date` is as it was sent, the empty text where it was not signed."""
+    """The parts of a request's signature. `lifetime`: the seconds that a signature in a query holds. `token`: the
+    session's token, if the request names one. `date`: as it was sent; empty if it was not signed."""
 
     access_key: str
     day: str
@@ -54,20 +55,20 @@ class Signed:
 
     @property
     def is_in_query(self) -> bool:
-        """Whether the query has the signature, and not the header."""
+        """Whether the signature is in the query, not in the header."""
         return self.lifetime is not None
 
     @property
     def scope(self) -> str:
-        """What the signature is for: a day, a region, a service."""
+        """The signature's scope: a day, a region, a service."""
         return f"{self.day}/{self.region}/{self.service}/aws4_request"
 
 
 def read(request: Request, longest: int) -> Signed:
-    """Return what a request says of its signature; one in a query without X-Amz-Expires holds `longest` seconds.
+    """Return the parts of a request's signature; one in a query without X-Amz-Expires holds `longest` seconds.
 
     Raises:
-        Refusal: The request has no signature, two, another kind of one, or one with a part missing.
+        Refusal: The request has no signature, two, another kind of signature, or one with a missing part.
     """
     pairs = _pairs(request.query)
     header = request.headers.get("authorization")
@@ -82,13 +83,13 @@ def read(request: Request, longest: int) -> Signed:
 
 
 def claimed_key(request: Request) -> str | None:
-    """Return the id of the key that a request says it was signed with; nothing is verified."""
+    """Return the id of the key that a request claims to be signed with, without verifying it."""
     match = _HEADER.fullmatch(request.headers.get("authorization", "").strip()) or _KEY_IN_QUERY.search(request.query)
     return match and match[1]
 
 
 def text_to_sign(request: Request, signed: Signed) -> bytes:
-    """Return the text whose digest under the signing key is the signature."""
+    """Return the text that was signed: its digest under the signing key is the signature."""
     canonical = hashlib.sha256(_canonical(request, signed).encode()).hexdigest()
     return f"{ALGORITHM}\n{signed.date}\n{signed.scope}\n{canonical}".encode()
 
@@ -113,9 +114,9 @@ def _in_header(request: Request, header: str | None, pairs: Sequence[tuple[str, 
 
 
 def _in_query(request: Request, pairs: Sequence[tuple[str, str]], longest: int) -> Signed:
-    given = [(name, value) for name, value in pairs if name.startswith("X-Amz-")]
-    values = dict(given)
-    if len(values) != len(given):
+    parameters = [(name, value) for name, value in pairs if name.startswith("X-Amz-")]
+    values = dict(parameters)
+    if len(values) != len(parameters):
         raise Refusal("IncompleteSignature", "The query names a parameter of the signature twice.")
     parts: list[str] = []
     for name, form in _IN_QUERY:
@@ -133,8 +134,8 @@ def _in_query(request: Request, pairs: Sequence[tuple[str, str]], longest: int) 
 
 
 def _lifetime(values: Mapping[str, str], longest: int) -> int:
-    said = values.get("X-Amz-Expires", str(longest))
-    seconds = int(said) if _LIFETIME.fullmatch(said) else 0
+    text = values.get("X-Amz-Expires", str(longest))
+    seconds = int(text) if _LIFETIME.fullmatch(text) else 0
     if not 1 <= seconds <= LONGEST_LIFETIME_SECONDS:
         bound = f"X-Amz-Expires must be a number of seconds from 1 to {LONGEST_LIFETIME_SECONDS}."
         raise Refusal("IncompleteSignature", bound)
@@ -165,5 +166,5 @@ def _canonical(request: Request, signed: Signed) -> str:
 
 
 def _pairs(query: str) -> list[tuple[str, str]]:
-    # Here a + is itself, as signers have it, and not a space.
+    # In a signed query a + is a plus sign, not a space.
     return parse_qsl(query.replace("+", "%2B"), keep_blank_values=True) if query else []

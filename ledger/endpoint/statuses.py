@@ -1,8 +1,9 @@
-"""The one place that knows HTTP statuses and what errors are called on the wire, in both protocols.
+"""HTTP statuses, and the names of errors on the wire in both protocols.
 
-JSON says an error's shape in `__type`, and the Query code in the header x-amzn-query-error, by which clients know it;
-Query says the code in its XML. Codes and statuses of modeled errors are those of the model that botocore had while it
-spoke Query; of the others, those of the recordings and of the service's "Common Errors".
+No other module knows them. JSON gives an error's shape in `__type`, and its Query code in the header
+x-amzn-query-error, by which clients know the error. Query gives the code in its XML. Codes and statuses of modeled
+errors come from botocore's model of the time when it spoke Query. Those of the other errors come from recordings and
+from the service's "Common Errors".
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ _MODELED, _COMMON, _PREFIX = "com.amazonaws.sqs#", "com.amazon.coral.service#", 
 
 
 class Known(NamedTuple):
-    """An error as the wire knows it: its shape in JSON, its code in Query, the status, and who is to blame."""
+    """An error on the wire: its shape in JSON, its code in Query, the status, and whose fault it is."""
 
     shape: str
     query_code: str
     status: int = 400
     fault: str = "Sender"
     namespace: str = _COMMON
-    #: Recorded: what the Query protocol says where it is not what JSON says.
+    #: Recorded: the sentence of the Query protocol if it differs from JSON's.
     query_message: str | None = None
 
     @property
     def json_type(self) -> str:
-        """What `__type` says."""
+        """The value of `__type`."""
         return self.namespace + self.shape
 
 
 class Told(NamedTuple):
-    """An error that is being answered: what is known of it, and its sentence."""
+    """An error in an answer: its names on the wire, and its sentence."""
 
     known: Known
     message: str
@@ -74,7 +75,7 @@ _UNSUPPORTED, _INTERNAL = (
     Known("InternalFailure", "InternalFailure", 500, "Receiver"),
 )
 _UNAVAILABLE = Known("ServiceUnavailableException", "ServiceUnavailable", NOT_READY, "Receiver")
-#: By the `code` of the library's errors and of the endpoint's own.
+#: By the `code` of the library's and the endpoint's errors.
 ERRORS: dict[str, Known] = {
     QueueDoesNotExist.code: _NO_QUEUE,
     "QueueAlreadyExists": _modeled("QueueNameExists", "QueueAlreadyExists"),
@@ -103,7 +104,7 @@ ERRORS: dict[str, Known] = {
             "RequestThrottled",
         )
     },
-    # Of keys: a ledger has none, so nothing here answers with them.
+    # Errors of encryption keys: a ledger has no such keys, so the endpoint never answers them.
     "KmsAccessDenied": _modeled("KmsAccessDenied", "KMS.AccessDeniedException"),
     "KmsDisabled": _modeled("KmsDisabled", "KMS.DisabledException"),
     "KmsInvalidKeyUsage": _modeled("KmsInvalidKeyUsage", "KMS.InvalidKeyUsageException"),
@@ -111,7 +112,7 @@ ERRORS: dict[str, Known] = {
     "KmsNotFound": _modeled("KmsNotFound", "KMS.NotFoundException"),
     "KmsOptInRequired": _modeled("KmsOptInRequired", "KMS.OptInRequired"),
     "KmsThrottled": _modeled("KmsThrottled", "KMS.ThrottlingException"),
-    # Of every service.
+    # Errors of every service.
     "InvalidParameterValue": Known("InvalidParameterValueException", "InvalidParameterValue"),
     "MissingParameter": Known("MissingRequiredParameterException", "MissingParameter"),
     "SerializationException": Known("SerializationException", "MalformedInput"),
@@ -128,7 +129,7 @@ ERRORS: dict[str, Known] = {
     "ServiceUnavailable": _UNAVAILABLE,
     "InternalFailure": _INTERNAL,
 }
-#: Their sentences are ours, with the dates and the region that were signed, and neither key nor signature.
+#: Our sentences for these name the signed date and region, but neither key nor signature, so the log has them.
 _OF_SIGNATURES = (
     "IncompleteSignature",
     "InvalidClientTokenId",
@@ -136,15 +137,16 @@ _OF_SIGNATURES = (
     "MissingAuthenticationToken",
     "SignatureDoesNotMatch",
 )
-#: The model's.
+#: The model's sentence.
 THROTTLED = "The request was denied due to request throttling."
 _SORRY = "We encountered an internal error. Please try again."
 _NOT_NOW = "The service is temporarily unavailable. Please try again."
 
 
 def told(error: BaseException, action: str | None = None) -> Told:
-    """How an error is answered. What is wrong inside (storage, clocks, tables, a mistake of ours) is said in the log,
-    by its kind, and not to who asks; what is wrong with a request is, at info, with nothing of a message and no key."""
+    """Return the answer for an error, and log it. The log has the kind of an internal error (storage, clocks, tables,
+    our mistakes); the caller is not told. The log has a wrong request at level info, without message contents or
+    keys."""
     if isinstance(error, (SparkIsNeeded, LedgerTooNew)):
         log.error("%s: %s", error.code, error)
         return Told(_UNSUPPORTED, "Unsupported operation.")
@@ -161,23 +163,23 @@ def told(error: BaseException, action: str | None = None) -> Told:
             return Told(known, error.message)
         log.error("%s: %s", error.code, error)
         return Told(_UNAVAILABLE, _NOT_NOW)
-    # Where, but not what of: an exception's text may be a part of a request.
+    # Log where the error was raised, but not its text: it may hold a part of a request.
     frames = traceback.extract_tb(error.__traceback__)
-    where = " < ".join(f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in reversed(frames))
+    where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     log.error("an error of ours: %s at %s", type(error).__name__, where)
     return Told(_INTERNAL, _SORRY)
 
 
 def _why(error: LedgerError) -> str:
-    """What the log says of a request that was refused: why its signature was, or which parameter was wrong."""
+    """Return the log's reason for a refused request: why its signature was refused, or which parameter was wrong."""
     if error.code in _OF_SIGNATURES:
         return f": {error.message}"
-    # Behind the point stands the name of a message's attribute.
+    # The part after the point is the name of a message's attribute.
     field = getattr(error, "field", "").partition(".")[0]
     return f": {field}" if field else ""
 
 
 def query_code(code: str) -> str:
-    """What an entry of a batch that failed calls an error, in both protocols."""
+    """Return the code of a failed entry of a batch, the same in both protocols."""
     known = ERRORS.get(code)
     return _INTERNAL.query_code if known is None else known.query_code

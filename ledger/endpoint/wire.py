@@ -1,4 +1,4 @@
-"""What goes over the wire, without a server: a request that was read, and a response to be written."""
+"""Requests, responses and commands as values, without a server."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Request:
-    """An HTTP request, whole. `path` and `query` are as they were sent, percent signs and all; the names of headers are
-    in lower case."""
+    """A whole HTTP request. `path` and `query` are as they were sent, with percent signs; the names of headers are in
+    lower case."""
 
     method: str
     path: str
@@ -21,7 +21,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """An HTTP response, whole. What is about the connection the server adds."""
+    """A whole HTTP response. The server adds the headers of the connection."""
 
     status: int
     body: bytes
@@ -30,8 +30,8 @@ class Response:
 
 @dataclass(frozen=True)
 class Command:
-    """What a request asks for, whichever protocol said it: an action of the service, and its parameters by the names
-    of the service's model."""
+    """A request in either protocol: an action of the service, and its parameters by the names of the service's
+    model."""
 
     action: str
     parameters: Mapping[str, object]

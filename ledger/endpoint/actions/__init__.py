@@ -1,4 +1,4 @@
-"""The 23 actions, each a function of a Call: what a request asks for, done through the library, told in SQS's words."""
+"""The 23 actions of SQS, each a function of a Call."""
 
 from __future__ import annotations
 

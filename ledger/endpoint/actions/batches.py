@@ -1,4 +1,4 @@
-"""Messages, up to ten at a time: each entry has an outcome of its own (M2)."""
+"""Actions on up to ten messages: each entry has its own outcome (M2)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def send(call: Call) -> Result:
         # Recorded by LocalStack, test_send_batch_missing_message_group_id_for_fifo_queue: an entry without its group
         # fails the batch, as a wrong value. A SendMessage without one misses a parameter.
         raise InvalidParameterValue(error.field, None, error.message, message=error.message) from None
-    done = [sent_as_sqs(one, entry) if one.successful else {} for one, entry in zip(outcomes, entries)]
+    done = [sent_as_sqs(outcome, entry) if outcome.successful else {} for outcome, entry in zip(outcomes, entries)]
     return _told(entries, outcomes, done)
 
 
 def _read(entry: Mapping[str, Any], trace: str | None) -> Mapping[str, object] | LedgerError:
-    """M2: what is wrong with one entry fails it alone."""
+    """Return an entry for `Queue.send`, or its error. M2: an error in one entry fails only that entry."""
     try:
         return to_send(entry, trace)
     except LedgerError as error:
@@ -63,7 +63,7 @@ def _entries(call: Call) -> list[dict[str, Any]]:
 def _told(
     entries: Sequence[Mapping[str, Any]], outcomes: Sequence[SendOutcome | HandleOutcome], done: Sequence[Result]
 ) -> Result:
-    """Recorded: of the two lists the one that is empty is left out."""
+    """Return the outcomes as two lists. Recorded: an empty list is left out."""
     successful, failed = [], []
     for entry, outcome, more in zip(entries, outcomes, done):
         if outcome.error_code is None:

@@ -1,4 +1,4 @@
-"""What an action is given: who asks for what, of which ledger."""
+"""The argument of an action: the request's caller, action, parameters and ledger."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ledger.rules.arns import Account, not_ours, queue_of
 
 @dataclass(frozen=True)
 class Call:
-    """One request: the action and its parameters, checked by the model; `base` is what queue URLs begin with. What a
-    queue is made with, beside what the request says, is in `new_queues`. `trace` is the request's X-Amzn-Trace-Id."""
+    """One request: its action and parameters, checked by the model. `base` begins queue URLs. `new_queues` holds
+    attributes that new queues get in addition to the request's own. `trace` is the request's X-Amzn-Trace-Id."""
 
     ledger: Ledger
     action: str
@@ -30,36 +30,39 @@ class Call:
 
     @property
     def account(self) -> Account:
-        """Whose the queues are."""
+        """The account that owns the queues."""
         return self.ledger.settings.account
 
     def get(self, name: str) -> Any:
-        """A parameter; None where it was not given."""
+        """Return a parameter; None if it was not given."""
         return self.parameters.get(name)
 
     @property
     def queue_named(self) -> str:
-        """The name in QueueUrl, however that names the queue; empty where there is none. Nothing is verified."""
+        """The queue's name in QueueUrl, whatever form that has; empty without QueueUrl. Nothing is verified."""
         return str(self.parameters.get("QueueUrl", "")).rstrip("/").rpartition("/")[2]
 
     @property
     def known_queue(self) -> str | None:
-        """The id of the queue that this was about; None before it was looked up."""
+        """The id of the queue that was looked up; None before."""
         return self._found[-1].id if self._found else None
 
     @property
     def known_name(self) -> str | None:
-        """The name of the queue that this was about; None before it was looked up."""
+        """The name of the queue that was looked up; None before."""
         return self._found[-1].name if self._found else None
 
     def queue(self) -> Queue:
-        """The queue that QueueUrl names. Raises InvalidAddress, QueueDoesNotExist, and AccessDenied where the caller
-        may not do this to it."""
+        """Return the queue that QueueUrl names. Raises InvalidAddress, QueueDoesNotExist, and AccessDenied if the
+        caller may not do this to it."""
         url = self.parameters["QueueUrl"]
         return self.named(addresses.name_of(url, self.account.account_id, self.caller.account_id))
 
     def named(self, name: str, action: str | None = None) -> Queue:
-        """The queue of a name, if the caller may do this to it, or another `action`."""
+        """Return the queue of a name. Raise AccessDenied if the caller may not do the request's action to it.
+
+        `action` is checked instead of the request's, if it is given.
+        """
         queue = self.ledger.queue(name)
         self._found.append(queue)
         policy = queue.access.made.attributes.get("Policy")
@@ -67,11 +70,11 @@ class Call:
         return queue
 
     def of_arn(self, parameter: str, action: str | None = None) -> Queue:
-        """The queue whose ARN a parameter is, see `named`. Raises ResourceNotFound, AccessDenied."""
+        """Return the queue whose ARN is a parameter's value, see `named`. Raises ResourceNotFound, AccessDenied."""
         return self.queue_of(self.parameters[parameter], parameter, action)
 
     def queue_of(self, arn: str, parameter: str, action: str | None = None) -> Queue:
-        """The queue of an ARN that a parameter says, see `named`. Raises ResourceNotFound, AccessDenied."""
+        """Return the queue of an ARN, see `named`; errors name `parameter`. Raises ResourceNotFound, AccessDenied."""
         name = queue_of(arn)
         if name is None or ":" not in arn or not_ours(arn, self.account) is not None:
             raise _no_resource(parameter)
@@ -81,11 +84,11 @@ class Call:
             raise _no_resource(parameter) from None
 
     def require_owner(self) -> None:
-        """Raises AccessDenied for callers of another account, of actions that are about no queue that there is."""
+        """Raise AccessDenied for a caller of another account; for actions that concern no existing queue."""
         callers.require(self.caller, self.action, "", None, self.account)
 
     def url(self, name: str) -> str:
-        """The URL of a queue."""
+        """Return the URL of a queue."""
         return addresses.url_of(self.base, self.account.account_id, name)
 
 

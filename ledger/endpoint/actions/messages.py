@@ -1,4 +1,4 @@
-"""Messages, one at a time: send, receive, delete, change the visibility; and the purge of all."""
+"""Actions on one message: send, receive, delete, change visibility; and PurgeQueue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result = Mapping[str, object]
 
 
 class Waiting:
-    """A receive that found nothing and may wait: `seconds` long, polled by `poll`, a commit or none each time."""
+    """A receive that found nothing and may wait `seconds`; each `poll` makes one commit or none."""
 
     def __init__(self, call: Call, queue_id: str, attempt: ReceiveAttempt) -> None:
         self._call, self._attempt = call, attempt
@@ -22,7 +22,7 @@ class Waiting:
         self.queue_named = call.queue_named
 
     def poll(self, *, last: bool) -> Result | None:
-        """The answer, or None to go on waiting; the `last` poll answers in any case."""
+        """Return the answer, or None to go on waiting; the `last` poll returns an answer in any case."""
         claim = self._attempt.poll(last=last)
         return None if claim is None else _received(self._call, claim)
 
@@ -36,10 +36,10 @@ def send(call: Call) -> Result:
 
 
 def receive(call: Call) -> Result | Waiting:
-    """ReceiveMessage: the first poll at once."""
+    """ReceiveMessage: do the first poll at once."""
     queue = call.queue()
     most, wait = call.get("MaxNumberOfMessages"), call.get("WaitTimeSeconds")
-    # Q4: a queue without limits has those of a request all the same, which is answered whole.
+    # Q4: a request to a queue without limits still has SQS's limits: one response holds the whole answer.
     attempt = ReceiveAttempt(
         queue.access,
         limits.maximum_messages(1 if most is None else most, limits.SQS),
@@ -48,8 +48,8 @@ def receive(call: Call) -> Result | Waiting:
         call.get("ReceiveRequestAttemptId"),
     )
     waiting = Waiting(call, queue.id, attempt)
-    found = waiting.poll(last=not attempt.wait)
-    return waiting if found is None else found
+    result = waiting.poll(last=not attempt.wait)
+    return waiting if result is None else result
 
 
 def delete(call: Call) -> Result:

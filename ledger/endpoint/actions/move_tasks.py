@@ -14,7 +14,7 @@ Result = Mapping[str, object]
 
 
 def start(call: Call) -> Result:
-    """StartMessageMoveTask. D2: who starts it may also send to its destination, where one is named."""
+    """StartMessageMoveTask. D2: the caller also needs the right to send to a destination that it names."""
     source = call.of_arn("SourceArn")
     destination = call.of_arn("DestinationArn", "SendMessage").name if call.get("DestinationArn") else None
     handle = source.start_message_move_task(destination, call.get("MaxNumberOfMessagesPerSecond"))
@@ -23,15 +23,15 @@ def start(call: Call) -> Result:
 
 def listed(call: Call) -> Result:
     """ListMessageMoveTasks."""
-    asked = call.get("MaxResults")
-    most = 1 if asked is None else whole_number("MaxResults", asked, 1, MAXIMUM_TASKS_LISTED)
+    max_results = call.get("MaxResults")
+    most = 1 if max_results is None else whole_number("MaxResults", max_results, 1, MAXIMUM_TASKS_LISTED)
     source = call.of_arn("SourceArn")
     results = [_as_sqs(call, source, task) for task in source.list_message_move_tasks(most)]
     return {"Results": results} if results else {}
 
 
 def cancel(call: Call) -> Result:
-    """CancelMessageMoveTask: the handle tells which queue the task is of.
+    """CancelMessageMoveTask: the handle contains the ARN of the task's queue.
 
     Source: LocalStack's test_cancel_with_invalid_source_arn_in_task_handle and ..._task_id_in_task_handle, recorded.
     """
@@ -41,8 +41,8 @@ def cancel(call: Call) -> Result:
 
 
 def _as_sqs(call: Call, source: Queue, task: MoveTask) -> dict[str, Any]:
-    """Recorded: the handle of a task that runs, and of no other."""
-    told = {
+    """Return a task's entry. Recorded: only a running task has its handle there."""
+    fields = {
         "TaskHandle": task.task if task.is_running else None,
         "Status": str(getattr(task.status, "value", task.status)),
         "SourceArn": source.arn,
@@ -53,4 +53,4 @@ def _as_sqs(call: Call, source: Queue, task: MoveTask) -> dict[str, Any]:
         "FailureReason": task.failure,
         "StartedTimestamp": task.started_at,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}

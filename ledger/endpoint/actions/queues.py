@@ -1,4 +1,4 @@
-"""Queues: made, found, listed, deleted."""
+"""Actions on queues: create, find, list, delete."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ Result = Mapping[str, object]
 
 
 def create(call: Call) -> Result:
-    """CreateQueue. Q4: with SQS's limits and one lane, unless asked otherwise; a queue that is there keeps its own."""
+    """CreateQueue. Q4: a new queue has SQS's limits and one lane unless asked otherwise; an old one keeps its own."""
     call.require_owner()
     name, given, tags = call.parameters["QueueName"], call.get("Attributes") or {}, call.get("tags")
     try:
         call.ledger.queue(name)
-        asked = given
+        attributes = given
     except QueueDoesNotExist:
-        asked = {**call.new_queues, **given}
+        attributes = {**call.new_queues, **given}
     try:
-        made = call.ledger.create_queue(name, asked, tags)
+        queue = call.ledger.create_queue(name, attributes, tags)
     except InvalidParameterValue as error:
         if error.field != "QueueName":
             raise
-        # The service says what a name may be, and not which one was asked for. Source: moto, and what kombu quotes.
+        # The service names the rule for names, and not the given name. Source: moto, and what kombu quotes.
         raise InvalidParameterValue(error.field, name, error.bound, message=error.bound) from None
     except QueueNameExists as error:
-        # Somebody else made it, of other limits say, between the two.
+        # Another caller made it between the two calls, for example with other limits.
         if error.attribute in given:
             raise
-        made = call.ledger.create_queue(name, given, tags)
-    return {"QueueUrl": call.url(made.name)}
+        queue = call.ledger.create_queue(name, given, tags)
+    return {"QueueUrl": call.url(queue.name)}
 
 
 def delete(call: Call) -> Result:
@@ -57,8 +57,8 @@ def listed(call: Call) -> Result:
     """ListQueues: a page of MaxResults with a NextToken where more follow; without MaxResults up to 1,000."""
     call.require_owner()
     most, after = _page(call)
-    found: list[Queue] = call.ledger.list_queues(call.get("QueueNamePrefix") or "", after, most + 1)
-    names = [queue.name for queue in found]
+    queues: list[Queue] = call.ledger.list_queues(call.get("QueueNamePrefix") or "", after, most + 1)
+    names = [queue.name for queue in queues]
     return _names(call, "QueueUrls", names, most) if names else {}
 
 
@@ -69,19 +69,19 @@ def dead_letter_sources(call: Call) -> Result:
 
 
 def _page(call: Call) -> tuple[int, str]:
-    """How many, and behind which name. Raises InvalidParameterValue, and UnsupportedOperation as the service does for a
-    page that has no size."""
-    asked, token = call.get("MaxResults"), call.get("NextToken")
-    if token and asked is None:
-        said = "MaxResults is a mandatory parameter when you provide a value for NextToken."
-        raise Refusal("UnsupportedOperation", said)
-    most = MAXIMUM_RESULTS if asked is None else whole_number("MaxResults", asked, 1, MAXIMUM_RESULTS)
+    """Return the size of the page, and the name that it begins after. Raise InvalidParameterValue, and
+    UnsupportedOperation, as the service does, for a token without MaxResults."""
+    max_results, token = call.get("MaxResults"), call.get("NextToken")
+    if token and max_results is None:
+        sentence = "MaxResults is a mandatory parameter when you provide a value for NextToken."
+        raise Refusal("UnsupportedOperation", sentence)
+    most = MAXIMUM_RESULTS if max_results is None else whole_number("MaxResults", max_results, 1, MAXIMUM_RESULTS)
     return most, _name_in(token) if token else ""
 
 
 def _name_in(token: str) -> str:
-    """The name in a NextToken. Raises InvalidParameterValue for one that was not handed out: read leniently it would
-    be another page, or the first one again."""
+    """Return the name in a NextToken. Raise InvalidParameterValue for a token that the endpoint did not issue: read
+    leniently, it would mean another page, or the first one again."""
     try:
         name = base64.b64decode(token, b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
@@ -96,7 +96,7 @@ def _token(name: str) -> str:
 
 
 def _names(call: Call, member: str, names: Sequence[str], most: int) -> Result:
-    """The page. A token only where pages were asked for, as the service does."""
+    """Return a page. As at the service, only a request with MaxResults gets a token."""
     result: dict[str, object] = {member: [call.url(name) for name in names[:most]]}
     if len(names) > most and call.get("MaxResults") is not None:
         result["NextToken"] = _token(names[most - 1])

@@ -1,4 +1,4 @@
-"""What a queue is set to: attributes, tags, permissions."""
+"""Actions on a queue's attributes, tags and permissions."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ _KNOWN = {*ATTRIBUTES, *FIFO_ATTRIBUTES, *_COUNTED, "All", "QueueArn", "CreatedT
 
 
 def attributes(call: Call) -> Result:
-    """GetQueueAttributes: those that are asked for, of which `All` are SQS's; ours by their names only."""
+    """GetQueueAttributes: return the named ones; `All` means SQS's attributes, ours need their names."""
     queue, names = call.queue(), call.get("AttributeNames") or []
     for name in names:
         if name not in _KNOWN:
             raise InvalidAttributeName(f"Unknown Attribute {name}.")
-    wanted = set(names)
-    found = queue.attributes()
-    if wanted.intersection(("All", *_COUNTED)):
-        found.update(_counts(queue))
-    every = "All" in wanted
-    told = {name: text for name, text in found.items() if name in wanted or (every and name not in OURS)}
-    return {"Attributes": told} if told else {}
+    wanted_names = set(names)
+    all_attributes = queue.attributes()
+    if wanted_names.intersection(("All", *_COUNTED)):
+        all_attributes.update(_counts(queue))
+    every = "All" in wanted_names
+    answer = {
+        name: text for name, text in all_attributes.items() if name in wanted_names or (every and name not in OURS)
+    }
+    return {"Attributes": answer} if answer else {}
 
 
 def _counts(queue: Queue) -> dict[str, str]:
@@ -46,12 +48,12 @@ def set_attributes(call: Call) -> Result:
 
 def tags(call: Call) -> Result:
     """ListQueueTags."""
-    known = call.queue().tags()
-    return {"Tags": known} if known else {}
+    tags_by_name = call.queue().tags()
+    return {"Tags": tags_by_name} if tags_by_name else {}
 
 
 def tag(call: Call) -> Result:
-    """TagQueue. No tag is as no parameter, as it is in the Query protocol."""
+    """TagQueue. An empty map of tags counts as a missing parameter, as in the Query protocol."""
     if not call.parameters["Tags"]:
         raise MissingParameter("Tags")
     call.queue().tag(call.parameters["Tags"])
@@ -61,25 +63,25 @@ def tag(call: Call) -> Result:
 def untag(call: Call) -> Result:
     """UntagQueue."""
     if not call.parameters["TagKeys"]:
-        said = "Tag keys must be between 1 and 128 characters in length."
-        raise InvalidParameterValue("TagKeys", [], said, message=said)
+        sentence = "Tag keys must be between 1 and 128 characters in length."
+        raise InvalidParameterValue("TagKeys", [], sentence, message=sentence)
     call.queue().untag(call.parameters["TagKeys"])
     return {}
 
 
 def add_permission(call: Call) -> Result:
     """AddPermission."""
-    given, queue = call.parameters, call.queue()
-    accounts = given["AWSAccountIds"]
+    parameters, queue = call.parameters, call.queue()
+    accounts = parameters["AWSAccountIds"]
     try:
-        queue.add_permission(given["Label"], accounts, given["Actions"])
+        queue.add_permission(parameters["Label"], accounts, parameters["Actions"])
     except (InvalidParameterValue, MissingParameter) as error:
         if error.field != "AWSAccountIds":
             raise
-        # As the service names accounts that are none. Source: moto's test_add_permission_errors, and a test of a
+        # The service names invalid accounts so. Source: moto's test_add_permission_errors, and a test of a
         # connector against the service ("Value [%s] for parameter PrincipalId is invalid. Reason: Unable to verify.").
-        asked = f"[{', '.join(accounts)}]"
-        raise InvalidParameterValue("PrincipalId", asked, "Unable to verify") from None
+        account_list = f"[{', '.join(accounts)}]"
+        raise InvalidParameterValue("PrincipalId", account_list, "Unable to verify") from None
     return {}
 
 
