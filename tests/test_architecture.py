@@ -248,6 +248,23 @@ def test_a_cycle_is_found():
     assert a_cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
+def test_what_airflow_is_told_of_the_package_exists():
+    """Airflow is not installed here: the names are looked up in the sources."""
+    from ledger.airflow.provider import provider_info
+
+    files, told = python_files("ledger"), provider_info()
+    modules = [
+        name
+        for kind in ("operators", "sensors", "hooks", "triggers")
+        for one in told[kind]
+        for name in one["python-modules"]
+    ]
+    classes = [*told["queues"], *(one["hook-class-name"] for one in told["connection-types"])]
+    assert len(modules) >= 4 and [name for name in modules if name not in files] == []
+    for module, _, name in (one.rpartition(".") for one in classes):
+        assert f"class {name}(" in files[module].read_text(), name
+
+
 @pytest.mark.timeout(120)
 def test_an_import_that_points_up_is_found(tmp_path):
     package = tmp_path / "ledger"
