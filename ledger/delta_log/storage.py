@@ -232,6 +232,10 @@ class LocalFiles:
         if not (self._place / LOG).exists():
             self.durability.make_folder(self._place / LOG, below)
 
+    def make_folder(self, path: str) -> None:
+        """Make a folder, with its parents. Raises FileNotFoundError where the table is gone."""
+        self.durability.make_folder(self._place / path, below=self._place)
+
     def absolute(self, path: str) -> Path:
         """Where a file lies."""
         return self._place / path

@@ -70,8 +70,9 @@ def test_nobody_waits_for_spark_and_no_setting_of_its_session_counts(root, spark
     assert by_spark.store.engine.files()[1].sort_by(same).equals(files.sort_by(same))
     assert sorted(row.body for row in by_spark.queue("jobs").receive(None).dataframe.collect()) == expected
     users.conf.set("spark.databricks.delta.stats.collect", "false")
+    in_order = ledger.create_queue("jobs.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True})
     with pytest.raises(InvalidParameterValue, match=r"stats.collect.*Nothing was sent"):
-        queue.send(users.sql("SELECT 'x' AS body"))
+        in_order.send(users.sql("SELECT 'x' AS body, 'g' AS message_group_id"))
     folders = staged_folders(ledger.store)
     (folder,) = folders.names()
     for one in (folders, FoldersOfSpark(f"{root}/messages/{staging.FOLDER}", spark)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -61,9 +61,11 @@ TYPES = {
 MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name != "body"}
 
 
-def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None) -> dict[str, Column]:
-    """What a DataFrame's rows say, a column for each field that senders give, under the field's name; each fails its
-    task when a row's value is refused."""
+def message_columns(
+    frame: DataFrame, queue: Mapping[str, str], body: str | None, *, checks_bodies: bool = True
+) -> dict[str, Column]:
+    """Return a column for each field that senders give, under the field's name, of what a DataFrame's rows say. Each
+    fails its task when a row's value is refused; that of the bodies only if it `checks_bodies`."""
     from pyspark.sql import functions as F
 
     fifo, kinds = is_fifo(queue), dict(frame.dtypes)
@@ -88,7 +90,7 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
     no_group = _refuse(MISSING, F.lit("MessageGroupId"), at="the column message_group_id", value=F.lit(None))
 
     return {
-        "body": _sendable(text, most, "its JSON" if as_json else f"the column {body or 'body'}"),
+        "body": _sendable(text, most, place_of_bodies(kinds, body)) if checks_bodies else text,
         "delay_seconds": _delay(queue, "delay_seconds" in named),
         "message_group_id": _identifier(
             text_of("message_group_id"), "MessageGroupId", "message_group_id", no_group if fifo else None
@@ -97,6 +99,11 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
         "message_attributes": _attributes(named.get("message_attributes"), most - size),
         "aws_trace_header": _trace_header(text_of("aws_trace_header")),
     }
+
+
+def place_of_bodies(columns: Collection[str], body: str | None) -> str:
+    """Return where a DataFrame with these columns has its bodies, in words."""
+    return "its JSON" if body is None and "body" not in columns else f"the column {body or 'body'}"
 
 
 class Fingerprint(NamedTuple):
@@ -120,18 +127,20 @@ def fingerprint() -> list[Column]:
     return [F.count(F.lit(1)).alias("count"), F.sum(row.cast("decimal(20, 0)")).alias("hashes")]
 
 
-def observed(rows: DataFrame, counted: Fingerprint) -> tuple[DataFrame, Callable[[], None]]:
+def watched(rows: DataFrame, counted: Fingerprint | None) -> tuple[DataFrame, Callable[[], None] | None]:
     """Watch what rows are written, at the cost of their hashes.
 
     Args:
         rows: `message_columns`.
-        counted: What an earlier evaluation of them came to.
+        counted: What an earlier evaluation of them came to; None: there was none, and nothing is watched.
 
     Returns: The rows to be written, and what is called once they are: it raises InvalidParameterValue where the
     evaluation that was written came to other rows. A session that reports no observation is not checked.
     """
     from pyspark.sql import Observation
 
+    if counted is None:
+        return rows, None
     observation = Observation()
 
     def require_same() -> None:
@@ -277,6 +286,19 @@ def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
     if found is None:
         return full_disk(error, "Spark's own files (spark.local.dir)") or _not_computed(error)
     field, bound, column, shown = found.groups()
+    return refused_row(field, bound, _decoded(column) or "", shown, queue)
+
+
+def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[str, str]) -> LedgerError:
+    """Return the error about a row that a task has refused.
+
+    Args:
+        field: The field that is wrong, or MISSING, CHARACTER or TOO_LONG.
+        bound: What the value breaks; of these three the missing field, or the character.
+        column: Where the row has it, in words.
+        shown: The beginning of the value in hexadecimal digits, or NULL, or UNSHOWN.
+        queue: The attributes of the queue that it was sent to.
+    """
     value = _decoded(shown)
     if field == MISSING:
         refused: LedgerError = MissingParameter(bound)
@@ -287,8 +309,7 @@ def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
     else:
         refused = InvalidParameterValue(field, "of a row" if shown == UNSHOWN else value or shown, bound)
     if column:
-        name = _decoded(column)
-        refused.advised(f"A row has it in {name}." if shown == UNSHOWN else f"In a row {name} is {_quoted(value)}.")
+        refused.advised(f"A row has it in {column}." if shown == UNSHOWN else f"In a row {column} is {_quoted(value)}.")
     return refused.advised("Nothing was sent. Filter such rows.")
 
 
