@@ -339,9 +339,7 @@ class DeltaRsTables:
     def stage_folder(self, table: str, folder: str) -> None:
         with self._using(table) as loaded:
             require_plain(loaded)
-        files = self._files[table]
-        if isinstance(files, LocalFiles):
-            files.make_folder(folder)
+        self._files[table].make_folder(folder)
 
     def publish(
         self,

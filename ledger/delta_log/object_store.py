@@ -402,6 +402,9 @@ class ObjectFiles:
         listed = map(version_of, self._store.paths(LOG, log_file(version)))
         return max((one for one in listed if one is not None), default=version)
 
+    def make_folder(self, path: str) -> None:
+        pass
+
     def log_files(self) -> list[LogFile]:
         return [LogFile(path, at) for path, at in self._store.written(LOG)]
 

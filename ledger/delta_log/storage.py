@@ -118,6 +118,10 @@ class Storage(LogEntries, Protocol):
 class TableStorage(Storage, Protocol):
     """All files of a table."""
 
+    def make_folder(self, path: str) -> None:
+        """Make a folder, with its parents; on an object store there is nothing to make. Raises FileNotFoundError where
+        the table is gone from a local path."""
+
     def log_files(self) -> list[LogFile]:
         """All files of the table's log."""
 
@@ -233,7 +237,6 @@ class LocalFiles:
             self.durability.make_folder(self._place / LOG, below)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, with its parents. Raises FileNotFoundError where the table is gone."""
         self.durability.make_folder(self._place / path, below=self._place)
 
     def absolute(self, path: str) -> Path:

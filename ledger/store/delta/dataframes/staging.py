@@ -70,7 +70,7 @@ class Staging:
         folder, publisher, published = staging.new_folder(placed.at), None, False
         try:
             try:
-                files = self._staged(placed, folder)
+                files = self.write_files(placed, folder)
             except StorageFailed:
                 # Whoever gave the folder up has removed it, perhaps while tasks wrote there.
                 if self._is_given_up(folder, clock):
@@ -104,17 +104,17 @@ class Staging:
             self._store.quotas.require_room(queue, rows, clock)
         return counted
 
-    def _staged(self, placed: Placed, folder: str) -> list[StagedFile]:
+    def write_files(self, placed: Placed, folder: str) -> list[StagedFile]:
         """Write the rows, by whichever path can; return the files."""
         if placed.unplaced is not None and self._tasks.is_able(placed.unplaced.rows):
             files = self._tasks.stage(placed, placed.unplaced, folder)
             if files is not None:
                 return files
-        files = self._staged_by_spark(placed, folder)
+        files = self._written_by_spark(placed, folder)
         self._require_written(folder, files)
         return files
 
-    def _staged_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:
+    def _written_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:
         """Write the rows with Spark's writer; return the files.
 
         Spark parts rows that are sorted by their segments anyway. To sort others for that would take longer than all

@@ -67,7 +67,7 @@ _UNABLE = re.compile(
     r"|Cannot run program|Python worker (exited unexpectedly|failed to connect)|MemoryError"
 )
 #: The applications of Spark whose executors could not do it.
-_unable = set[str]()
+unable_applications = set[str]()
 
 
 class TaskStaging:
@@ -79,7 +79,7 @@ class TaskStaging:
 
     def is_able(self, frame: DataFrame) -> bool:
         """Whether tasks can write a DataFrame's rows, as far as it is known: see the module."""
-        if not (has_jvm(self._spark) and has_jvm(frame.sparkSession)) or self._application in _unable:
+        if not (has_jvm(self._spark) and has_jvm(frame.sparkSession)) or self._application in unable_applications:
             return False
         bound = frame.sparkSession.conf.get(BATCHES, BYTES_OF_A_BATCH)
         if jvm_of(self._spark).org.apache.spark.network.util.JavaUtils.byteStringAsBytes(bound) > MOST_OF_A_BATCH:
@@ -176,7 +176,7 @@ class TaskStaging:
             return StorageFailed(place, bytes.fromhex(values[0]).decode("utf-8", "replace"), "send")
         if not ours and not (is_of_function(error) and _UNABLE.search(text)):
             return refused(error, placed.queue, self._store.settings, place) or error
-        _unable.add(self._application)
+        unable_applications.add(self._application)
         log.warning(
             "the executors of %s cannot write a send's files in Python, so Spark's slower writer does: %s",
             self._application,
