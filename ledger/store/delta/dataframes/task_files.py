@@ -49,6 +49,8 @@ _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
 #: Delta's statistics of a text have so many of its characters. Behind a greatest text that was cut stands a character
 #: that is greater than all others of the text.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
+#: So many parts of a file, 10 MB each, are sent to an object store at the same time.
+PARTS_AT_ONCE = 2
 _INSTANT = pa.timestamp("us", "UTC")
 
 
@@ -75,6 +77,28 @@ class Folder(NamedTuple):
         os.unlink(f"{self.place}/{name}")  # noqa: PTH108
 
 
+class Upload:
+    """A new file of an object store as Arrow writes to one. It is there once it is closed, and not before."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer, self.closed, self.is_abandoned = writer, False, False
+
+    def write(self, content: Any) -> int:
+        """Write bytes."""
+        if not self.is_abandoned:
+            self._writer.write(bytes(content))
+        return len(content)
+
+    def flush(self) -> None:
+        """Do nothing: parts are sent when they are large enough."""
+
+    def close(self) -> None:
+        """Finish the file, unless it is abandoned or finished."""
+        if not self.closed and not self.is_abandoned:
+            self._writer.close()
+        self.closed = True
+
+
 class Objects(NamedTuple):
     """A folder on an object store: obstore's class for the store, and what it is opened with."""
 
@@ -92,7 +116,7 @@ class Objects(NamedTuple):
         """Return a new file, open."""
         import obstore
 
-        return obstore.open_writer(self._store(), f"{self.folder}/{name}")
+        return Upload(obstore.open_writer(self._store(), f"{self.folder}/{name}", max_concurrency=PARTS_AT_ONCE))
 
     def size_and_time(self, name: str) -> tuple[int, int]:
         """Return the bytes of a file, and when it was written, in milliseconds."""
@@ -261,6 +285,8 @@ class Files:
 
     def remove(self) -> None:
         """Remove all files of this attempt, as far as the storage lets it."""
+        if self._file is not None:
+            self._file.abandon()
         for name in self._begun:
             with contextlib.suppress(Exception):
                 self._job.place.remove(name)
@@ -350,6 +376,14 @@ class File:
             "nullCount": self._nulls,
         }
         return self._name, size, self._ordinal, modified_at, json.dumps(known)
+
+    def abandon(self) -> None:
+        """Close what is open, and finish no upload: Arrow does so otherwise when it lets go of its writer."""
+        if isinstance(self._sink, Upload):
+            self._sink.is_abandoned = True
+        for one in (self._writer, self._sink):
+            with contextlib.suppress(Exception):
+                one.close()
 
 
 def _columns(job: Job, given: pa.Table, first_seq: int) -> pa.Table:
