@@ -233,21 +233,21 @@ def test_row_groups_are_bounded_in_bytes_and_one_row_may_have_more(tmp_path):
     files = task_files.Files(known, 2)
     lengths = [10, 10, 900, 10, 5_000, 10, 10, 10, 300, 300, 300, 300, 10]
     files.add(pa.record_batch({"body": ["x" * length for length in lengths]}))
-    answers = files.finish().to_pylist()
-    assert [(one["ordinal"], json.loads(one["statistics"])["minValues"]["seq"]) for one in answers] == [
+    answers = files.finish()
+    assert [(one.ordinal, json.loads(one.statistics)["minValues"]["seq"]) for one in answers] == [
         (2, 0),
         (2, 4),
         (5, 0),
         (5, 4),
     ]
-    groups = [pq.ParquetFile(tmp_path / one["path"]).metadata for one in answers]
+    groups = [pq.ParquetFile(tmp_path / one.name).metadata for one in answers]
     assert [[one.row_group(n).num_rows for n in range(one.num_row_groups)] for one in groups] == [
         [4],
         [1, 3],
         [2, 2],
         [1],
     ]
-    assert [one["size"] for one in answers] == [(tmp_path / one["path"]).stat().st_size for one in answers]
+    assert [one.size for one in answers] == [(tmp_path / one.name).stat().st_size for one in answers]
     files.remove()
     assert list(tmp_path.iterdir()) == []
 

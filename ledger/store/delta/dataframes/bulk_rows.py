@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -127,39 +127,42 @@ def fingerprint() -> list[Column]:
     return [F.count(F.lit(1)).alias("count"), F.sum(row.cast("decimal(20, 0)")).alias("hashes")]
 
 
-def watched(rows: DataFrame, counted: Fingerprint | None) -> tuple[DataFrame, Callable[[], None] | None]:
-    """Watch what rows are written, at the cost of their hashes.
+class Watch:
+    """Watches what rows are written, at the cost of their hashes.
 
-    Args:
-        rows: `message_columns`.
-        counted: What an earlier evaluation of them came to; None: there was none, and nothing is watched.
-
-    Returns: The rows to be written, and what is called once they are: it raises InvalidParameterValue where the
-    evaluation that was written came to other rows. A session that reports no observation is not checked.
+    `counted`: what an earlier evaluation of them came to; None: there was none, and nothing is watched.
     """
-    from pyspark.sql import Observation
 
-    if counted is None:
-        return rows, None
-    observation = Observation()
+    def __init__(self, counted: Fingerprint | None) -> None:
+        self._counted = counted
+        self._observation: Any = None
 
-    def require_same() -> None:
-        seen = observation.get
-        if not seen:
+    def over(self, rows: DataFrame) -> DataFrame:
+        """Return rows of `message_columns` that are watched from now on, instead of those before them."""
+        from pyspark.sql import Observation
+
+        if self._counted is None:
+            return rows
+        self._observation = Observation()
+        return rows.observe(self._observation, *fingerprint())
+
+    def require_same(self) -> None:
+        """Raise InvalidParameterValue where the evaluation that was written came to other rows. A session that reports
+        no observation is not checked."""
+        seen = self._observation and self._observation.get
+        if not seen or self._counted is None:
             return
         written = Fingerprint.of([seen["count"], seen["hashes"]])
-        if written == counted:
+        if written == self._counted:
             return
-        how = f"{counted.rows:,} rows and then {written.rows:,}"
+        how = f"{self._counted.rows:,} rows and then {written.rows:,}"
         raise InvalidParameterValue(
             "messages",
             "a DataFrame",
             "Under an attempt_id its rows are computed twice, once to know the send again and once to write it; they "
-            f"came out differently: {'other values' if written.rows == counted.rows else how}",
+            f"came out differently: {'other values' if written.rows == self._counted.rows else how}",
             "Nothing was sent. Write the rows to a table and send that, or send frame.localCheckpoint().",
         )
-
-    return rows.observe(observation, *fingerprint()), require_same
 
 
 def _delay(queue: Mapping[str, str], is_given: bool) -> Column:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
@@ -20,12 +21,12 @@ from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.bulk_rows import (
     Fingerprint,
+    Watch,
     checked,
     fingerprint,
     message_columns,
     place_of_bodies,
     refusal,
-    watched,
 )
 from ledger.store.delta.dataframes.placed_rows import (
     Placed,
@@ -70,17 +71,28 @@ class Sent:
 
 @dataclass(frozen=True)
 class Rows:
-    """What the rows of a DataFrame say: `bulk_rows.message_columns`, which check all fields.
+    """What the rows of a DataFrame say: `bulk_rows.message_columns`.
 
-    `unchecked`: the same without the check of bodies, where tasks do that; None: they do not. `absent`: see Placed.
-    `bodies_at`: where the DataFrame has the bodies, in words. `has_delays`: it has a column of delays.
+    `plan` returns them, and is told whether to plan the check of bodies, too. `is_unplaced`: tasks check bodies and
+    place the rows, where they can. `absent`: see Placed. `bodies_at`: where the DataFrame has the bodies, in words.
+    `has_delays`: it has a column of delays.
     """
 
-    checked: DataFrame
-    unchecked: DataFrame | None
+    plan: Callable[[bool], DataFrame]
+    is_unplaced: bool
     absent: frozenset[str]
     bodies_at: str
     has_delays: bool
+
+    @cached_property
+    def checked(self) -> DataFrame:
+        """The rows, all fields of which are checked when they are computed."""
+        return self.plan(True)
+
+    @cached_property
+    def unchecked(self) -> DataFrame:
+        """The same, but for the bodies."""
+        return self.plan(False)
 
 
 class BulkSender:
@@ -116,18 +128,20 @@ class BulkSender:
         raise tries.outlasted()
 
     def _rows(self, queue: QueueRecord, frame: DataFrame, body: str | None) -> Rows:
-        def of(*, checks_bodies: bool) -> DataFrame:
+        def plan(checks_bodies: bool) -> DataFrame:
             columns = message_columns(frame, queue.attributes, body, checks_bodies=checks_bodies)
             return frame.select(*(column.alias(name) for name, column in columns.items()))
 
-        takes_unplaced = not is_fifo(queue.attributes) and self._writer.takes_unplaced(frame)
-        return Rows(
-            of(checks_bodies=True),
-            of(checks_bodies=False) if takes_unplaced else None,
+        rows = Rows(
+            plan,
+            not is_fifo(queue.attributes) and self._writer.takes_unplaced(frame),
             absent_columns(queue, frame.columns, self._store.sender_id),
             place_of_bodies(frame.columns, body),
             has_delays="delay_seconds" in frame.columns,
         )
+        # Spark looks at columns now; later it would be no refusal.
+        assert (rows.unchecked if rows.is_unplaced else rows.checked) is not None
+        return rows
 
     def _send_once(self, queue: QueueRecord, rows: Rows, clock: Clock, attempt_id: str) -> Sent:
         """Under an attempt id: the rows are counted and hashed before, so that any other send is told from a retry.
@@ -138,7 +152,8 @@ class BulkSender:
         with contextlib.ExitStack() as until_sent:
             try:
                 if not self._writer.compares_rows:
-                    rows = replace(rows, checked=until_sent.enter_context(evaluated_once(rows.checked)))
+                    kept = until_sent.enter_context(evaluated_once(rows.checked))
+                    rows = replace(rows, plan=lambda _: kept)
                 (values,) = rows.checked.agg(*fingerprint()).collect()
             except Exception as error:
                 raise refusal(error, queue.attributes) or error from None
@@ -180,17 +195,19 @@ class BulkSender:
         self, queue: QueueRecord, rows: Rows, key: str, at: int, expected: Fingerprint | None = None
     ) -> Placed:
         """`expected`: the rows that are to be written, and no others."""
-        sender, unplaced = self._store.sender_id, None
-        checked, require_same = watched(rows.checked, expected)
-        placed = with_columns(by_task(checked, parallelism(self._spark), self._store.settings), at, sender)
-        if rows.unchecked is not None:
-            unchecked, same_unchecked = watched(rows.unchecked, expected)
+        sender, unplaced, watch = self._store.sender_id, None, Watch(expected)
+
+        def by_spark() -> DataFrame:
+            placed = by_task(watch.over(rows.checked), parallelism(self._spark), self._store.settings)
+            return with_columns(placed, at, sender)
+
+        if rows.is_unplaced:
             delay = None if rows.has_delays else int(queue.attributes["DelaySeconds"]) * MILLISECONDS
-            given = for_tasks(unchecked, rows.absent, sender, has_delays=rows.has_delays)
-            unplaced = Unplaced(given, rows.bodies_at, delay, same_unchecked)
+            given = for_tasks(watch.over(rows.unchecked), rows.absent, sender, has_delays=rows.has_delays)
+            unplaced = Unplaced(given, rows.bodies_at, delay)
         first_lane = int(key[:6], 16)
         return Placed(
-            placed, queue, key, at, first_lane, absent=rows.absent, require_same=require_same, unplaced=unplaced
+            by_spark, queue, key, at, first_lane, absent=rows.absent, require_same=watch.require_same, unplaced=unplaced
         )
 
     def _send_in_order(self, queue: QueueRecord, rows: Rows, clock: Clock) -> Sent:
@@ -228,7 +245,7 @@ class BulkSender:
                 placed = fresh.withColumn("seq", F.row_number().over(in_lane).cast("bigint") - 1)
                 number = _sequence_number(count + 1, F.col("seq") * F.lit(lanes) + F.col("ordinal"), lanes)
                 stored = with_columns(placed, at, self._store.sender_id, number)
-                ready = Placed(stored, queue, key, at, in_order=True, absent=rows.absent)
+                ready = Placed(partial(_same, stored), queue, key, at, in_order=True, absent=rows.absent)
                 if self._writer.write(ready, (fifo.sends(queue.id), count + 1), losses, clock):
                     return self._sent(queue, key)
         raise attempts.outlasted()
@@ -269,6 +286,10 @@ class BulkSender:
             return there.where(f"segment BETWEEN '{first}' AND '{last}'")
 
         return Sent(count, segments, messages)
+
+
+def _same(rows: DataFrame) -> DataFrame:
+    return rows
 
 
 def _sequence_number(send: int, ordinal: Column, lanes: int) -> Column:

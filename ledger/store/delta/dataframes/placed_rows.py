@@ -33,19 +33,21 @@ class Unplaced:
     user's rows decide, without those that are null in every row.
 
     `bodies_at`: where the user's rows have their bodies, in words. `delay`: of all of them, in milliseconds; None: they
-    have a column delay_seconds. `require_same`: see Placed.
+    have a column delay_seconds.
     """
 
     rows: DataFrame
     bodies_at: str
     delay: int | None
-    require_same: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
 class Placed:
-    """Rows that are ready to be written, at the instant `at`: `ordinal`, that of their segment in the send, and the
-    columns IN_FILES. The send's `key` names its segments, which lie in one lane after the other from `first_lane` on.
+    """Rows that are ready to be written, at the instant `at`.
+
+    `rows` returns them, with `ordinal`, that of their segment in the send, and the columns IN_FILES. It plans them only
+    where Spark's writer is to write them. The send's `key` names its segments, which lie in one lane after the other
+    from `first_lane` on.
 
     `in_order`: sorted by ordinal within a task, which then has several; else each task fills one after the other.
     `absent`: columns that are null in every row. Files need not have them: to write them takes time for each row.
@@ -53,7 +55,7 @@ class Placed:
     `unplaced`: the same rows for tasks that write files themselves (`task_staging`); None: only Spark can write them.
     """
 
-    rows: DataFrame
+    rows: Callable[[], DataFrame]
     queue: QueueRecord
     key: str
     at: int
@@ -78,7 +80,7 @@ class Placed:
         from pyspark.sql import functions as F
 
         ordinal = F.col("ordinal")
-        return self.rows.select(
+        return self.rows().select(
             F.lit(self.queue.id).alias("queue"),
             ((ordinal + F.lit(self.first_lane)) % F.lit(self.lanes)).cast("int").alias("lane"),
             columns.segment_of_send(self.key, ordinal).alias("segment"),

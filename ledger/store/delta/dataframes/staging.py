@@ -123,7 +123,9 @@ class Staging:
         partitions = [ORDINAL.name] if placed.in_order else []
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])
         place = self._engine.stage("messages", f"{staging.FOLDER}/{folder}", schema, partitions, placed.at)
-        writer = placed.rows.select(schema.names).write.format("delta").mode("append").option("optimizeWrite", "false")
+        writer = (
+            placed.rows().select(schema.names).write.format("delta").mode("append").option("optimizeWrite", "false")
+        )
         self._transactions.step("staging")
         try:
             writer.option("maxRecordsPerFile", str(rows_of_a_file(self._store.settings))).save(for_spark(place))

@@ -19,6 +19,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,17 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-#: What a task answers for each file, as Spark's DDL and as Arrow's schema.
-ANSWER = "path string, size bigint, ordinal bigint, modified_at bigint, statistics string"
-_ANSWER = pa.schema(
-    [
-        ("path", pa.string()),
-        ("size", pa.int64()),
-        ("ordinal", pa.int64()),
-        ("modified_at", pa.int64()),
-        ("statistics", pa.string()),
-    ]
-)
+#: A task answers one row, as Spark's DDL has it: JSON, a list of its files, each a list of the values of Written.
+ANSWER = "files string"
 #: Why a task ends itself. What is said behind it depends on the kind.
 REFUSES, MANY_SEGMENTS, STORAGE_FAILS = "refuses", "many segments", "storage fails"
 #: The refusals of a body.
@@ -49,6 +41,8 @@ _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
 #: Delta's statistics of a text have so many of its characters. Behind a greatest text that was cut stands a character
 #: that is greater than all others of the text.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
+#: So many values of a column tell whether it repeats itself.
+LOOKED_AT = 1_024
 #: So many parts of a file, 10 MB each, are sent to an object store at the same time.
 PARTS_AT_ONCE = 2
 _INSTANT = pa.timestamp("us", "UTC")
@@ -56,6 +50,17 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 class Stop(Exception):
     """Ends the task; the driver finds the text in what Spark says of it."""
+
+
+class Written(NamedTuple):
+    """A file that is finished: its name, its bytes, the ordinal of its segment in the send, when it was written, in
+    milliseconds, and its statistics as Delta's log has them."""
+
+    name: str
+    size: int
+    ordinal: int
+    modified_at: int
+    statistics: str
 
 
 class Folder(NamedTuple):
@@ -175,7 +180,7 @@ def writing(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Record
         except BaseException:
             files.remove()
             raise
-        yield answer
+        yield pa.RecordBatch.from_arrays([_text(json.dumps(answer))], names=["files"])
 
     return write
 
@@ -260,7 +265,7 @@ class Files:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._file: File | None = None
-        self._answers = list[tuple[str, int, int, int, str]]()
+        self._answers = list[Written]()
         self._begun = list[str]()
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -277,11 +282,10 @@ class Files:
             if (self._row + self._waiting_rows) % self._job.rows_per_file == 0:
                 self._close()
 
-    def finish(self) -> pa.RecordBatch:
-        """Write the rest; return what there is to answer."""
+    def finish(self) -> list[Written]:
+        """Write the rest; return all files."""
         self._close()
-        columns = zip(*self._answers) if self._answers else ([] for _ in _ANSWER)
-        return pa.RecordBatch.from_arrays([pa.array(c, f.type) for c, f in zip(columns, _ANSWER)], schema=_ANSWER)
+        return self._answers
 
     def remove(self) -> None:
         """Remove all files of this attempt, as far as the storage lets it."""
@@ -342,15 +346,12 @@ class File:
         self._job, self._name, self._ordinal = job, name, ordinal
         self._rows, self._bounds = 0, dict[str, list[tuple[Any, Any]]]()
         self._nulls = dict.fromkeys(job.statistics, 0)
-        # Ordinals are never repeated, and long texts seldom: a dictionary of them is work for nothing.
-        flat = [field.name for field in job.schema if not pa.types.is_nested(field.type) and field.name != "seq"]
-        short = [column for column in flat if rows[column].nbytes <= job.long * rows.num_rows]
         self._sink = job.place.create(name)
         self._writer = pq.ParquetWriter(
             self._sink,
             job.schema,
             store_schema=False,
-            use_dictionary=short,
+            use_dictionary=[path for field in job.schema for path in _repeated(job, field, rows[field.name])],
             write_statistics=list(job.statistics),
         )
 
@@ -360,22 +361,39 @@ class File:
         self._rows += rows.num_rows
         for name in self._job.statistics:
             self._nulls[name] += rows[name].null_count
-            lowest, highest = pc.min_max(rows[name]).as_py().values()
+            values = rows[name]
+            if pa.types.is_timestamp(values.type):
+                # Instants in Python would be pandas'.
+                values = values.cast(pa.int64())
+            lowest, highest = pc.min_max(values).as_py().values()
             if lowest is not None:
                 self._bounds.setdefault(name, []).append((lowest, highest))
 
-    def close(self) -> tuple[str, int, int, int, str]:
+    def close(self) -> Written:
         """Finish it; return its answer."""
         self._writer.close()
         self._sink.close()
         size, modified_at = self._job.place.size_and_time(self._name)
         known = {
             "numRecords": self._rows,
-            "minValues": {name: _lowest(min(low for low, _ in bounds)) for name, bounds in self._bounds.items()},
-            "maxValues": {name: _highest(max(high for _, high in bounds)) for name, bounds in self._bounds.items()},
+            "minValues": {name: self._bound(name, min(low for low, _ in of)) for name, of in self._bounds.items()},
+            "maxValues": {
+                name: self._bound(name, max(high for _, high in of), is_highest=True)
+                for name, of in self._bounds.items()
+            },
             "nullCount": self._nulls,
         }
-        return self._name, size, self._ordinal, modified_at, json.dumps(known)
+        return Written(self._name, size, self._ordinal, modified_at, json.dumps(known))
+
+    def _bound(self, name: str, value: Any, *, is_highest: bool = False) -> Any:
+        """A lowest or highest value of a column as Delta's log writes it: of a long text its beginning, and behind that
+        of a highest one a character that no text which begins so is above."""
+        if pa.types.is_timestamp(self._job.schema.field(name).type):
+            seconds, micros = divmod(value, 1_000_000)
+            return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{micros // 1_000:03d}Z"
+        if not isinstance(value, str) or len(value) <= MOST_OF_A_TEXT:
+            return value
+        return value[:MOST_OF_A_TEXT] + is_highest * (BEHIND_ASCII if value.isascii() else BEHIND_ALL)
 
     def abandon(self) -> None:
         """Close what is open, and finish no upload: Arrow does so otherwise when it lets go of its writer."""
@@ -391,16 +409,39 @@ def _columns(job: Job, given: pa.Table, first_seq: int) -> pa.Table:
     count = given.num_rows
     sent_at = np.full(count, job.sent_at * 1_000, np.int64)
     if job.delay is None:
-        available_at = pa.array(sent_at + given["delay_seconds"].to_numpy() * 1_000_000)
+        available_at = sent_at + given["delay_seconds"].to_numpy() * 1_000_000
     else:
-        available_at = pa.array(sent_at + job.delay * 1_000)
+        available_at = sent_at + job.delay * 1_000
     made = {
-        "seq": pa.array(np.arange(first_seq, first_seq + count, dtype=np.int64)),
-        "sent_at": pa.array(sent_at).view(_INSTANT),
-        "available_at": available_at.view(_INSTANT),
+        "seq": _numbers(np.arange(first_seq, first_seq + count, dtype=np.int64)),
+        "sent_at": _numbers(sent_at).view(_INSTANT),
+        "available_at": _numbers(available_at).view(_INSTANT),
     }
     columns = [made[field.name] if field.name in made else given[field.name].cast(field.type) for field in job.schema]
     return pa.Table.from_arrays(columns, schema=job.schema)
+
+
+def _repeated(job: Job, field: pa.Field, values: pa.ChunkedArray) -> list[str]:
+    """The paths of what is looked up in a dictionary, of a column that begins with some values: where they say the same
+    again and again. Elsewhere a dictionary is work for nothing."""
+    if pa.types.is_map(field.type):
+        return [f"{field.name}.key_value.{path}" for path in ("key", "value.data_type")]
+    if field.name == "seq" or values.nbytes > job.long * len(values):
+        return []
+    some = values.slice(0, LOOKED_AT)
+    return [field.name] if pc.count_distinct(some, mode="all").as_py() * 2 <= len(some) else []
+
+
+def _numbers(values: Any) -> pa.Array:
+    """Numpy's whole numbers as Arrow's. `pa.array` would import pandas, for seconds of a new worker's first send."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def _text(value: str) -> pa.Array:
+    """One text as an array; see `_numbers`."""
+    content = value.encode()
+    ends = np.array([0, len(content)], np.int32)
+    return pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(content)])
 
 
 def _in_parts(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
@@ -411,21 +452,3 @@ def _in_parts(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
         half = batch.num_rows // 2
         yield from _in_parts(batch.slice(0, half), most)
         yield from _in_parts(batch.slice(half), most)
-
-
-def _lowest(value: Any) -> Any:
-    """A lowest value as Delta's log writes it."""
-    return value[:MOST_OF_A_TEXT] if isinstance(value, str) else _instant(value)
-
-
-def _highest(value: Any) -> Any:
-    """A highest value as Delta's log writes it: of a long text one that no text which begins so is above."""
-    if not isinstance(value, str):
-        return _instant(value)
-    if len(value) <= MOST_OF_A_TEXT:
-        return value
-    return value[:MOST_OF_A_TEXT] + (BEHIND_ASCII if value.isascii() else BEHIND_ALL)
-
-
-def _instant(value: Any) -> Any:
-    return value if isinstance(value, int) else f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1_000:03d}Z"

@@ -16,6 +16,7 @@ docs/explanation/cost-of-a-send.md for what was measured.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import secrets
@@ -50,7 +51,7 @@ from ledger.store.delta.model.tables import TABLES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ledger.store.delta.dataframes.task_files import Folder, Job, Objects
+    from ledger.store.delta.dataframes.task_files import Folder, Job, Objects, Written
     from ledger.store.delta.engine import Publishing
     from ledger.store.delta.verbs.store import DeltaStore
 
@@ -109,12 +110,13 @@ class TaskStaging:
             if failed is None:
                 return None
             raise failed from None
-        if unplaced.require_same is not None:
-            unplaced.require_same()
-        self._require_here(below, answers)
+        if placed.require_same is not None:
+            placed.require_same()
+        files = [task_files.Written(*one) for answer in answers for one in json.loads(answer.files)]
+        self._require_here(below, files)
         return [
-            StagedFile(f"{below}/{one.path}", one.size, placed.partition(one.ordinal), one.modified_at, one.statistics)
-            for one in answers
+            StagedFile(f"{below}/{one.name}", one.size, placed.partition(one.ordinal), one.modified_at, one.statistics)
+            for one in files
         ]
 
     @property
@@ -184,13 +186,13 @@ class TaskStaging:
         )
         return None
 
-    def _require_here(self, below: str, answers: Iterable[Any]) -> None:
+    def _require_here(self, below: str, files: Iterable[Written]) -> None:
         """Raise StorageFailed where a file that a task wrote to a local path is not in this process's folder: its path
         may mean another place there, and a commit must name no file that is missing."""
         if not self._place.is_local:
             return
-        for one in answers:
-            file = Path(self._place.text, below, one.path)
+        for one in files:
+            file = Path(self._place.text, below, one.name)
             if not file.exists() or file.stat().st_size != one.size:
                 bound = "what a task wrote there is not seen here (does a path mean another place?)"
                 raise StorageFailed(str(file), bound, "send")
