@@ -144,7 +144,7 @@ def report(found: dict[str, Any]) -> str:
             shown = [f"{own[what]:.2f} s ({own[what] / medians['plain'][what]:.2f})" for what in MEASURED]
             lines.append(f"| {cell['rows']} | {NAMES[name]} | " + " | ".join(shown) + " |")
     said = "Executors: as Spark counts, without their Python workers. In brackets: times the plain append's."
-    return "\n".join([*lines, "", f"{said} Medians; a local disk.", ""])
+    return "\n".join([*lines, "", f"{said} Medians; the disk is named above.", ""])
 
 
 def cells(spark: Any, arguments: argparse.Namespace) -> list[tuple[str, Any, dict[str, Any]]]:

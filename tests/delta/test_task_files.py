@@ -309,6 +309,16 @@ print("sent", queue.send(rows).count)
 """
 
 
+def test_executors_without_this_package_write_files_all_the_same(frames_ledger, spark, tmp_path, monkeypatch):
+    (tmp_path / "ledger.py").write_text("raise ImportError('there is no ledger here')")
+    monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(tmp_path))
+    staged, right = [], TaskStaging.stage
+    monkeypatch.setattr(TaskStaging, "stage", lambda *given: staged.append(right(*given)) or staged[-1])
+    queue = frames_ledger.create_queue("elsewhere")
+    assert queue.send(spark.range(9).selectExpr("'' || id AS body")).count == 9
+    assert len(staged) == 1 and staged[0] is not None
+
+
 @pytest.mark.soak
 def test_files_of_attempts_that_failed_are_not_published_and_are_gone(root):
     ran = subprocess.run(

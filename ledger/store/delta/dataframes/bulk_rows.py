@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -62,10 +62,16 @@ MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name != 
 
 
 def message_columns(
-    frame: DataFrame, queue: Mapping[str, str], body: str | None, *, checks_bodies: bool = True
+    frame: DataFrame,
+    queue: Mapping[str, str],
+    body: str | None,
+    *,
+    checks_bodies: bool = True,
+    fields: Collection[str] | None = None,
 ) -> dict[str, Column]:
     """Return a column for each field that senders give, under the field's name, of what a DataFrame's rows say. Each
-    fails its task when a row's value is refused; that of the bodies only if it `checks_bodies`."""
+    fails its task when a row's value is refused; that of the bodies only if it `checks_bodies`. `fields`: those that
+    are wanted; None: all."""
     from pyspark.sql import functions as F
 
     fifo, kinds = is_fifo(queue), dict(frame.dtypes)
@@ -87,18 +93,17 @@ def message_columns(
     def text_of(name: str) -> Column:
         return F.col(name) if name in named else F.lit(None).cast("string")
 
-    no_group = _refuse(MISSING, F.lit("MessageGroupId"), at="the column message_group_id", value=F.lit(None))
-
-    return {
-        "body": _sendable(text, most, place_of_bodies(kinds, body)) if checks_bodies else text,
-        "delay_seconds": _delay(queue, "delay_seconds" in named),
-        "message_group_id": _identifier(
-            text_of("message_group_id"), "MessageGroupId", "message_group_id", no_group if fifo else None
+    makers: dict[str, Callable[[], Column]] = {
+        "body": lambda: _sendable(text, most, place_of_bodies(kinds, body)) if checks_bodies else text,
+        "delay_seconds": lambda: _delay(queue, "delay_seconds" in named),
+        "message_group_id": lambda: _identifier(
+            text_of("message_group_id"), "MessageGroupId", "message_group_id", _no_group() if fifo else None
         ),
-        "message_deduplication_id": _deduplication(queue, text, "message_deduplication_id" in named),
-        "message_attributes": _attributes(named.get("message_attributes"), most - size),
-        "aws_trace_header": _trace_header(text_of("aws_trace_header")),
+        "message_deduplication_id": lambda: _deduplication(queue, text, "message_deduplication_id" in named),
+        "message_attributes": lambda: _attributes(named.get("message_attributes"), most - size),
+        "aws_trace_header": lambda: _trace_header(text_of("aws_trace_header")),
     }
+    return {name: make() for name, make in makers.items() if fields is None or name in fields}
 
 
 def place_of_bodies(columns: Collection[str], body: str | None) -> str:
@@ -202,6 +207,12 @@ def _deduplication(queue: Mapping[str, str], text: Column, is_given: bool) -> Co
         )
     none = _refuse(field, F.lit(NO_DEDUPLICATION_ID), at=f"the column {column}", value=nothing)
     return _identifier(given, field, column, none)
+
+
+def _no_group() -> Column:
+    from pyspark.sql import functions as F
+
+    return _refuse(MISSING, F.lit("MessageGroupId"), at="the column message_group_id", value=F.lit(None))
 
 
 def _trace_header(given: Column) -> Column:

@@ -16,6 +16,7 @@ from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of_rows
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
+from ledger.rules.message_fields import GIVEN
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes import columns
@@ -73,12 +74,14 @@ class Sent:
 class Rows:
     """What the rows of a DataFrame say: `bulk_rows.message_columns`.
 
-    `plan` returns them, and is told whether to plan the check of bodies, too. `is_unplaced`: tasks check bodies and
+    `plan` returns them, and is told whether to plan the check of bodies, too, and which fields are wanted (None: all).
+    `fields`: those that the DataFrame says something of. `is_unplaced`: tasks check bodies and
     place the rows, where they can. `absent`: see Placed. `bodies_at`: where the DataFrame has the bodies, in words.
     `has_delays`: it has a column of delays.
     """
 
-    plan: Callable[[bool], DataFrame]
+    plan: Callable[[bool, frozenset[str] | None], DataFrame]
+    fields: frozenset[str]
     is_unplaced: bool
     absent: frozenset[str]
     bodies_at: str
@@ -87,12 +90,12 @@ class Rows:
     @cached_property
     def checked(self) -> DataFrame:
         """The rows, all fields of which are checked when they are computed."""
-        return self.plan(True)
+        return self.plan(True, None)
 
     @cached_property
     def unchecked(self) -> DataFrame:
-        """The same, but for the bodies."""
-        return self.plan(False)
+        """The same, but for the bodies: the fields that the DataFrame says something of."""
+        return self.plan(False, self.fields)
 
 
 class BulkSender:
@@ -128,16 +131,23 @@ class BulkSender:
         raise tries.outlasted()
 
     def _rows(self, queue: QueueRecord, frame: DataFrame, body: str | None) -> Rows:
-        def plan(checks_bodies: bool) -> DataFrame:
-            columns = message_columns(frame, queue.attributes, body, checks_bodies=checks_bodies)
+        absent = absent_columns(queue, frame.columns, self._store.sender_id)
+        has_delays = "delay_seconds" in frame.columns
+        fields = {field.name for field in GIVEN if field.column not in absent} - (
+            set() if has_delays else {"delay_seconds"}
+        )
+
+        def plan(checks_bodies: bool, fields: frozenset[str] | None) -> DataFrame:
+            columns = message_columns(frame, queue.attributes, body, checks_bodies=checks_bodies, fields=fields)
             return frame.select(*(column.alias(name) for name, column in columns.items()))
 
         rows = Rows(
             plan,
+            frozenset(fields),
             not is_fifo(queue.attributes) and self._writer.takes_unplaced(frame),
-            absent_columns(queue, frame.columns, self._store.sender_id),
+            absent,
             place_of_bodies(frame.columns, body),
-            has_delays="delay_seconds" in frame.columns,
+            has_delays,
         )
         # Spark looks at columns now; later it would be no refusal.
         assert (rows.unchecked if rows.is_unplaced else rows.checked) is not None
@@ -153,7 +163,7 @@ class BulkSender:
             try:
                 if not self._writer.compares_rows:
                     kept = until_sent.enter_context(evaluated_once(rows.checked))
-                    rows = replace(rows, plan=lambda _: kept)
+                    rows = replace(rows, plan=lambda *_: kept)
                 (values,) = rows.checked.agg(*fingerprint()).collect()
             except Exception as error:
                 raise refusal(error, queue.attributes) or error from None
@@ -203,7 +213,9 @@ class BulkSender:
 
         if rows.is_unplaced:
             delay = None if rows.has_delays else int(queue.attributes["DelaySeconds"]) * MILLISECONDS
-            given = for_tasks(watch.over(rows.unchecked), rows.absent, sender, has_delays=rows.has_delays)
+            # To watch them takes all fields that rows are known by.
+            unchecked = rows.unchecked if expected is None else watch.over(rows.plan(False, None))
+            given = for_tasks(unchecked, rows.absent, sender, has_delays=rows.has_delays)
             unplaced = Unplaced(given, rows.bodies_at, delay)
         first_lane = int(key[:6], 16)
         return Placed(
