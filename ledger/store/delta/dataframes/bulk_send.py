@@ -149,8 +149,8 @@ class BulkSender:
             place_of_bodies(frame.columns, body),
             has_delays,
         )
-        # Spark looks at columns now; later it would be no refusal.
-        assert (rows.unchecked if rows.is_unplaced else rows.checked) is not None
+        # Spark looks at the columns now: an error of theirs is a refusal, before anything is staged.
+        _ = rows.unchecked if rows.is_unplaced else rows.checked
         return rows
 
     def _send_once(self, queue: QueueRecord, rows: Rows, clock: Clock, attempt_id: str) -> Sent:

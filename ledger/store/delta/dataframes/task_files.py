@@ -319,7 +319,7 @@ class Files:
             self._file = None
 
     def _ordinal(self) -> int:
-        """The ordinal of the segment that the next row is in. Each task has every so manieth segment."""
+        """The ordinal of the segment that the next row is in: n * tasks + task for the task's segment n."""
         ordinal = self._row // self._job.rows_per_segment * self._job.tasks + self._task
         if ordinal >= self._job.most_segments:
             raise Stop(f"{self._job.token}{MANY_SEGMENTS}|")
@@ -330,7 +330,8 @@ class Files:
         """A context that turns what a storage raises into what the driver reads."""
         try:
             yield
-        except (Stop, ImportError):
+        except (Stop, ImportError, MemoryError):
+            # The latter two are no fault of the storage: the driver has Spark's writer do it.
             raise
         except Exception as error:
             number = error.errno if isinstance(error, OSError) else None
