@@ -79,7 +79,7 @@ from ledger.runtime.threads import map_at_once
 log = logging.getLogger("ledger.upkeep")
 
 
-@translate_storage_errors(DeltaError, also=("stage", "publish"))
+@translate_storage_errors(DeltaError, also=("stage", "stage_folder", "publish"))
 class DeltaRsTables:
     """DeltaTables through delta-rs. Threads may share it: a snapshot has its loaded table to itself."""
 
@@ -335,6 +335,11 @@ class DeltaRsTables:
         demands = demands_of_staging(schema, partitions, self._specs[table].statistics)
         begin_log(self._stored(location), demands, now, below=self._files[table])
         return location
+
+    def stage_folder(self, table: str, folder: str) -> None:
+        with self._using(table) as loaded:
+            require_plain(loaded)
+        self._files[table].make_folder(folder)
 
     def publish(
         self,

@@ -73,6 +73,8 @@ CLIENT = (
     *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url"),
     *("randomize_addresses", "read_timeout", "timeout", "user_agent"),
 )
+#: What another process takes from the environment of this one, as AWS_ACCESS_KEY_ID.
+OF_ENVIRONMENT = ("access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint_url")
 #: Two names of one option, of which obstore takes one at a time.
 ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
 #: Options on S3 of delta-rs's own, of which obstore knows nothing.
@@ -214,6 +216,23 @@ class ObjectStore:
     def _store(self) -> Any:
         require_own("obstore")
         return self._made
+
+    def opened_with(self) -> tuple[str, str, dict[str, Any]] | None:
+        """Return obstore's class of the store by its name, the place, and the options that another process opens the
+        same store with; None where credentials are looked up, which the other process may find others of.
+
+        Keys of AWS's in this process's environment are among them, as Spark hands them to its executors itself.
+        """
+        if self._store.credential_provider is not None:
+            return None
+        store = self._store
+        found = {name: os.environ.get(f"AWS_{name.upper()}") for name in OF_ENVIRONMENT if isinstance(store, S3Store)}
+        options = {
+            "config": {**{name: value for name, value in found.items() if value}, **(store.config or {})},
+            "client_options": store.client_options,
+            "retry_config": store.retry_config,
+        }
+        return type(store).__name__, self.place, options
 
     @cached_property
     def _made(self) -> Any:
@@ -382,6 +401,9 @@ class ObjectFiles:
         # One request lists what is sorted after a name.
         listed = map(version_of, self._store.paths(LOG, log_file(version)))
         return max((one for one in listed if one is not None), default=version)
+
+    def make_folder(self, path: str) -> None:
+        pass
 
     def log_files(self) -> list[LogFile]:
         return [LogFile(path, at) for path, at in self._store.written(LOG)]

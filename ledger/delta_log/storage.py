@@ -118,6 +118,10 @@ class Storage(LogEntries, Protocol):
 class TableStorage(Storage, Protocol):
     """All files of a table."""
 
+    def make_folder(self, path: str) -> None:
+        """Make a folder, with its parents; on an object store there is nothing to make. Raises FileNotFoundError where
+        the table is gone from a local path."""
+
     def log_files(self) -> list[LogFile]:
         """All files of the table's log."""
 
@@ -231,6 +235,9 @@ class LocalFiles:
         which it is to lie is gone."""
         if not (self._place / LOG).exists():
             self.durability.make_folder(self._place / LOG, below)
+
+    def make_folder(self, path: str) -> None:
+        self.durability.make_folder(self._place / path, below=self._place)
 
     def absolute(self, path: str) -> Path:
         """Where a file lies."""

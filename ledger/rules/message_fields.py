@@ -5,8 +5,8 @@ the columns and statistics of the table `messages`, and the columns of a claim's
 
 A new field also needs its place in `Entry` and `StoredMessage` or `Message`, which have its type. A sender's field
 needs a rule for its value (`rules.message.entry`, and its twin in `bulk_rows.message_columns`). A stored field needs
-the next format of the table `messages` (`store/delta/model/formats.py`). `tests/delta/model/test_message_fields.py` says
-which of these is missing.
+the next format of the table `messages` (`store/delta/model/formats.py`). The test
+`tests/delta/model/test_message_fields.py` says which of these is missing.
 """
 
 from __future__ import annotations

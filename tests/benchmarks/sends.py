@@ -1,13 +1,17 @@
 """Measures a bulk send against a plain Delta append of the same rows: `python tests/benchmarks/sends.py`.
 
-Both take turns in one run, on bodies of 100 B and of 10 KB, and on a FIFO queue: 10,000 groups, one row in ten a
-duplicate. Told are the CPU seconds of Spark's executors, which a busy machine changes least, and seconds by the clock.
-`--messages 16000000` for more of the small ones. Writes results/sends.json and sends.md beside it.
+Three take turns in one run: the append, the send, and the send as it is where executors have no Python, through Spark's
+writer. They send bodies of 100 B and of 10 KB, and to a FIFO queue: 10,000 groups, one row in ten a duplicate.
+
+The report has the CPU seconds of all processes, which a busy machine changes least: the JVM, its Python workers and
+this one. Beside them stand those that Spark counts of its executors, which leave the workers out, and seconds by the
+clock. `--messages 16000000` for more of the small ones. Writes results/sends.json and sends.md beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import statistics
 import sys
@@ -22,7 +26,8 @@ from command import RESULTS, run_cells
 
 from ledger.runtime.bootstrap import ensure_environment
 
-NAMES = {"plain": "a plain Delta append", "send": "Queue.send"}
+NAMES = {"plain": "a plain Delta append", "send": "Queue.send", "spark": "Queue.send through Spark's writer"}
+MEASURED = {"processes": "CPU of all processes", "cpu": "CPU of executors", "seconds": "seconds"}
 SMALL = """concat('{"id": ', lpad(id, 8, '0'), ', "carrier": "AB", "text": "', repeat(char(97 + id % 26), 56), '"}')"""
 LARGE = """concat('{"id": ', id, ', "text": "', repeat(concat(id % 1000, ' in words '), 800), '"}')"""
 #: A row in ten says what the one before it said.
@@ -46,14 +51,33 @@ class Executors:
         return float(sum(stages.apply(n).executorCpuTime() for n in range(stages.size())) / 1e9)
 
 
+class Processes:
+    """What this process and all that it started have done so far."""
+
+    def __init__(self) -> None:
+        import psutil
+
+        self._own, self._gone = psutil.Process(), psutil.NoSuchProcess
+
+    def cpu_seconds(self) -> float:
+        """CPU seconds, those of children that have ended included."""
+        seconds = 0.0
+        for one in (self._own, *self._own.children(recursive=True)):
+            with contextlib.suppress(self._gone):
+                times = one.cpu_times()
+                seconds += times.user + times.system + times.children_user + times.children_system
+        return seconds
+
+
 class Contestants:
-    """Both, on the same rows, which each computes anew: that is a part of either's time."""
+    """All of them, on the same rows, which each computes anew: that is a part of everybody's time."""
 
     def __init__(self, spark: Any, work: Path, rows: Any, attributes: dict[str, Any]) -> None:
         from ledger import Ledger
 
         self._work, self._rows, self._number = work, rows, 0
         self._ledger, self._attributes = Ledger.open(str(work / "ledger"), spark, owner="sends"), attributes
+        self.is_fifo = bool(attributes)
 
     def ready(self) -> tuple[str, Any]:
         """A table that is there and empty, and a queue: neither was written to before."""
@@ -71,24 +95,37 @@ class Contestants:
         """One send."""
         queue.send(self._rows)
 
+    def spark(self, table: str, queue: Any) -> None:
+        """One send, by the path of executors that have no Python."""
+        from ledger.store.delta.dataframes.task_staging import unable_applications
+
+        application = self._rows.sparkSession.sparkContext.applicationId
+        unable_applications.add(application)
+        try:
+            queue.send(self._rows)
+        finally:
+            unable_applications.discard(application)
+
 
 def measured(
     contestants: Contestants, executors: Executors, repeats: int, say: Callable[[str], None]
 ) -> dict[str, dict[str, list[float]]]:
-    """Seconds of each, in turns; the first round warms up."""
+    """Seconds of each, in turns; the first round warms up. A FIFO queue has one path."""
     from timing import timed
 
-    found: dict[str, dict[str, list[float]]] = {name: {"cpu": [], "seconds": []} for name in NAMES}
+    names = [name for name in NAMES if name != "spark" or not contestants.is_fifo]
+    found: dict[str, dict[str, list[float]]] = {name: {what: [] for what in MEASURED} for name in names}
+    processes = Processes()
     for number in range(repeats + 1):
         table, queue = contestants.ready()
-        for name in NAMES:
-            before = executors.cpu_seconds()
+        for name in names:
+            before, all_before = executors.cpu_seconds(), processes.cpu_seconds()
             seconds, _ = timed(lambda name=name, to=(table, queue): getattr(contestants, name)(*to))
-            cpu = executors.cpu_seconds() - before
-            say(f"  {name}: {cpu:.2f} s of CPU, {seconds:.2f} s{'' if number else ' (warms up)'}")
+            cpu, all_cpu = executors.cpu_seconds() - before, processes.cpu_seconds() - all_before
+            say(f"  {name}: {all_cpu:.2f} s of CPU, {seconds:.2f} s{'' if number else ' (warms up)'}")
             if number:
-                found[name]["cpu"].append(round(cpu, 3))
-                found[name]["seconds"].append(round(seconds, 3))
+                for what, value in (("processes", all_cpu), ("cpu", cpu), ("seconds", seconds)):
+                    found[name][what].append(round(value, 3))
         shutil.rmtree(table)
     return found
 
@@ -97,17 +134,17 @@ def report(found: dict[str, Any]) -> str:
     """The figures as a table."""
     lines = ["# A bulk send beside a plain Delta append of the same rows", ""]
     lines += [f"- {name}: {value}" for name, value in found["machine"].items()] + [""]
-    lines += ["| rows | CPU: " + " | CPU: ".join(NAMES.values()) + " | seconds: " + " | seconds: ".join(NAMES.values())]
-    lines[-1] += " |\n" + "|---" * (1 + 2 * len(NAMES)) + "|"
+    lines += ["| rows | by | " + " | ".join(MEASURED.values()) + " |", "|---" * (2 + len(MEASURED)) + "|"]
     for cell in found["cells"]:
-        shown = []
-        for what in ("cpu", "seconds"):
-            figures = [statistics.median(cell["measured"][name][what]) for name in NAMES]
-            shown += [f"{one:.2f} s ({one / figures[0]:.2f})" for one in figures]
-        lines.append(f"| {cell['rows']} | " + " | ".join(shown) + " |")
-    return "\n".join(
-        [*lines, "", "CPU: of Spark's executors. In brackets: times the plain append's. Medians; a local disk.", ""]
-    )
+        medians = {
+            name: {what: statistics.median(figures[what]) for what in MEASURED}
+            for name, figures in cell["measured"].items()
+        }
+        for name, own in medians.items():
+            shown = [f"{own[what]:.2f} s ({own[what] / medians['plain'][what]:.2f})" for what in MEASURED]
+            lines.append(f"| {cell['rows']} | {NAMES[name]} | " + " | ".join(shown) + " |")
+    said = "Executors: as Spark counts, without their Python workers. In brackets: times the plain append's."
+    return "\n".join([*lines, "", f"{said} Medians; the disk is named above.", ""])
 
 
 def cells(spark: Any, arguments: argparse.Namespace) -> list[tuple[str, Any, dict[str, Any]]]:

@@ -7,10 +7,14 @@ from deltalake import DeltaTable
 from ledger import Ledger
 from ledger.delta_log.object_store import ObjectStore
 from ledger.delta_log.spark_sessions import storage_options_of
-from ledger.errors import InvalidParameterValue, LedgerError, UnsafeStorage
+from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, UnsafeStorage
 from ledger.rules.publishable import FOLDER
 from ledger.settings import Settings
+from ledger.store.delta.dataframes import task_staging
+from ledger.store.delta.dataframes.task_staging import TaskStaging
 
+#: Where no server is, and how soon that is found.
+NOBODY, QUICKLY = "http://127.0.0.1:9", {"client_options": {"allow_http": "true"}, "retry_config": {"max_retries": 0}}
 BODIES = [f"message {number}" for number in range(6)]
 
 
@@ -33,6 +37,46 @@ def test_a_dataframe_that_is_sent_is_a_dataframe_when_it_is_received(ledger, que
     claim = queue.receive(None)
     assert sorted(row.body for row in claim.dataframe.collect()) == BODIES
     assert sorted(message.body for message in claim.messages()) == BODIES
+
+
+@pytest.mark.parametrize("keys", ["given", "of the environment"])
+def test_tasks_write_the_files_of_a_send_and_those_of_a_send_that_is_refused_are_gone(
+    s3_spark, s3, place, monkeypatch, keys
+):
+    staged, right = [], TaskStaging.stage
+    monkeypatch.setattr(TaskStaging, "stage", lambda *given: staged.append(right(*given)) or staged[-1])
+    settings = Settings(messages_per_segment=16, messages_per_file=8)
+    if keys == "given":
+        ledger = Ledger.open(place, s3_spark, storage_options=s3.options, settings=settings)
+    else:
+        for name in ("aws_access_key_id", "aws_secret_access_key"):
+            monkeypatch.setenv(name.upper(), s3.options[name])
+        rest = {name: value for name, value in s3.options.items() if "key" not in name}
+        ledger = Ledger.open(place, s3_spark, storage_options=rest, settings=settings)
+    queue = ledger.create_queue("jobs")
+    frame = s3_spark.range(0, 40, 1, 2).selectExpr("'body ' || id AS body")
+    assert queue.send(frame, attempt_id="one").count == queue.send(frame, attempt_id="one").count == 40
+    with pytest.raises(InvalidMessageContents, match=r"#x1.*Nothing was sent"):
+        queue.send(s3_spark.range(0, 40, 1, 1).selectExpr("IF(id = 20, chr(1), 'good') AS body"))
+    assert [len(files) for files in staged] == [6]
+    store = ObjectStore(f"{place}/messages", s3.options)
+    assert sorted(path for path in store.paths("sent")) == sorted(one.path for one in staged[0])
+    assert sorted(m.body for m in queue.receive(None)) == sorted(f"body {n}" for n in range(40))
+
+
+def test_executors_that_may_not_write_there_have_sparks_writer_do_it(s3_spark, s3, place, monkeypatch):
+    monkeypatch.setattr(task_staging, "unable_applications", set())
+    opened = ObjectStore.opened_with
+
+    def opened_elsewhere(self):
+        kind, there, options = opened(self)
+        return kind, there, {"config": {**options["config"], "endpoint": NOBODY}, **QUICKLY}
+
+    monkeypatch.setattr(ObjectStore, "opened_with", opened_elsewhere)
+    queue = Ledger.open(place, s3_spark, storage_options=s3.options).create_queue("jobs")
+    assert queue.send(s3_spark.range(9).selectExpr("'' || id AS body")).count == 9
+    assert task_staging.unable_applications == {s3_spark.sparkContext.applicationId}
+    assert sorted(m.body for m in queue.receive(None)) == [str(n) for n in range(9)]
 
 
 def test_rows_that_are_written_to_s3_acknowledge_their_messages_and_handles_in_a_dataframe_the_others(

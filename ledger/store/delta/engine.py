@@ -150,6 +150,9 @@ class Publishing(Tables, Protocol):
     def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str], now: int) -> str:
         """Make a table for the files of one send, in a folder below a table; return where it lies."""
 
+    def stage_folder(self, table: str, folder: str) -> None:
+        """Makes a folder below a table for files that tasks write; nobody reads it as a table."""
+
     def publish(
         self,
         table: str,

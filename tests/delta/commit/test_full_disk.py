@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import sys
+from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
@@ -17,16 +18,33 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits another 
 ROWS = 200
 
 
+def with_children(pid):
+    """A process and all that it started, at any depth."""
+    found = [pid]
+    for one in found:
+        for task in Path(f"/proc/{one}/task").glob("*/children"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, task.read_text().split())
+    return found
+
+
 @contextlib.contextmanager
 def full(spark):
-    """Spark's JVM cannot write a file of more bytes."""
-    pid = spark._jvm.java.lang.ProcessHandle.current().pid()
-    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (50_000, before[1]))
+    """Neither Spark's JVM nor a Python worker can write a file of more bytes."""
+    # The JVM unpacks what compresses files into a file of its own when it first needs it.
+    spark._jvm.org.xerial.snappy.Snappy.maxCompressedLength(1)
+    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
+    processes = with_children(jvm)
+    before = resource.prlimit(jvm, resource.RLIMIT_FSIZE)
+    for pid in processes:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (50_000, before[1]))
     try:
         yield
     finally:
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+        # Workers that were started meanwhile have the bound, too.
+        for pid in {*processes, *with_children(jvm)}:
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
 def large(frame, name):

@@ -16,7 +16,8 @@ from ledger.errors import InvalidParameterValue, QueueDoesNotExist
 from ledger.rules import staging
 from ledger.settings import Settings
 from ledger.store.delta.commit.folders import FoldersOfSpark
-from ledger.store.delta.dataframes import staging as dataframe_staging
+from ledger.store.delta.dataframes.staging import Staging
+from ledger.store.delta.dataframes.task_staging import TaskStaging
 from ledger.store.delta.model.where import Where
 from ledger.store.delta.verbs.staged_sends import staged_folders
 from tests.clock import FrozenClock
@@ -70,8 +71,9 @@ def test_nobody_waits_for_spark_and_no_setting_of_its_session_counts(root, spark
     assert by_spark.store.engine.files()[1].sort_by(same).equals(files.sort_by(same))
     assert sorted(row.body for row in by_spark.queue("jobs").receive(None).dataframe.collect()) == expected
     users.conf.set("spark.databricks.delta.stats.collect", "false")
+    in_order = ledger.create_queue("jobs.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True})
     with pytest.raises(InvalidParameterValue, match=r"stats.collect.*Nothing was sent"):
-        queue.send(users.sql("SELECT 'x' AS body"))
+        in_order.send(users.sql("SELECT 'x' AS body, 'g' AS message_group_id"))
     folders = staged_folders(ledger.store)
     (folder,) = folders.names()
     for one in (folders, FoldersOfSpark(f"{root}/messages/{staging.FOLDER}", spark)):
@@ -125,10 +127,15 @@ def test_two_fifo_sends_at_once_send_each_message_once_and_in_order(root, spark,
     assert len(staged_folders(first.store).names()) == 2, "what lost is removed"
 
 
-def test_a_sender_that_stood_still_until_upkeep_gave_it_up_writes_anew_and_sends_once(root, spark, clock, monkeypatch):
+@pytest.mark.parametrize("by", ["tasks", "Spark's writer"])
+def test_a_sender_that_stood_still_until_upkeep_gave_it_up_writes_anew_and_sends_once(
+    root, spark, clock, monkeypatch, by
+):
     """Before, what was not there any more was taken for a frame without rows: sent, said the answer."""
     ledger, other = (Ledger.open(root, spark, "delta-rs", settings=SMALL, clock=clock) for _ in range(2))
-    queue, right, stood = ledger.create_queue("jobs"), dataframe_staging.staged_files, []
+    queue, right, stood = ledger.create_queue("jobs"), Staging.write_files, []
+    if by != "tasks":
+        monkeypatch.setattr(TaskStaging, "is_able", lambda self, frame: False)
 
     def stands_still():
         stood.append(clock())
@@ -136,15 +143,16 @@ def test_a_sender_that_stood_still_until_upkeep_gave_it_up_writes_anew_and_sends
         other.upkeep(vacuum=False)
 
     def late(*arguments):
+        files = right(*arguments)
         if len(stood) == 1:
             stands_still()
-        return right(*arguments)
+        return files
 
     ledger.store.transactions.on_step = lambda step: step == "staging" and not stood and stands_still()
-    monkeypatch.setattr(dataframe_staging, "staged_files", late)
+    monkeypatch.setattr(Staging, "write_files", late)
     frame = spark.range(9).selectExpr("'bulk ' || id AS body")
     assert queue.send(frame, attempt_id="one").count == 9
-    assert len(stood) == 2, "before Spark wrote, and when it had written"
+    assert len(stood) == 2, "before the rows were written, and when they were"
     assert bodies(queue) == [f"bulk {n}" for n in range(9)]
     ledger.store.transactions.on_step = lambda step: step == "staging" and other.delete_queue("jobs")
     with pytest.raises(QueueDoesNotExist):

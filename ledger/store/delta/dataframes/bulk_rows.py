@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,9 +66,17 @@ TYPES = {
 MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name != "body"}
 
 
-def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None) -> dict[str, Column]:
-    """What a DataFrame's rows say, a column for each field that senders give, under the field's name; each fails its
-    task when a row's value is refused."""
+def message_columns(
+    frame: DataFrame,
+    queue: Mapping[str, str],
+    body: str | None,
+    *,
+    checks_bodies: bool = True,
+    fields: Collection[str] | None = None,
+) -> dict[str, Column]:
+    """Return a column for each field that senders give, under the field's name, of what a DataFrame's rows say. Each
+    fails its task when a row's value is refused; that of the bodies only if it `checks_bodies`. `fields`: those that
+    are wanted; None: all."""
     from pyspark.sql import functions as F
 
     fifo, kinds = is_fifo(queue), dict(frame.dtypes)
@@ -90,18 +98,22 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
     def text_of(name: str) -> Column:
         return F.col(name) if name in named else F.lit(None).cast("string")
 
-    no_group = _refuse(MISSING, F.lit("MessageGroupId"), at="the column message_group_id", value=F.lit(None))
-
-    return {
-        "body": _sendable(text, most, "its JSON" if as_json else f"the column {body or 'body'}"),
-        "delay_seconds": _delay(queue, "delay_seconds" in named),
-        "message_group_id": _identifier(
-            text_of("message_group_id"), "MessageGroupId", "message_group_id", no_group if fifo else None
+    makers: dict[str, Callable[[], Column]] = {
+        "body": lambda: _sendable(text, most, place_of_bodies(kinds, body)) if checks_bodies else text,
+        "delay_seconds": lambda: _delay(queue, "delay_seconds" in named),
+        "message_group_id": lambda: _identifier(
+            text_of("message_group_id"), "MessageGroupId", "message_group_id", _no_group() if fifo else None
         ),
-        "message_deduplication_id": _deduplication(queue, text, "message_deduplication_id" in named),
-        "message_attributes": _attributes(named.get("message_attributes"), most - size),
-        "aws_trace_header": _trace_header(text_of("aws_trace_header")),
+        "message_deduplication_id": lambda: _deduplication(queue, text, "message_deduplication_id" in named),
+        "message_attributes": lambda: _attributes(named.get("message_attributes"), most - size),
+        "aws_trace_header": lambda: _trace_header(text_of("aws_trace_header")),
     }
+    return {name: make() for name, make in makers.items() if fields is None or name in fields}
+
+
+def place_of_bodies(columns: Collection[str], body: str | None) -> str:
+    """Return where a DataFrame with these columns has its bodies, in words."""
+    return "its JSON" if body is None and "body" not in columns else f"the column {body or 'body'}"
 
 
 class Fingerprint(NamedTuple):
@@ -125,37 +137,42 @@ def fingerprint() -> list[Column]:
     return [F.count(F.lit(1)).alias("count"), F.sum(row.cast("decimal(20, 0)")).alias("hashes")]
 
 
-def observed(rows: DataFrame, counted: Fingerprint) -> tuple[DataFrame, Callable[[], None]]:
-    """Watch what rows are written, at the cost of their hashes.
+class Watch:
+    """Watches what rows are written, at the cost of their hashes.
 
-    Args:
-        rows: `message_columns`.
-        counted: What an earlier evaluation of them came to.
-
-    Returns: The rows to be written, and what is called once they are: it raises InvalidParameterValue where the
-    evaluation that was written came to other rows. A session that reports no observation is not checked.
+    `counted`: what an earlier evaluation of them came to; None: there was none, and nothing is watched.
     """
-    from pyspark.sql import Observation
 
-    observation = Observation()
+    def __init__(self, counted: Fingerprint | None) -> None:
+        self._counted = counted
+        self._observation: Any = None
 
-    def require_same() -> None:
-        seen = observation.get
-        if not seen:
+    def over(self, rows: DataFrame) -> DataFrame:
+        """Return rows of `message_columns` that are watched from now on, instead of those before them."""
+        from pyspark.sql import Observation
+
+        if self._counted is None:
+            return rows
+        self._observation = Observation()
+        return rows.observe(self._observation, *fingerprint())
+
+    def require_same(self) -> None:
+        """Raise InvalidParameterValue where the evaluation that was written came to other rows. A session that reports
+        no observation is not checked."""
+        seen = self._observation and self._observation.get
+        if not seen or self._counted is None:
             return
         written = Fingerprint.of([seen["count"], seen["hashes"]])
-        if written == counted:
+        if written == self._counted:
             return
-        how = f"{counted.rows:,} rows and then {written.rows:,}"
+        how = f"{self._counted.rows:,} rows and then {written.rows:,}"
         raise InvalidParameterValue(
             "messages",
             "a DataFrame",
             "Under an attempt_id its rows are computed twice, once to know the send again and once to write it; they "
-            f"came out differently: {'other values' if written.rows == counted.rows else how}",
+            f"came out differently: {'other values' if written.rows == self._counted.rows else how}",
             "Nothing was sent. Write the rows to a table and send that, or send frame.localCheckpoint().",
         )
-
-    return rows.observe(observation, *fingerprint()), require_same
 
 
 def _delay(queue: Mapping[str, str], is_given: bool) -> Column:
@@ -195,6 +212,12 @@ def _deduplication(queue: Mapping[str, str], text: Column, is_given: bool) -> Co
         )
     none = _refuse(field, F.lit(NO_DEDUPLICATION_ID), at=f"the column {column}", value=nothing)
     return _identifier(given, field, column, none)
+
+
+def _no_group() -> Column:
+    from pyspark.sql import functions as F
+
+    return _refuse(MISSING, F.lit("MessageGroupId"), at="the column message_group_id", value=F.lit(None))
 
 
 def _trace_header(given: Column) -> Column:
@@ -282,6 +305,19 @@ def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
     if found is None:
         return full_disk(error, "Spark's own files (spark.local.dir)") or _not_computed(error)
     field, bound, column, shown = found.groups()
+    return refused_row(field, bound, _decoded(column) or "", shown, queue)
+
+
+def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[str, str]) -> LedgerError:
+    """Return the error about a row that a task has refused.
+
+    Args:
+        field: The field that is wrong, or MISSING, CHARACTER or TOO_LONG.
+        bound: What the value breaks; of these three the missing field, or the character.
+        column: Where the row has it, in words.
+        shown: The beginning of the value in hexadecimal digits, or NULL, or UNSHOWN.
+        queue: The attributes of the queue that it was sent to.
+    """
     value = _decoded(shown)
     if field == MISSING:
         refused: LedgerError = MissingParameter(bound)
@@ -292,8 +328,7 @@ def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
     else:
         refused = InvalidParameterValue(field, "of a row" if shown == UNSHOWN else value or shown, bound)
     if column:
-        name = _decoded(column)
-        refused.advised(f"A row has it in {name}." if shown == UNSHOWN else f"In a row {name} is {_quoted(value)}.")
+        refused.advised(f"A row has it in {column}." if shown == UNSHOWN else f"In a row {column} is {_quoted(value)}.")
     return refused.advised("Nothing was sent. Filter such rows.")
 
 

@@ -28,16 +28,34 @@ IN_FILES = [field for field in MESSAGES if field.name not in TABLES["messages"].
 
 
 @dataclass(frozen=True)
+class Unplaced:
+    """Rows of a send to a standard queue, before tasks check their bodies and place them: the columns of files that the
+    user's rows decide, without those that are null in every row.
+
+    `bodies_at`: where the user's rows have their bodies, in words. `delay`: of all of them, in milliseconds; None: they
+    have a column delay_seconds.
+    """
+
+    rows: DataFrame
+    bodies_at: str
+    delay: int | None
+
+
+@dataclass(frozen=True)
 class Placed:
-    """Rows that are ready to be written, at the instant `at`: `ordinal`, that of their segment in the send, and the
-    columns IN_FILES. The send's `key` names its segments, which lie in one lane after the other from `first_lane` on.
+    """Rows that are ready to be written, at the instant `at`.
+
+    `rows` returns them, with `ordinal`, that of their segment in the send, and the columns IN_FILES. It plans them only
+    where Spark's writer is to write them. The send's `key` names its segments, which lie in one lane after the other
+    from `first_lane` on.
 
     `in_order`: sorted by ordinal within a task, which then has several; else each task fills one after the other.
     `absent`: columns that are null in every row. Files need not have them: to write them takes time for each row.
     `require_same`: is called behind the write and before the commit; raises where other rows were written than known.
+    `unplaced`: the same rows for tasks that write files themselves (`task_staging`); None: only Spark can write them.
     """
 
-    rows: DataFrame
+    rows: Callable[[], DataFrame]
     queue: QueueRecord
     key: str
     at: int
@@ -45,6 +63,7 @@ class Placed:
     in_order: bool = False
     absent: frozenset[str] = frozenset()
     require_same: Callable[[], None] | None = None
+    unplaced: Unplaced | None = None
 
     @property
     def lanes(self) -> int:
@@ -61,7 +80,7 @@ class Placed:
         from pyspark.sql import functions as F
 
         ordinal = F.col("ordinal")
-        return self.rows.select(
+        return self.rows().select(
             F.lit(self.queue.id).alias("queue"),
             ((ordinal + F.lit(self.first_lane)) % F.lit(self.lanes)).cast("int").alias("lane"),
             columns.segment_of_send(self.key, ordinal).alias("segment"),
@@ -83,12 +102,17 @@ def rows_of_a_file(settings: Settings) -> int:
     return min(settings.messages_per_file, settings.messages_per_segment)
 
 
+def rows_of_a_segment(settings: Settings) -> int:
+    """See rows_of_a_file."""
+    in_file = rows_of_a_file(settings)
+    return settings.messages_per_segment // in_file * in_file
+
+
 def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
     """The rows with `ordinal` and `seq`: every task fills segments of its own."""
     from pyspark.sql import functions as F
 
-    in_file = rows_of_a_file(settings)
-    per_segment = settings.messages_per_segment // in_file * in_file
+    per_segment = rows_of_a_segment(settings)
     row = F.col("place").bitwiseAND(F.lit((1 << TASK_SHIFT) - 1))
     task = F.shiftrightunsigned(F.col("place"), TASK_SHIFT)
     ordinal = F.floor(row / F.lit(per_segment)).cast("bigint") * F.lit(tasks) + task
@@ -106,13 +130,18 @@ def refused(error: Exception, queue: QueueRecord, settings: Settings, place: str
     """What a failed send was refused for, or that the disk of its rows is full; None when it failed otherwise. `place`:
     where it wrote them."""
     if TOO_MANY_SEGMENTS in str(error):
-        return InvalidParameterValue(
-            "messages_per_segment",
-            settings.messages_per_segment,
-            f"The send would have more than {ids.ORDINAL_BOUND} segments",
-            "Nothing was sent. Raise the setting, or repartition the DataFrame evenly.",
-        )
+        return too_many_segments(settings)
     return full_disk(error, place) or refusal(error, queue.attributes)
+
+
+def too_many_segments(settings: Settings) -> InvalidParameterValue:
+    """Return the error about a send with more segments than names can number."""
+    return InvalidParameterValue(
+        "messages_per_segment",
+        settings.messages_per_segment,
+        f"The send would have more than {ids.ORDINAL_BOUND} segments",
+        "Nothing was sent. Raise the setting, or repartition the DataFrame evenly.",
+    )
 
 
 def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number: Column | None = None) -> DataFrame:
@@ -127,13 +156,7 @@ def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number
     if sequence_number is not None:
         values["sequence_number"] = sequence_number
     if sender is not None:
-        own = F.coalesce("message_attributes", F.expr("map()").cast(placed.schema["message_attributes"].dataType))
-        fields = F.struct(
-            F.lit("String").alias("data_type"),
-            F.lit(sender).alias("string_value"),
-            F.lit(None).cast("binary").alias("binary_value"),
-        )
-        values["message_attributes"] = F.map_concat(own, F.create_map(F.lit(SENDER), fields))
+        values["message_attributes"] = _with_sender(placed, sender)
     names = {field.column: field.name for field in STORED}
     for field in IN_FILES:
         if field.name not in values:
@@ -141,3 +164,27 @@ def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number
             there = name in placed.columns
             values[field.name] = F.col(name) if there else F.lit(None).cast(from_arrow_type(field.type))
     return placed.select("ordinal", *(values[field.name].alias(field.name) for field in IN_FILES))
+
+
+def for_tasks(rows: DataFrame, absent: Collection[str], sender: str | None, *, has_delays: bool) -> DataFrame:
+    """Return the rows of bulk_rows.message_columns, bodies unchecked, as `Unplaced` wants them. `has_delays`: they do
+    not all have the queue's delay."""
+    from pyspark.sql import functions as F
+
+    attributes = F.col("message_attributes") if sender is None else _with_sender(rows, sender)
+    there = [field for field in STORED if field.is_given and field.column not in absent]
+    columns = [(attributes if one.name == "message_attributes" else F.col(one.name)).alias(one.column) for one in there]
+    return rows.select(*columns, *(["delay_seconds"] if has_delays else []))
+
+
+def _with_sender(rows: DataFrame, sender: str) -> Column:
+    """The column of attributes, and the sender among them."""
+    from pyspark.sql import functions as F
+
+    own = F.coalesce("message_attributes", F.expr("map()").cast(rows.schema["message_attributes"].dataType))
+    fields = F.struct(
+        F.lit("String").alias("data_type"),
+        F.lit(sender).alias("string_value"),
+        F.lit(None).cast("binary").alias("binary_value"),
+    )
+    return F.map_concat(own, F.create_map(F.lit(SENDER), fields))

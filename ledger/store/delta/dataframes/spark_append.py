@@ -17,6 +17,8 @@ from ledger.store.delta.verbs.quotas import is_bounded
 from ledger.store.protocol import QueueRecord
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from ledger.store.delta.verbs.store import DeltaStore
 
 log = logging.getLogger("ledger.verbs")
@@ -39,6 +41,11 @@ class SparkAppend:
             bound = f"Where Spark commits, {queue.name} takes no DataFrames: its MaximumMessages could not be kept"
             fix = "Send lists or Arrow tables through a ledger without Spark, or open it with engine='delta-rs'."
             raise InvalidParameterValue("messages", queue.name, bound, f"{fix} Nothing was sent.")
+
+    @staticmethod
+    def takes_unplaced(frame: DataFrame) -> bool:
+        """It does not: Spark commits only what its own writer wrote."""
+        return False
 
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
         """A context in which a send may decide and write."""

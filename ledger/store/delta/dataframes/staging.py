@@ -20,11 +20,14 @@ from ledger.rules import staging
 from ledger.rules.storage import for_spark
 from ledger.store.delta.commit.folders import Folders
 from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, refused, rows_of_a_file
+from ledger.store.delta.dataframes.task_staging import TaskStaging
 from ledger.store.delta.engine import Publishing
 from ledger.store.delta.verbs.staged_sends import Publisher, end_of, settle, staged_folders
 from ledger.store.protocol import QueueRecord
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from ledger.store.delta.verbs.store import DeltaStore
 
 #: What Spark's session may say so that Delta tells nothing of a file but its size.
@@ -38,16 +41,21 @@ class Staging:
     #: Whether it looks, between the write and the commit, at which rows were written (`Placed.require_same`).
     compares_rows = True
 
-    def __init__(self, store: DeltaStore, engine: Publishing) -> None:
+    def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
         self._store, self._transactions, self._engine = store, store.transactions, engine
         folders = staged_folders(store)
         assert folders is not None
         self._folders: Folders = folders
         self._most_losses = store.settings.losses_before_waiting
+        self._tasks = TaskStaging(store, engine, spark)
 
     @staticmethod
     def require_takes(queue: QueueRecord) -> None:
         """It takes all."""
+
+    def takes_unplaced(self, frame: DataFrame) -> bool:
+        """Whether tasks can write a DataFrame's rows without Spark's writer, as far as it is known."""
+        return self._tasks.is_able(frame)
 
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
         """A context in which a send may decide and write: alone only when it has lost to others too often."""
@@ -61,10 +69,15 @@ class Staging:
         """
         folder, publisher, published = staging.new_folder(placed.at), None, False
         try:
-            files = self._staged(placed, folder)
+            try:
+                files = self.write_files(placed, folder)
+            except StorageFailed:
+                # Whoever gave the folder up has removed it, perhaps while tasks wrote there.
+                if self._is_given_up(folder, clock):
+                    return False
+                raise
             if self._is_given_up(folder, clock):
                 return False
-            self._require_written(folder, files)
             # It may have been deleted, or made anew, while Spark wrote.
             self._store.require_queue(placed.queue)
             if files:
@@ -91,13 +104,28 @@ class Staging:
             self._store.quotas.require_room(queue, rows, clock)
         return counted
 
-    def _staged(self, placed: Placed, folder: str) -> list[StagedFile]:
-        """Writes the rows; returns the files. Rows that are sorted by their segments anyway are parted by Spark. To
-        sort others for that would take longer than all the rest: those of a task fill one file after the other."""
+    def write_files(self, placed: Placed, folder: str) -> list[StagedFile]:
+        """Write the rows, by whichever path can; return the files."""
+        if placed.unplaced is not None and self._tasks.is_able(placed.unplaced.rows):
+            files = self._tasks.stage(placed, placed.unplaced, folder)
+            if files is not None:
+                return files
+        files = self._written_by_spark(placed, folder)
+        self._require_written(folder, files)
+        return files
+
+    def _written_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:
+        """Write the rows with Spark's writer; return the files.
+
+        Spark parts rows that are sorted by their segments anyway. To sort others for that would take longer than all
+        the rest: those of a task fill one file after the other.
+        """
         partitions = [ORDINAL.name] if placed.in_order else []
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])
         place = self._engine.stage("messages", f"{staging.FOLDER}/{folder}", schema, partitions, placed.at)
-        writer = placed.rows.select(schema.names).write.format("delta").mode("append").option("optimizeWrite", "false")
+        writer = (
+            placed.rows().select(schema.names).write.format("delta").mode("append").option("optimizeWrite", "false")
+        )
         self._transactions.step("staging")
         try:
             writer.option("maxRecordsPerFile", str(rows_of_a_file(self._store.settings))).save(for_spark(place))

@@ -1,0 +1,455 @@
+"""What a task of a bulk send does in its Python worker: it checks bodies, and writes the files of its messages.
+
+Spark hands the rows of a task over in Arrow batches. A batch has all its bodies in one buffer, so a handful of passes
+over that buffer checks them all, where an expression of Spark's looks at each body by itself. The same batches go into
+Parquet files as they are.
+
+**This module travels by value.** Executors need not have this package, or may have another release of it. So the module
+imports nothing of the package, and everything that it has to know comes with a `Job`.
+
+**A task answers only for files that it has finished.** Each file has a name that no other attempt of the task has, and
+the driver publishes only the files that the task's one successful attempt names in its answer. An attempt that fails
+removes its own files. The files of an attempt that is killed are left to upkeep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+#: A task answers one row, as Spark's DDL has it: JSON, a list of its files, each a list of the values of Written.
+ANSWER = "files string"
+#: Why a task ends itself. What is said behind it depends on the kind.
+REFUSES, MANY_SEGMENTS, STORAGE_FAILS = "refuses", "many segments", "storage fails"
+#: The refusals of a body.
+MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
+#: Instead of a character's name, of bytes that are no UTF-8.
+NO_UTF_8 = "no UTF-8"
+#: Characters above these that no body has are U+FFFE and U+FFFF: the bytes EF BF BE and EF BF BF.
+_SPACE, _ASCII, _LEAD, _MIDDLE, _LAST = 0x20, 0x80, 0xEF, 0xBF, 0xBE
+_ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
+#: Delta's statistics of a text have so many of its characters. Behind a greatest text that was cut stands a character
+#: that is greater than all others of the text.
+MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
+#: So many values of a column tell whether it repeats itself.
+LOOKED_AT = 1_024
+#: So many parts of a file, 10 MB each, are sent to an object store at the same time.
+PARTS_AT_ONCE = 2
+_INSTANT = pa.timestamp("us", "UTC")
+
+
+class Stop(Exception):
+    """Ends the task; the driver finds the text in what Spark says of it."""
+
+
+class Written(NamedTuple):
+    """A file that is finished: its name, its bytes, the ordinal of its segment in the send, when it was written, in
+    milliseconds, and its statistics as Delta's log has them."""
+
+    name: str
+    size: int
+    ordinal: int
+    modified_at: int
+    statistics: str
+
+
+class Folder(NamedTuple):
+    """A folder on a local path, which is there."""
+
+    place: str
+
+    def create(self, name: str) -> Any:
+        """Return a new file, open."""
+        return open(f"{self.place}/{name}", "xb")  # noqa: PTH123
+
+    def size_and_time(self, name: str) -> tuple[int, int]:
+        """Return the bytes of a file, and when it was written, in milliseconds."""
+        known = os.stat(f"{self.place}/{name}")  # noqa: PTH116
+        return known.st_size, known.st_mtime_ns // 1_000_000
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        os.unlink(f"{self.place}/{name}")  # noqa: PTH108
+
+
+class Upload:
+    """A new file of an object store as Arrow writes to one. It is there once it is closed, and not before."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer, self.closed, self.is_abandoned = writer, False, False
+
+    def write(self, content: Any) -> int:
+        """Write bytes."""
+        if not self.is_abandoned:
+            self._writer.write(bytes(content))
+        return len(content)
+
+    def flush(self) -> None:
+        """Do nothing: parts are sent when they are large enough."""
+
+    def close(self) -> None:
+        """Finish the file, unless it is abandoned or finished."""
+        if not self.closed and not self.is_abandoned:
+            self._writer.close()
+        self.closed = True
+
+
+class Objects(NamedTuple):
+    """A folder on an object store: obstore's class for the store, and what it is opened with."""
+
+    kind: str
+    place: str
+    options: Mapping[str, Any]
+    folder: str
+
+    def _store(self) -> Any:
+        import obstore.store
+
+        return getattr(obstore.store, self.kind).from_url(self.place, **self.options)
+
+    def create(self, name: str) -> Any:
+        """Return a new file, open."""
+        import obstore
+
+        return Upload(obstore.open_writer(self._store(), f"{self.folder}/{name}", max_concurrency=PARTS_AT_ONCE))
+
+    def size_and_time(self, name: str) -> tuple[int, int]:
+        """Return the bytes of a file, and when it was written, in milliseconds."""
+        import obstore
+
+        known = obstore.head(self._store(), f"{self.folder}/{name}")
+        return known["size"], round(known["last_modified"].timestamp() * 1_000)
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        import obstore
+
+        obstore.delete(self._store(), f"{self.folder}/{name}")
+
+
+class Job(NamedTuple):
+    """What the tasks of one send know."""
+
+    #: Begins what a task says when it ends itself. Nobody can guess it, so no function of the user's can say it.
+    token: str
+    place: Folder | Objects
+    #: The columns of the files.
+    schema: pa.Schema
+    #: The columns that the log has statistics of.
+    statistics: tuple[str, ...]
+    #: How many tasks there are at most; segments have so many ordinals in the send at most.
+    tasks: int
+    most_segments: int
+    rows_per_segment: int
+    rows_per_file: int
+    #: Bounds of a row group. Bodies that have more bytes than `long` on average are not looked up in a dictionary.
+    row_group_bytes: int
+    long: int
+    most_bytes: int
+    #: So many characters of a refused body are shown.
+    most_shown: int
+    #: In milliseconds. `delay`: None where each row has its own, in seconds, in the column delay_seconds.
+    sent_at: int
+    delay: int | None
+
+
+def writing(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that Spark runs over the batches of a task; it answers a row for each file."""
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        files = Files(job, context.partitionId())
+        try:
+            for batch in batches:
+                require_sendable(job, batch.column("body"))
+                files.add(batch)
+            answer = files.finish()
+        except BaseException:
+            files.remove()
+            raise
+        yield pa.RecordBatch.from_arrays([_text(json.dumps(answer))], names=["files"])
+
+    return write
+
+
+def require_sendable(job: Job, bodies: pa.Array) -> None:
+    """End the task where one of some bodies is refused: it is missing, too long, or has a wrong character."""
+    if not len(bodies):
+        return
+    if not bodies.null_count:
+        lengths = pc.binary_length(bodies)
+        shortest, longest = pc.min_max(lengths).as_py().values()
+        if shortest and longest <= job.most_bytes and not _has_wrong_character(bodies):
+            return
+    for body in bodies.cast(pa.large_binary()):
+        _require_one(job, body.as_py())
+
+
+def _has_wrong_character(bodies: pa.Array) -> bool:
+    """Whether one of some bodies, none of which is null, has a character that is refused, or is no UTF-8."""
+    ends = np.frombuffer(bodies.buffers()[1], np.int64 if pa.types.is_large_string(bodies.type) else np.int32)
+    first, last = ends[bodies.offset], ends[bodies.offset + len(bodies)]
+    text = np.frombuffer(bodies.buffers()[2], np.uint8)[first:last]
+    if text.min() < _SPACE:
+        allowed = sum(np.count_nonzero(text == one) for one in _ALLOWED_CONTROLS)
+        if np.count_nonzero(text < _SPACE) > allowed:
+            return True
+    if text.max() < _ASCII:
+        return False
+    try:
+        bodies.validate(full=True)
+    except pa.ArrowInvalid:
+        return True
+    # In valid UTF-8 two more bytes follow this one.
+    leads = np.flatnonzero(text == _LEAD)
+    return bool(np.any((text[leads + 1] == _MIDDLE) & (text[leads + 2] >= _LAST)))
+
+
+def _require_one(job: Job, body: bytes | None) -> None:
+    """The same for one body; it says of the first that is refused why."""
+    shown = "null" if body is None else beginning(body, job.most_shown).hex().upper()
+    if not body:
+        raise Stop(f"{job.token}{REFUSES}|{MISSING}|MessageBody|{shown}|")
+    if len(body) > job.most_bytes:
+        raise Stop(f"{job.token}{REFUSES}|{TOO_LONG}||{shown}|")
+    name = wrong_character(body)
+    if name is not None:
+        raise Stop(f"{job.token}{REFUSES}|{CHARACTER}|{name}|{shown}|")
+
+
+def wrong_character(body: bytes) -> str | None:
+    """Return the name of the first character that is refused (#xB, say), or NO_UTF_8; None: there is none."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return NO_UTF_8
+    for character in text:
+        code = ord(character)
+        if (code < _SPACE and code not in _ALLOWED_CONTROLS) or code in (0xFFFE, 0xFFFF):
+            return f"#x{code:X}"
+    return None
+
+
+def beginning(body: bytes, characters: int) -> bytes:
+    """Return the first characters of a text as Spark counts them, also of bytes that are no UTF-8: by what the first
+    byte of each says of its length."""
+    at = 0
+    for _ in range(characters):
+        if at >= len(body):
+            break
+        first = body[at]
+        at += 2 if 0xC2 <= first <= 0xDF else 3 if 0xE0 <= first <= 0xEF else 4 if 0xF0 <= first <= 0xF4 else 1
+    return body[:at]
+
+
+class Files:
+    """The files of one attempt of a task: one after the other, each with so many rows, the last with the rest."""
+
+    def __init__(self, job: Job, task: int) -> None:
+        self._job, self._task = job, task
+        #: How many rows there were before those that are `waiting` for their row group.
+        self._row = 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
+        self._file: File | None = None
+        self._answers = list[Written]()
+        self._begun = list[str]()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch: those that fill a row group or a file are written."""
+        while batch.num_rows:
+            room = self._job.rows_per_file - (self._row + self._waiting_rows) % self._job.rows_per_file
+            for part in _in_parts(batch.slice(0, room), self._job.row_group_bytes):
+                if self._waiting_bytes + part.nbytes > self._job.row_group_bytes:
+                    self._write()
+                self._waiting.append(part)
+                self._waiting_rows += part.num_rows
+                self._waiting_bytes += part.nbytes
+            batch = batch.slice(room)
+            if (self._row + self._waiting_rows) % self._job.rows_per_file == 0:
+                self._close()
+
+    def finish(self) -> list[Written]:
+        """Write the rest; return all files."""
+        self._close()
+        return self._answers
+
+    def remove(self) -> None:
+        """Remove all files of this attempt, as far as the storage lets it."""
+        if self._file is not None:
+            self._file.abandon()
+        for name in self._begun:
+            with contextlib.suppress(Exception):
+                self._job.place.remove(name)
+
+    def _write(self) -> None:
+        """Write a row group of the rows that wait."""
+        if not self._waiting_rows:
+            return
+        seq = self._row % self._job.rows_per_segment
+        rows = _columns(self._job, pa.Table.from_batches(self._waiting), seq)
+        with self._naming_errors():
+            if self._file is None:
+                name = f"part-{self._task:05d}-{secrets.token_hex(16)}.snappy.parquet"
+                self._begun.append(name)
+                self._file = File(self._job, name, self._ordinal(), rows)
+            self._file.write(rows)
+        self._row += self._waiting_rows
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+
+    def _close(self) -> None:
+        """Finish the file, if one is begun or rows wait for one."""
+        self._write()
+        if self._file is not None:
+            with self._naming_errors():
+                self._answers.append(self._file.close())
+            self._file = None
+
+    def _ordinal(self) -> int:
+        """The ordinal of the segment that the next row is in: n * tasks + task for the task's segment n."""
+        ordinal = self._row // self._job.rows_per_segment * self._job.tasks + self._task
+        if ordinal >= self._job.most_segments:
+            raise Stop(f"{self._job.token}{MANY_SEGMENTS}|")
+        return ordinal
+
+    @contextlib.contextmanager
+    def _naming_errors(self) -> Iterator[None]:
+        """A context that turns what a storage raises into what the driver reads."""
+        try:
+            yield
+        except (Stop, ImportError, MemoryError):
+            # The latter two are no fault of the storage: the driver has Spark's writer do it.
+            raise
+        except Exception as error:
+            number = error.errno if isinstance(error, OSError) else None
+            said = f"{type(error).__name__}: {error}" if number is None else os.strerror(number)
+            raise Stop(f"{self._job.token}{STORAGE_FAILS}|{said.encode('utf-8', 'replace')[:1_000].hex()}|") from error
+
+
+class File:
+    """One file, and what the log is to tell of it."""
+
+    def __init__(self, job: Job, name: str, ordinal: int, rows: pa.Table) -> None:
+        """`rows`: the first row group, by which the columns that get a dictionary are chosen."""
+        self._job, self._name, self._ordinal = job, name, ordinal
+        self._rows, self._bounds = 0, dict[str, list[tuple[Any, Any]]]()
+        self._nulls = dict.fromkeys(job.statistics, 0)
+        self._sink = job.place.create(name)
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            job.schema,
+            store_schema=False,
+            use_dictionary=[path for field in job.schema for path in _repeated(job, field, rows[field.name])],
+            write_statistics=list(job.statistics),
+        )
+
+    def write(self, rows: pa.Table) -> None:
+        """Write a row group."""
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self._rows += rows.num_rows
+        for name in self._job.statistics:
+            self._nulls[name] += rows[name].null_count
+            values = rows[name]
+            if pa.types.is_timestamp(values.type):
+                # Instants in Python would be pandas'.
+                values = values.cast(pa.int64())
+            lowest, highest = pc.min_max(values).as_py().values()
+            if lowest is not None:
+                self._bounds.setdefault(name, []).append((lowest, highest))
+
+    def close(self) -> Written:
+        """Finish it; return its answer."""
+        self._writer.close()
+        self._sink.close()
+        size, modified_at = self._job.place.size_and_time(self._name)
+        known = {
+            "numRecords": self._rows,
+            "minValues": {name: self._bound(name, min(low for low, _ in of)) for name, of in self._bounds.items()},
+            "maxValues": {
+                name: self._bound(name, max(high for _, high in of), is_highest=True)
+                for name, of in self._bounds.items()
+            },
+            "nullCount": self._nulls,
+        }
+        return Written(self._name, size, self._ordinal, modified_at, json.dumps(known))
+
+    def _bound(self, name: str, value: Any, *, is_highest: bool = False) -> Any:
+        """A lowest or highest value of a column as Delta's log writes it: of a long text its beginning, and behind that
+        of a highest one a character that no text which begins so is above."""
+        if pa.types.is_timestamp(self._job.schema.field(name).type):
+            seconds, micros = divmod(value, 1_000_000)
+            return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{micros // 1_000:03d}Z"
+        if not isinstance(value, str) or len(value) <= MOST_OF_A_TEXT:
+            return value
+        return value[:MOST_OF_A_TEXT] + is_highest * (BEHIND_ASCII if value.isascii() else BEHIND_ALL)
+
+    def abandon(self) -> None:
+        """Close what is open, and finish no upload: Arrow does so otherwise when it lets go of its writer."""
+        if isinstance(self._sink, Upload):
+            self._sink.is_abandoned = True
+        for one in (self._writer, self._sink):
+            with contextlib.suppress(Exception):
+                one.close()
+
+
+def _columns(job: Job, given: pa.Table, first_seq: int) -> pa.Table:
+    """The columns of the files, of rows whose first one has an ordinal in its segment."""
+    count = given.num_rows
+    sent_at = np.full(count, job.sent_at * 1_000, np.int64)
+    if job.delay is None:
+        available_at = sent_at + given["delay_seconds"].to_numpy() * 1_000_000
+    else:
+        available_at = sent_at + job.delay * 1_000
+    made = {
+        "seq": _numbers(np.arange(first_seq, first_seq + count, dtype=np.int64)),
+        "sent_at": _numbers(sent_at).view(_INSTANT),
+        "available_at": _numbers(available_at).view(_INSTANT),
+    }
+    columns = [made[field.name] if field.name in made else given[field.name].cast(field.type) for field in job.schema]
+    return pa.Table.from_arrays(columns, schema=job.schema)
+
+
+def _repeated(job: Job, field: pa.Field, values: pa.ChunkedArray) -> list[str]:
+    """The paths of what is looked up in a dictionary, of a column that begins with some values: where they say the same
+    again and again. Elsewhere a dictionary is work for nothing."""
+    if pa.types.is_map(field.type):
+        return [f"{field.name}.key_value.{path}" for path in ("key", "value.data_type")]
+    if field.name == "seq" or values.nbytes > job.long * len(values):
+        return []
+    some = values.slice(0, LOOKED_AT)
+    return [field.name] if pc.count_distinct(some, mode="all").as_py() * 2 <= len(some) else []
+
+
+def _numbers(values: Any) -> pa.Array:
+    """Numpy's whole numbers as Arrow's. `pa.array` would import pandas, for seconds of a new worker's first send."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def _text(value: str) -> pa.Array:
+    """One text as an array; see `_numbers`."""
+    content = value.encode()
+    ends = np.array([0, len(content)], np.int32)
+    return pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(content)])
+
+
+def _in_parts(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    """A batch in parts of at most so many bytes, or of a single row."""
+    if batch.nbytes <= most or batch.num_rows < 2:
+        yield batch
+    else:
+        half = batch.num_rows // 2
+        yield from _in_parts(batch.slice(0, half), most)
+        yield from _in_parts(batch.slice(half), most)

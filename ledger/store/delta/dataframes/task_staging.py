@@ -1,0 +1,206 @@
+"""Has the tasks of a bulk send write its files in their Python workers, for what a plain append of the rows costs.
+
+Spark's own writer looks at each row by itself, several times: to check its characters, to number it, to encode its
+instants, and to gather statistics. `task_files` does all this a batch at a time. See
+docs/explanation/cost-of-a-send.md for what was measured.
+
+**Where this path is not taken**, and Spark's writer writes the files, which everything above cannot tell apart:
+
+- a FIFO queue, whose rows are shuffled and numbered in order;
+- a session of Spark Connect, which does not say what its executors are;
+- an object store that only the driver can open: it asks a role or a profile for credentials;
+- an application whose executors could not do it before: they have no Python, or none with pyarrow (and obstore, for an
+  object store), or no memory for it. Nobody knows that before they have tried. A send that fails so is written once
+  more, by Spark, and its application's later sends are so at once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ledger.delta_log.failures import shown
+from ledger.delta_log.protocol import StagedFile
+from ledger.delta_log.spark_sessions import has_jvm, jvm_of, parallelism
+from ledger.errors import StorageFailed
+from ledger.output_tables.row_errors import is_of_function
+from ledger.rules import message_id as ids
+from ledger.rules import staging
+from ledger.rules.location import recorded
+from ledger.rules.storage import OBJECT_STORES
+from ledger.store.delta.dataframes.bulk_rows import refused_row
+from ledger.store.delta.dataframes.column_casts import SHOWN_CHARACTERS
+from ledger.store.delta.dataframes.placed_rows import (
+    IN_FILES,
+    Placed,
+    Unplaced,
+    refused,
+    rows_of_a_file,
+    rows_of_a_segment,
+    too_many_segments,
+)
+from ledger.store.delta.model.tables import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ledger.store.delta.dataframes.task_files import Folder, Job, Objects, Written
+    from ledger.store.delta.engine import Publishing
+    from ledger.store.delta.verbs.store import DeltaStore
+
+log = logging.getLogger("ledger.verbs")
+
+#: Most bytes of one Arrow batch that a session hands to Python. Above it batches of large bodies would take more memory
+#: than an executor has beside its JVM. Spark's own default is 64 MB.
+MOST_OF_A_BATCH = 256 << 20
+BATCHES, BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", "64m"
+#: What Spark says where an executor cannot run `task_files`: no Python, another version of it, a package that is
+#: missing or too old, no memory.
+_UNABLE = re.compile(
+    r"ModuleNotFoundError|ImportError|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH"
+    r"|Cannot run program|Python worker (exited unexpectedly|failed to connect)|MemoryError"
+)
+#: The applications of Spark whose executors could not do it.
+unable_applications = set[str]()
+
+
+class TaskStaging:
+    """Writes the rows of one send after the other."""
+
+    def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
+        self._store, self._engine, self._spark = store, engine, spark
+        self._place = recorded(engine.place("messages"))
+
+    def is_able(self, frame: DataFrame) -> bool:
+        """Whether tasks can write a DataFrame's rows, as far as it is known: see the module."""
+        if not (has_jvm(self._spark) and has_jvm(frame.sparkSession)) or self._application in unable_applications:
+            return False
+        bound = frame.sparkSession.conf.get(BATCHES, BYTES_OF_A_BATCH)
+        if jvm_of(self._spark).org.apache.spark.network.util.JavaUtils.byteStringAsBytes(bound) > MOST_OF_A_BATCH:
+            return False
+        return self._place.is_local or self._objects("") is not None
+
+    def stage(self, placed: Placed, unplaced: Unplaced, folder: str) -> list[StagedFile] | None:
+        """Write rows into a new folder; return the files, by their places in `messages`. None: these executors cannot.
+
+        Raises what a send raises for its rows, and StorageFailed.
+        """
+        from ledger.store.delta.dataframes import task_files
+
+        below = f"{staging.FOLDER}/{folder}"
+        self._engine.stage_folder("messages", below)
+        place = self._folder(below)
+        if place is None:
+            return None
+        tasks = parallelism(self._spark)
+        job = self._job(placed, unplaced, place, tasks)
+        try:
+            written = unplaced.rows.coalesce(tasks).mapInArrow(_by_value(task_files).writing(job), task_files.ANSWER)
+            self._store.transactions.step("staging")
+            answers = written.collect()
+        except Exception as error:
+            failed = self._failure(error, placed, unplaced, job)
+            if failed is None:
+                return None
+            raise failed from None
+        if placed.require_same is not None:
+            placed.require_same()
+        files = [task_files.Written(*one) for answer in answers for one in json.loads(answer.files)]
+        self._require_here(below, files)
+        return [
+            StagedFile(f"{below}/{one.name}", one.size, placed.partition(one.ordinal), one.modified_at, one.statistics)
+            for one in files
+        ]
+
+    @property
+    def _application(self) -> str:
+        return str(self._spark.sparkContext.applicationId)
+
+    def _job(self, placed: Placed, unplaced: Unplaced, place: Folder | Objects, tasks: int) -> Job:
+        from ledger.delta_log.data_files import LONG, ROW_GROUP
+        from ledger.store.delta.dataframes.task_files import Job
+
+        schema = pa.schema([field for field in IN_FILES if field.name not in placed.absent])
+        settings = self._store.settings
+        return Job(
+            token=f"ledger {secrets.token_hex(16)}:",
+            place=place,
+            schema=schema,
+            statistics=tuple(name for name in TABLES["messages"].statistics if name in schema.names),
+            tasks=tasks,
+            most_segments=ids.ORDINAL_BOUND,
+            rows_per_segment=rows_of_a_segment(settings),
+            rows_per_file=rows_of_a_file(settings),
+            row_group_bytes=ROW_GROUP,
+            long=LONG,
+            most_bytes=int(placed.queue.attributes["MaximumMessageSize"]),
+            most_shown=SHOWN_CHARACTERS + 1,
+            sent_at=placed.at,
+            delay=unplaced.delay,
+        )
+
+    def _folder(self, below: str) -> Folder | Objects | None:
+        from ledger.store.delta.dataframes.task_files import Folder
+
+        return Folder(f"{self._place.text}/{below}") if self._place.is_local else self._objects(below)
+
+    def _objects(self, below: str) -> Objects | None:
+        """A folder of an object store as tasks open it; None where only the driver can."""
+        from ledger.delta_log.object_store import ObjectStore
+        from ledger.store.delta.dataframes.task_files import Objects
+
+        options = self._store.storage_options
+        if options is None or self._place.scheme not in OBJECT_STORES:
+            return None
+        opened = ObjectStore(self._place.text, options).opened_with()
+        return None if opened is None else Objects(*opened, below)
+
+    def _failure(self, error: Exception, placed: Placed, unplaced: Unplaced, job: Job) -> Exception | None:
+        """Return what a send that failed in its tasks is to raise; None: the executors cannot write its files."""
+        from ledger.store.delta.dataframes.task_files import MANY_SEGMENTS, REFUSES, STORAGE_FAILS
+
+        text, place = str(error), self._engine.place("messages")
+        _, ours, said = text.partition(job.token)
+        kind, *values = said.split("|")
+        if ours and kind == REFUSES:
+            field, bound, value = values[:3]
+            return refused_row(field, bound, unplaced.bodies_at, value, placed.queue.attributes)
+        if ours and kind == MANY_SEGMENTS:
+            return too_many_segments(self._store.settings)
+        if ours and kind == STORAGE_FAILS and self._place.is_local:
+            return StorageFailed(place, bytes.fromhex(values[0]).decode("utf-8", "replace"), "send")
+        if not ours and not (is_of_function(error) and _UNABLE.search(text)):
+            return refused(error, placed.queue, self._store.settings, place) or error
+        unable_applications.add(self._application)
+        log.warning(
+            "the executors of %s cannot write a send's files in Python, so Spark's slower writer does: %s",
+            self._application,
+            bytes.fromhex(values[0]).decode("utf-8", "replace") if ours else shown(error),
+        )
+        return None
+
+    def _require_here(self, below: str, files: Iterable[Written]) -> None:
+        """Raise StorageFailed where a file that a task wrote to a local path is not in this process's folder: its path
+        may mean another place there, and a commit must name no file that is missing."""
+        if not self._place.is_local:
+            return
+        for one in files:
+            file = Path(self._place.text, below, one.name)
+            if not file.exists() or file.stat().st_size != one.size:
+                bound = "what a task wrote there is not seen here (does a path mean another place?)"
+                raise StorageFailed(str(file), bound, "send")
+
+
+def _by_value(module: Any) -> Any:
+    """The module, whose functions and classes Spark's pickles have in them from now on, and not only their names."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    return module
