@@ -153,8 +153,8 @@ def test_both_paths_refuse_a_body_in_the_same_words_and_leave_no_file(
 
 
 def job(**values):
-    given = dict.fromkeys(task_files.Job._fields)
-    return task_files.Job(**{**given, "token": "token:", "most_bytes": 20, "most_shown": 81, **values})
+    given = dict.fromkeys(task_files.SendJob._fields)
+    return task_files.SendJob(**{**given, "token": "token:", "most_bytes": 20, "most_shown": 81, **values})
 
 
 def rule_of(body):
@@ -230,7 +230,7 @@ def test_row_groups_are_bounded_in_bytes_and_one_row_may_have_more(tmp_path):
         sent_at=1,
         delay=0,
     )
-    files = task_files.Files(known, 2)
+    files = task_files.TaskFiles(known, 2)
     lengths = [10, 10, 900, 10, 5_000, 10, 10, 10, 300, 300, 300, 300, 10]
     files.add(pa.record_batch({"body": ["x" * length for length in lengths]}))
     answers = files.finish()
@@ -268,7 +268,7 @@ def test_more_segments_than_names_can_number_end_the_task(tmp_path):
         delay=0,
     )
     with pytest.raises(task_files.Stop, match=task_files.MANY_SEGMENTS):
-        task_files.Files(known, 1).add(pa.record_batch({"body": ["x"] * 3}))
+        task_files.TaskFiles(known, 1).add(pa.record_batch({"body": ["x"] * 3}))
 
 
 def test_executors_without_pyarrow_have_spark_write_the_files_and_it_is_remembered(

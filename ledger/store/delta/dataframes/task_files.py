@@ -5,7 +5,7 @@ over that buffer checks them all, where an expression of Spark's looks at each b
 Parquet files as they are.
 
 **This module travels by value.** Executors need not have this package, or may have another release of it. So the module
-imports nothing of the package, and everything that it has to know comes with a `Job`.
+imports nothing of the package, and everything that it has to know comes with a `SendJob`.
 
 **A task answers only for files that it has finished.** Each file has a name that no other attempt of the task has, and
 the driver publishes only the files that the task's one successful attempt names in its answer. An attempt that fails
@@ -137,7 +137,7 @@ class Objects(NamedTuple):
         obstore.delete(self._store(), f"{self.folder}/{name}")
 
 
-class Job(NamedTuple):
+class SendJob(NamedTuple):
     """What the tasks of one send know."""
 
     #: Begins what a task says when it ends itself. Nobody can guess it, so no function of the user's can say it.
@@ -163,7 +163,7 @@ class Job(NamedTuple):
     delay: int | None
 
 
-def writing(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def writing(job: SendJob) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that Spark runs over the batches of a task; it answers a row for each file."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -171,7 +171,7 @@ def writing(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Record
 
         context = TaskContext.get()
         assert context is not None
-        files = Files(job, context.partitionId())
+        files = TaskFiles(job, context.partitionId())
         try:
             for batch in batches:
                 require_sendable(job, batch.column("body"))
@@ -185,7 +185,7 @@ def writing(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Record
     return write
 
 
-def require_sendable(job: Job, bodies: pa.Array) -> None:
+def require_sendable(job: SendJob, bodies: pa.Array) -> None:
     """End the task where one of some bodies is refused: it is missing, too long, or has a wrong character."""
     if not len(bodies):
         return
@@ -218,7 +218,7 @@ def _has_wrong_character(bodies: pa.Array) -> bool:
     return bool(np.any((text[leads + 1] == _MIDDLE) & (text[leads + 2] >= _LAST)))
 
 
-def _require_one(job: Job, body: bytes | None) -> None:
+def _require_one(job: SendJob, body: bytes | None) -> None:
     """The same for one body; it says of the first that is refused why."""
     shown = "null" if body is None else beginning(body, job.most_shown).hex().upper()
     if not body:
@@ -255,16 +255,16 @@ def beginning(body: bytes, characters: int) -> bytes:
     return body[:at]
 
 
-class Files:
+class TaskFiles:
     """The files of one attempt of a task: one after the other, each with so many rows, the last with the rest."""
 
-    def __init__(self, job: Job, task: int) -> None:
+    def __init__(self, job: SendJob, task: int) -> None:
         self._job, self._task = job, task
         #: How many rows there were before those that are `waiting` for their row group.
         self._row = 0
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
-        self._file: File | None = None
+        self._file: TaskFile | None = None
         self._answers = list[Written]()
         self._begun = list[str]()
 
@@ -305,7 +305,7 @@ class Files:
             if self._file is None:
                 name = f"part-{self._task:05d}-{secrets.token_hex(16)}.snappy.parquet"
                 self._begun.append(name)
-                self._file = File(self._job, name, self._ordinal(), rows)
+                self._file = TaskFile(self._job, name, self._ordinal(), rows)
             self._file.write(rows)
         self._row += self._waiting_rows
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
@@ -339,10 +339,10 @@ class Files:
             raise Stop(f"{self._job.token}{STORAGE_FAILS}|{said.encode('utf-8', 'replace')[:1_000].hex()}|") from error
 
 
-class File:
+class TaskFile:
     """One file, and what the log is to tell of it."""
 
-    def __init__(self, job: Job, name: str, ordinal: int, rows: pa.Table) -> None:
+    def __init__(self, job: SendJob, name: str, ordinal: int, rows: pa.Table) -> None:
         """`rows`: the first row group, by which the columns that get a dictionary are chosen."""
         self._job, self._name, self._ordinal = job, name, ordinal
         self._rows, self._bounds = 0, dict[str, list[tuple[Any, Any]]]()
@@ -405,7 +405,7 @@ class File:
                 one.close()
 
 
-def _columns(job: Job, given: pa.Table, first_seq: int) -> pa.Table:
+def _columns(job: SendJob, given: pa.Table, first_seq: int) -> pa.Table:
     """The columns of the files, of rows whose first one has an ordinal in its segment."""
     count = given.num_rows
     sent_at = np.full(count, job.sent_at * 1_000, np.int64)
@@ -422,7 +422,7 @@ def _columns(job: Job, given: pa.Table, first_seq: int) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=job.schema)
 
 
-def _repeated(job: Job, field: pa.Field, values: pa.ChunkedArray) -> list[str]:
+def _repeated(job: SendJob, field: pa.Field, values: pa.ChunkedArray) -> list[str]:
     """The paths of what is looked up in a dictionary, of a column that begins with some values: where they say the same
     again and again. Elsewhere a dictionary is work for nothing."""
     if pa.types.is_map(field.type):

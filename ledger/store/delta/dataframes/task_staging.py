@@ -51,7 +51,7 @@ from ledger.store.delta.model.tables import TABLES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ledger.store.delta.dataframes.task_files import Folder, Job, Objects, Written
+    from ledger.store.delta.dataframes.task_files import Folder, Objects, SendJob, Written
     from ledger.store.delta.engine import Publishing
     from ledger.store.delta.verbs.store import DeltaStore
 
@@ -123,13 +123,13 @@ class TaskStaging:
     def _application(self) -> str:
         return str(self._spark.sparkContext.applicationId)
 
-    def _job(self, placed: Placed, unplaced: Unplaced, place: Folder | Objects, tasks: int) -> Job:
+    def _job(self, placed: Placed, unplaced: Unplaced, place: Folder | Objects, tasks: int) -> SendJob:
         from ledger.delta_log.data_files import LONG, ROW_GROUP
-        from ledger.store.delta.dataframes.task_files import Job
+        from ledger.store.delta.dataframes.task_files import SendJob
 
         schema = pa.schema([field for field in IN_FILES if field.name not in placed.absent])
         settings = self._store.settings
-        return Job(
+        return SendJob(
             token=f"ledger {secrets.token_hex(16)}:",
             place=place,
             schema=schema,
@@ -162,7 +162,7 @@ class TaskStaging:
         opened = ObjectStore(self._place.text, options).opened_with()
         return None if opened is None else Objects(*opened, below)
 
-    def _failure(self, error: Exception, placed: Placed, unplaced: Unplaced, job: Job) -> Exception | None:
+    def _failure(self, error: Exception, placed: Placed, unplaced: Unplaced, job: SendJob) -> Exception | None:
         """Return what a send that failed in its tasks is to raise; None: the executors cannot write its files."""
         from ledger.store.delta.dataframes.task_files import MANY_SEGMENTS, REFUSES, STORAGE_FAILS
 
