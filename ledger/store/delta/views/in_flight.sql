@@ -6,7 +6,7 @@
 -- owner: who received it: what Ledger.open was given, or user, machine and process
 -- state: held; postponed, when its holder gave it back for a retry at the deadline; parked, when it failed too often
 -- reason: what its holder said when it postponed or parked it
--- messages: how many messages these are; which, say the rows of the view messages with this receipt_id
+-- messages: how many messages these are; they are rows of the view messages with this queue and receipt_id, in flight
 -- received_at: when it was granted
 -- earliest_deadline: when the first of them become visible again, unless they are held and extended
 -- latest_deadline: when the last of them become visible again
