@@ -202,10 +202,10 @@ class Outputs:
         """Ask the output tables about writes in doubt whose messages a receive could take; a write that is not in is
         fenced off.
 
-        Covered are messages in doubt that are free, or that an earlier run of `attempts` holds (`only`: with exactly
-        this record). Fencing commits to the output table. Afterwards `loaded` has each message as deleted, or as never
-        written. If a table cannot tell, its messages stay in doubt and nobody receives them (`Lanes.undecided`). The
-        error is then returned.
+        The question concerns messages in doubt that are free, or that an earlier run of `attempts` holds (`only`: with
+        exactly this record). Fencing commits to the output table. Afterwards `loaded` has each message as deleted, or
+        as never written. If a table cannot tell, its messages stay in doubt and nobody receives them
+        (`Lanes.undecided`). The error is then returned.
         """
         lanes, runs = loaded.lanes, loaded.lanes.runs
         silent: dict[str, OutputUnreadable] = {}

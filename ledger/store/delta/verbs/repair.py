@@ -12,9 +12,9 @@ is lost, the message is received again. If `visibility` still records that a wri
 output table is asked, as after any crash.
 
 A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. But the versions
-before that checkpoint are lost: both engines would read them as if the entry had changed nothing. So the repair moves
-away what a read of these versions starts from: older checkpoints, and the first entry. Then it replaces the damaged
-entry by an entry that says so. The other entries stay, and `receipts` are filled from them.
+between the entry and the checkpoint are lost: both engines would read them as if the entry had changed nothing. So the
+repair moves away what a read of these versions starts from: older checkpoints, and the first entry. Then it replaces
+the damaged entry by an entry that says so. The other entries stay, and `receipts` are filled from them.
 
 A missing data file of `messages` takes its messages along: a commit removes the file from the table, so that the other
 messages can be received. Other tables cannot spare a file. They are cut to the version before the file was added.

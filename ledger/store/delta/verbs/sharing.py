@@ -270,7 +270,8 @@ class CommitDecisions:
     Attributes:
         names: The names of the verbs in the commit.
         joints: The decisions about several verbs at once.
-        put_off: Verbs that would grant a message that another verb of this commit grants. Holders are told apart by the commit's version.
+        put_off: Verbs that would grant a message that another verb of this commit grants. Holders are told apart by the
+            commit's version.
     """
 
     def __init__(self, loaded: Loaded, losses: int) -> None:

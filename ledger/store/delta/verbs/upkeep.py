@@ -48,7 +48,7 @@ def kept(engine: Engine, table: str) -> Kept:
 
 
 def require_possible(engine: Engine, settings: Settings) -> None:
-    """Raise InvalidParameterValue if a table would keep file_retention for longer than commits.
+    """Raise InvalidParameterValue if a table would keep files for longer than commits.
 
     The check matters where the settings give only one of the two retentions and the table has the other one from
     before.
@@ -131,14 +131,14 @@ class Upkeep:
     - A round lists the files of `messages` first. It does not drop what is sent afterwards: a sealed segment gains
       nothing, and of an open segment it drops only the listed ordinals.
     - The round lists queues after those files and after `visibility`: a queue exists before anything about it does. A
-      queue that is missing from the list was deleted for good. The round removes what is recorded about that queue before
-      it drops any of its messages. The commits that do so force a verb that is about to move messages out of the queue to
+      queue that is missing from the list was deleted for good. The round removes what is recorded about that queue
+      before it drops any of its messages. These commits force a verb that is about to move messages out of the queue to
       decide again.
     - The round reads last whether messages are final, from one version of `visibility`: a message that moves from one
       queue to another is in one of them. All queues in that version count, also those made or deleted meanwhile.
-    - Each commit that removes rows names the generation in which the round began, and goes to a table that the round has
-      read. If the ledger is replaced meanwhile, the commit is refused and the round begins anew: a message that is final
-      in one ledger may be unfinished in a backup of it, under the same id.
+    - Each commit that removes rows names the generation in which the round began, and goes to a table that the round
+      has read. If the ledger is replaced meanwhile, the commit is refused and the round begins anew: a message that is
+      final in one ledger may be unfinished in a backup of it, under the same id.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, say: Callable[[str], None] | None = None) -> None:
@@ -206,7 +206,8 @@ class Upkeep:
             self._say(f"vacuums {table}")
             retain(self._engine, self._store.transactions, settings, table, self._clock)
             if table == "visibility":
-                # Fill again just before the vacuum can remove entries of the log: every commit must have been read by then.
+                # Fill again just before the vacuum can remove entries of the log: every commit must have been read by
+                # then.
                 filled += fill_receipts(self._engine, self._store.transactions)
             # The engines vacuum by the machine's clock, not by the instant that the round judges by.
             if judged.is_near(self._clock()):
@@ -243,9 +244,8 @@ class Upkeep:
     ) -> list[Segment]:
         """Return the segments that may be dropped once they are finished.
 
-        Excluded are open segments that their sender may still append to: if such a segment were dropped and then grew,
-        nobody could tell what it once held. Excluded are also segments that deduplication still reads, by any driver's
-        clock.
+        An open segment stays while its sender may still append to it: if it were dropped and then grew, nobody could
+        tell what it once held. A segment that deduplication still reads, by any driver's clock, stays too.
         """
         opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
         remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew
@@ -260,7 +260,8 @@ class Upkeep:
             if row["last_sent_at_max"] > until or (ids.is_open(name) and row["first_sent_at_min"] > opened_by):
                 continue
             segments.append(Segment(queue, row["lane"], name))
-        # An open segment may lack ordinals that a stalled send has taken and not committed yet: drop only the listed runs.
+        # An open segment may lack ordinals that a stalled send has taken and not committed yet: drop only the listed
+        # runs.
         runs = {
             queue: _runs(listing.of(queue, NEVER, NEVER)) for queue in {one.queue for one in segments if one.is_open}
         }
