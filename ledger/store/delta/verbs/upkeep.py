@@ -332,7 +332,7 @@ def _of_many_files(files: pa.Table) -> set[Place]:
 
 
 def _doubled(files: pa.Table) -> set[Place]:
-    """Return the segments in which several messages share an ordinal (see `joining`), which no send produces."""
+    """Return the segments in which several messages share an ordinal (see `delta_log.join`), which no send produces."""
     listed = files.filter(pc.is_valid(files["first_seq"])).sort_by(
         [("segment", "ascending"), ("first_seq", "ascending")]
     )
