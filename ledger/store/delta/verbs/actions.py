@@ -45,7 +45,7 @@ class _AskedActions:
 
 @dataclass(frozen=True)
 class _Wish:
-    """What an action would do: the recorded pieces that it names, the outcome by code, and the change."""
+    """The effect of an action: the recorded pieces that it names, the outcome by code, and the change."""
 
     action: Action
     pieces: Pieces
@@ -143,7 +143,7 @@ class Applier:
 
 @dataclass(frozen=True)
 class _Decided:
-    """What some calls come to together, with the answer and the part of the replacement of each call.
+    """The result of some calls together, with the answer and the part of the replacement of each call.
 
     `meets` tells whether two of them may name one message.
     """

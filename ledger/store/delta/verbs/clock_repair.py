@@ -48,7 +48,7 @@ from ledger.store.protocol import RUNS, QueueRecord
 
 @dataclass(frozen=True)
 class ClockRepair:
-    """What a repair puts right in a queue.
+    """The changes that a repair makes in a queue.
 
     Attributes:
         ahead: By how many seconds the queue's time was ahead.

@@ -93,7 +93,7 @@ Place = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class UpkeepReport:
-    """What a round of upkeep did. `queues_removed` counts the deleted queues whose last message it dropped."""
+    """The result of a round of upkeep. `queues_removed` counts the deleted queues whose last message it dropped."""
 
     receipts_filled: int
     queues_removed: int
