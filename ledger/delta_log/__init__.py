@@ -1,7 +1,7 @@
 """A client of Delta's log: it follows the log of a table, decides on its rows, and commits by itself.
 
-It knows Delta and nothing of queues. Its user says of each table what it is (`spec.TableSpec`) and calls the methods
-of `protocol.DeltaTables`, which is the contract. `by_delta_rs.DeltaRsTables` and `by_spark.SparkTables` implement it.
+The client knows Delta and nothing of queues. Its user describes each table (`spec.TableSpec`) and calls the methods of
+`protocol.DeltaTables`, which is the contract. `by_delta_rs.DeltaRsTables` and `by_spark.SparkTables` implement it.
 
 **Why it exists.** A library is better than code of our own. But a commit of one row costs 40 ms by a statement of
 delta-rs 1.6.6 and 1 s by one of Spark 4.2 with Delta 4.4. The client's own costs 4 ms (2 busy cores). So this package
@@ -65,8 +65,8 @@ Which part of the protocol
 
 Reader version 1 and writer version 2, without constraints, generated columns, invariants, `delta.appendOnly` and
 columns that may not be null. Any other table is *altered* (`replay.require_plain`). Then the client commits by
-statements of the engine, which take longer, or raises NotDirect where a statement cannot check what the commit
-supposes. Where the engine refuses the table too, the error names the alteration and what takes it back (`alterations`).
+statements of the engine, which take longer, or raises NotDirect if a statement cannot check what the commit
+supposes. If the engine refuses the table too, the error names the alteration and what undoes it (`alterations`).
 
 With `by_statement` the client commits no row by itself: each edit is a MERGE of the engine (`statements`), each append
 the engine's. Joins, deletes, marks and published files are committed as without it.
@@ -97,10 +97,10 @@ What it never does
 What a commit says of itself
 ============================
 
-Of a commit that the client makes, `engineInfo` is `ledger/VERSION`, and `operation` names what it does: MERGE, WRITE,
+In a commit that the client makes, `engineInfo` is `ledger/VERSION`, and `operation` names what it does: MERGE, WRITE,
 OPTIMIZE, SET TBLPROPERTIES. `operationParameters` of a MERGE and of an OPTIMIZE says that no statement was run:
-`{"rewrittenDirectly": "true"}`; of a WRITE it is `{"mode": "Append"}`. A statement has what its engine says of it. In
-both, `userMetadata` is the user's.
+`{"rewrittenDirectly": "true"}`; of a WRITE it is `{"mode": "Append"}`. The commit of a statement has what its engine
+writes there. In both, `userMetadata` is the user's.
 
 Two further fields are in each entry that the client puts into the log: `lines` is the number of its lines, so that a
 cut entry shows it (`history`). `synced` is true where the commit was durable before others could see it
@@ -113,11 +113,11 @@ Tried with deltalake 1.6.6 in November 2026. Try again with each release of it. 
 does all of this:
 
 1. It commits given add and remove actions as exactly the next version or nothing, in some milliseconds. delta-rs can,
-   since 1.6.6: `create_write_transaction` with RemoveAction and `max_commit_retries=0` took 5 to 11 ms. That alone is
-   not enough: where others committed to another partition meanwhile, it refuses the commit, even with retries.
+   since 1.6.6: `create_write_transaction` with RemoveAction and `max_commit_retries=0` took 5 to 11 ms. But if others
+   committed to another partition meanwhile, it refuses the commit, even with retries.
 2. It refuses a commit whose files others removed. delta-rs does so without retries. With `dataChange=false` and
    retries, two commits that remove the same files both land, and so do two of its OPTIMIZE. Every row of these files
-   is there twice then. And what it removes stays where Spark wrote the path with letters beyond ASCII.
+   then exists twice. And a file whose path Spark wrote with letters beyond ASCII stays when delta-rs removes it.
    docs/explanation/delta-rs-faults.md has a program for each. tests/delta_log/test_faults.py fails when one is gone.
 3. It follows a log in less than a millisecond a commit. delta-rs takes 5 ms and more (`update_incremental`), and 20 ms
    after 200 appends.
@@ -127,10 +127,10 @@ does all of this:
 Who says that it is right
 =========================
 
-tests/delta_log reads and writes the protocol by hand, without code of this package, and holds each kind of commit
-against that. Four readers (by hand, delta-rs, DuckDB, Spark) tell the same cells after random programs, after 200 verbs
-of a ledger, and after what others do to a table. The own MERGE, DELETE and OPTIMIZE of delta-rs and of Spark make the
-same rows.
+tests/delta_log reads and writes the protocol by hand, without code of this package, and compares each kind of commit
+with that. Four readers (by hand, delta-rs, DuckDB, Spark) return the same cells after random programs, after 200 verbs
+of a ledger, and after what others do to a table. MERGE, DELETE and OPTIMIZE of delta-rs and of Spark make the same
+rows.
 
 Names
 =====

@@ -1,4 +1,7 @@
-"""Tables without a JVM: small transactions through delta-rs, each read and committed from one loaded table."""
+"""Tables without a JVM: small transactions through delta-rs.
+
+Each is read and committed from one loaded table.
+"""
 
 from __future__ import annotations
 
@@ -130,15 +133,15 @@ class DeltaRsTables:
         self._latest = LatestVersions(self._files, logs, self._newest_listed, at_once=not local)
 
     def place(self, table: str) -> str:
-        """Where a table lies, for errors."""
+        """Return the table's place, for errors."""
         return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, if there is any, once it could not be read or written."""
+        """Return the damage of a table that could not be read or written; None: there is none."""
         return damage_causing_failure(table, self.locations[table], self._storage_options)
 
     def alteration(self, table: str) -> TableRefusal | None:
-        """Return why a table that could not be used is refused: see `refusal`."""
+        """Return why a table that could not be used is refused (see `refusal`)."""
         return refusal_at(table, self.locations[table], self._storage_options, self._specs[table].schema.names)
 
     def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
@@ -151,7 +154,7 @@ class DeltaRsTables:
         return refusal_of(table, self.locations[table], loaded, self._specs[table].schema.names, appends=appends)
 
     def _require_written(self, table: str, loaded: DeltaTable, *, appends: bool) -> None:
-        """Raise TableAltered where delta-rs does not write a table. Ask nothing of one whose log is followed."""
+        """Raise TableAltered if delta-rs does not write a table. A table whose log is followed is not asked."""
         is_plain = self._direct[table].writer.followed.seen() is not None
         why = None if is_plain else self._refusal(table, loaded, appends=appends)
         if why is not None:
@@ -168,7 +171,7 @@ class DeltaRsTables:
                 partition_by=list(known.partitions),
                 configuration=dict(layout.properties),
                 description=layout.description,
-                # Version 0 or none: it would make the table once more, after what others have committed by now.
+                # Commit version 0 or nothing: a retry would make the table once more, after commits of others.
                 commit_properties=CommitProperties(max_commit_retries=0),
                 raise_if_key_not_exists=False,
             )
@@ -222,7 +225,7 @@ class DeltaRsTables:
         with self._using(table) as loaded:
             rows = self._files[table].rows(loaded, where)
             self._require_written(table, loaded, appends=True)
-            # Columns that somebody has added are left out.
+            # Leave out columns that somebody has added.
             return Snapshot(loaded.version(), where, rows.select(self._specs[table].schema.names))
 
     def merge(
@@ -395,7 +398,7 @@ class DeltaRsTables:
         if not actions.num_rows:
             return None
         untold = actions.filter(actions[f"max.{column}"].is_null())["path"].to_pylist()
-        # The log tells it of no file that a direct commit wrote to a table without statistics.
+        # For a table without statistics, the log lacks this for every file that a direct commit wrote.
         rest = [self._files[table].column([unquote(path)], column) for path in untold]
         found = [pc.max(one).as_py() for one in (actions[f"max.{column}"], *rest) if one is not None]
         return max((one for one in found if one is not None), default=None)
@@ -423,13 +426,13 @@ class DeltaRsTables:
         files, followed, since = self._files[table], self._direct[table].writer.followed, time.time()
         before = followed.newest()
         with self._using(table) as loaded:
-            # Removed by delta-rs itself, they would take two commits, each of which lists the log.
+            # If delta-rs removed the files itself, it would make two commits, each of which lists the log.
             gone = unneeded(loaded, since, self._specs[table].staged)
-            # What is removed is replaced by what survives a power cut.
+            # Before anything is removed, what replaces it must survive a power cut.
             files.make_durable(loaded.version())
             files.sync_checkpoints()
             loaded.cleanup_metadata()
-        # What one log needs no more another one may need, whose files have the same names.
+        # Another log may need files of the same names: make sure that it is still the log that was read.
         if before is not None and not followed.is_same(before):
             raise LogReplaced(f"{table} was replaced while its unneeded files were looked for")
         map_at_once(files.remove, (*gone, *replaced(files.log_files())), AT_ONCE)
@@ -442,16 +445,20 @@ class DeltaRsTables:
 
     @contextmanager
     def _committing(self, table: str) -> Iterator[DeltaTable]:
-        """A context for one commit of delta-rs's to the newest version of a table. Raises what LogWriter.guarding does,
-        and TableAltered for a table that delta-rs does not write."""
+        """Return a context for one commit of delta-rs's to the newest version of a table.
+
+        Raises what LogWriter.guarding raises, and TableAltered for a table that delta-rs does not write.
+        """
         with self._direct[table].writer.guarding(), self._using(table) as loaded:
             self._require_written(table, loaded, appends=True)
             yield loaded
 
 
 def run_merge(loaded: DeltaTable, merge: Merge, edits: pa.Table, commit: Mapping[str, Any]) -> None:
-    """Run a MERGE of edits on a loaded table, and commit it as `commit` says. Raises what delta-rs and
-    `require_removable` do."""
+    """Run a MERGE of edits on a loaded table, and commit it as `commit` says.
+
+    Raises what delta-rs and `require_removable` raise.
+    """
     require_removable(loaded)
     merger = loaded.merge(
         edits.drop_columns([EXPECTED_REVISION]),
