@@ -432,7 +432,8 @@ class DeltaRsTables:
             files.make_durable(loaded.version())
             files.sync_checkpoints()
             loaded.cleanup_metadata()
-        # Another log may need files of the same names: make sure that it is still the log that was read.
+        # These files are not needed by the log that was read. Another log in its place may need files of the same
+        # names.
         if before is not None and not followed.is_same(before):
             raise LogReplaced(f"{table} was replaced while its unneeded files were looked for")
         map_at_once(files.remove, (*gone, *replaced(files.log_files())), AT_ONCE)
