@@ -1,5 +1,4 @@
-"""A client of Delta's log: it follows the log of a table, decides on its rows, and commits by itself.
-
+"""A client of Delta's log, which follows, decides and commits by itself.
 The client knows Delta and nothing of queues. Its user describes each table (`spec.TableSpec`) and calls the methods of
 `protocol.DeltaTables`, which is the contract. `by_delta_rs.DeltaRsTables` and `by_spark.SparkTables` implement it.
 
@@ -17,13 +16,13 @@ What it does
 |---|---|
 | make a table | `create`, `exists` |
 | describe it, set its properties | `layout`, `configure` |
-| say where it lies, and what is wrong with it | `place`, `damage`, `refusal` |
+| find where it lies, and what is wrong with it | `place`, `damage`, `refusal` |
 | find the newest version | `version`, `newest_versions` |
 | count how often the tables were replaced | `generation` |
 | read rows | `load` (to decide on), `rows`, `file_facts`, `greatest` |
 | commit | `merge`, `add_rows`, `mark`, `delete`, `join_files` |
 | find what a transaction id committed | `transaction_version` |
-| read what commits say of themselves | `history` |
+| read the metadata of commits | `history` |
 | remove what nobody needs | `vacuum` |
 | survive a power cut | `make_durable` |
 | show a statement, tell whether and why it would be run | `statement`, `is_direct`, `why_not_direct` |
@@ -94,7 +93,6 @@ What it never does
   files and bytes of its version, and costs each commit one more file. Only `delta_rs_commits.begin_log` writes one, for
   a staging folder that Spark alone reads.
 
-What a commit says of itself
 ============================
 
 In a commit that the client makes, `engineInfo` is `ledger/VERSION`, and `operation` names what it does: MERGE, WRITE,
@@ -124,8 +122,8 @@ does all of this:
 4. It syncs what it commits. delta-rs gives a commit its name before its bytes are on the disk (`local_commits`).
 5. It does not abort a process that exits. Reads through delta-rs's own file system for Arrow do (`object_store`).
 
-Who says that it is right
-=========================
+How it is tested
+================
 
 tests/delta_log reads and writes the protocol by hand, without code of this package, and compares each kind of commit
 with that. Four readers (by hand, delta-rs, DuckDB, Spark) return the same cells after random programs, after 200 verbs

@@ -1,4 +1,4 @@
-"""The actions of a commit that the client writes, as lines of the log.
+"""The actions of the client's commits, as lines of the log.
 
 Their form is that of Delta's protocol.
 """

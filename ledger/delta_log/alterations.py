@@ -86,21 +86,21 @@ def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[
 
 def statements(place: str, found: Iterable[str]) -> list[str]:
     """Return the Spark statements that undo alterations; none for alterations that are not known here."""
-    table, told = f"ALTER TABLE delta.`{place}`", list[str]()
+    table, sql_statements = f"ALTER TABLE delta.`{place}`", list[str]()
     for name in sorted(found, key=NEEDED_BY_OTHERS.__contains__):
         if name == APPEND_ONLY:
-            told.append(f"{table} SET TBLPROPERTIES ('{APPEND_ONLY}'='false')")
+            sql_statements.append(f"{table} SET TBLPROPERTIES ('{APPEND_ONLY}'='false')")
         if name == FORGETS:
-            told.append(f"{table} UNSET TBLPROPERTIES ('{FORGETS}')")
+            sql_statements.append(f"{table} UNSET TBLPROPERTIES ('{FORGETS}')")
         if name not in SWITCHED_OFF:
             continue
         off, dropped = SWITCHED_OFF[name]
         truncates = any("TRUNCATE" in one for one in dropped)
         settings = ", ".join(filter(None, [off, f"{KEEPS_HISTORY}='interval 0 hours'" if truncates else ""]))
         if settings:
-            told.append(f"{table} SET TBLPROPERTIES ({settings})")
-        told += [f"{table} DROP FEATURE {one}" for one in dropped]
-    return list(dict.fromkeys(told))
+            sql_statements.append(f"{table} SET TBLPROPERTIES ({settings})")
+        sql_statements += [f"{table} DROP FEATURE {one}" for one in dropped]
+    return list(dict.fromkeys(sql_statements))
 
 
 def way_back(place: str, found: Sequence[str]) -> str:

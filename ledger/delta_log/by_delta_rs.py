@@ -162,13 +162,13 @@ class DeltaRsTables:
 
     def create(self, table: str) -> None:
         if not self.exists(table):
-            known = self._specs[table]
-            layout = known.layout(recorded(self.locations[table]).scheme)
+            spec = self._specs[table]
+            layout = spec.layout(recorded(self.locations[table]).scheme)
             make = partial(
                 DeltaTable.create,
-                schema=known.schema,
+                schema=spec.schema,
                 mode="ignore",
-                partition_by=list(known.partitions),
+                partition_by=list(spec.partitions),
                 configuration=dict(layout.properties),
                 description=layout.description,
                 # Commit version 0 or nothing: a retry would make the table once more, after commits of others.
@@ -183,8 +183,8 @@ class DeltaRsTables:
 
     def layout(self, table: str) -> Layout:
         with self._using(table) as loaded:
-            known = loaded.metadata()
-            return Layout(known.description, known.configuration)
+            loaded_metadata = loaded.metadata()
+            return Layout(loaded_metadata.description, loaded_metadata.configuration)
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
         with self._committing(table) as loaded, conflicts():
@@ -202,9 +202,9 @@ class DeltaRsTables:
         return DeltaTable.is_deltatable(self.locations[table], self._storage_options)
 
     def version(self, table: str) -> int:
-        known = self._direct[table].writer.followed.newest()
-        if known is not None:
-            return known.version
+        latest = self._direct[table].writer.followed.newest()
+        if latest is not None:
+            return latest.version
         with self._using(table) as loaded:
             return loaded.version()
 
@@ -361,9 +361,9 @@ class DeltaRsTables:
             return loaded.version()
 
     def file_facts(self, table: str) -> tuple[int, pa.Table]:
-        known = self._direct[table].writer.followed.newest()
-        if known is not None and known.statistics is not None:
-            return known.version, known.statistics.table
+        latest = self._direct[table].writer.followed.newest()
+        if latest is not None and latest.statistics is not None:
+            return latest.version, latest.statistics.table
         with self._using(table) as loaded:
             actions = pa.table(loaded.get_add_actions(flatten=True))
             return loaded.version(), FileStatistics.listed(actions, self._specs[table]).table
@@ -399,9 +399,9 @@ class DeltaRsTables:
             return None
         untold = actions.filter(actions[f"max.{column}"].is_null())["path"].to_pylist()
         # For a table without statistics, the log lacks this for every file that a direct commit wrote.
-        rest = [self._files[table].column([unquote(path)], column) for path in untold]
-        found = [pc.max(one).as_py() for one in (actions[f"max.{column}"], *rest) if one is not None]
-        return max((one for one in found if one is not None), default=None)
+        columns_of_untold = [self._files[table].column([unquote(path)], column) for path in untold]
+        maxima = [pc.max(one).as_py() for one in (actions[f"max.{column}"], *columns_of_untold) if one is not None]
+        return max((one for one in maxima if one is not None), default=None)
 
     def history(self, table: str, since: int) -> list[Commit]:
         def kept_for() -> float:

@@ -115,12 +115,14 @@ def _marks(session: SparkSession, transactions: Iterable[tuple[str, int]]) -> li
 
 def commit_layout(session: SparkSession, begun: Any, properties: Mapping[str, str]) -> None:
     """Commit a transaction that gives its table further properties."""
-    known = begun.metadata()
-    configuration = known.configuration()
+    current = begun.metadata()
+    configuration = current.configuration()
     for name, value in properties.items():
         configuration = configuration.updated(name, value)
-    columns = (known.schemaString(), known.partitionColumns(), configuration, known.createdTime())
-    begun.updateMetadata(known.copy(known.id(), known.name(), known.description(), known.format(), *columns), False)
+    columns = (current.schemaString(), current.partitionColumns(), configuration, current.createdTime())
+    begun.updateMetadata(
+        current.copy(current.id(), current.name(), current.description(), current.format(), *columns), False
+    )
     _commit(session, begun, [])
 
 
@@ -213,9 +215,9 @@ class SparkTables:
     def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
         # Spark cannot load a table with a feature that it does not know.
         properties = self.layout(table).properties
-        found = [APPEND_ONLY] if not appends and properties.get(APPEND_ONLY, "false").lower() == "true" else []
-        found += [FORGETS] if FORGETS in properties else []
-        return told(table, self.locations[table], found) if found else None
+        alterations = [APPEND_ONLY] if not appends and properties.get(APPEND_ONLY, "false").lower() == "true" else []
+        alterations += [FORGETS] if FORGETS in properties else []
+        return told(table, self.locations[table], alterations) if alterations else None
 
     def _require_kept(self, table: str) -> None:
         """Raise TableAltered for a table that forgets who committed to it."""
@@ -228,8 +230,10 @@ class SparkTables:
             self._made_durable(table)
 
     def layout(self, table: str) -> Layout:
-        known, java = self._state(table).metadata(), jvm_of(self._session()).scala.jdk.javaapi
-        return Layout(known.description(), dict(java.CollectionConverters.asJava(known.configuration())))
+        table_metadata, java = self._state(table).metadata(), jvm_of(self._session()).scala.jdk.javaapi
+        return Layout(
+            table_metadata.description(), dict(java.CollectionConverters.asJava(table_metadata.configuration()))
+        )
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
         require_unset(table, properties, self.layout(table).properties)
@@ -243,8 +247,8 @@ class SparkTables:
 
     def version(self, table: str) -> int:
         followed = self._direct[table].writer.followed
-        known = followed.newest() if followed.seen() is not None else None
-        version = int(self._state(table).version()) if known is None else known.version
+        latest = followed.newest() if followed.seen() is not None else None
+        version = int(self._state(table).version()) if latest is None else latest.version
         if version < 0:
             raise FileNotFoundError(f"there is no Delta table at {self.locations[table]}")
         return version
@@ -366,9 +370,9 @@ class SparkTables:
             return self._made_durable(table)
 
     def file_facts(self, table: str) -> tuple[int, pa.Table]:
-        known = self._direct[table].writer.followed.newest()
-        if known is not None and known.statistics is not None:
-            return known.version, known.statistics.table
+        latest = self._direct[table].writer.followed.newest()
+        if latest is not None and latest.statistics is not None:
+            return latest.version, latest.statistics.table
         state = self._state(table)
         return int(state.version()), statistics_of(state, self._session(), self._specs[table]).table
 
@@ -409,13 +413,15 @@ class SparkTables:
         return None if greatest is None else int(greatest)
 
     def history(self, table: str, since: int) -> list[Commit]:
-        newest, asked = self.version(table), 0
+        newest, limit = self.version(table), 0
         rows: list[Any] = []
         # Spark returns the newest commits at the time of its look: others may have committed since they were counted.
-        while newest - since > asked:
-            asked = newest - since + MEANWHILE
-            said = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {asked}")
-            rows = said.select("version", "timestamp", "userMetadata", "operation", "operationParameters").collect()
+        while newest - since > limit:
+            limit = newest - since + MEANWHILE
+            described = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {limit}")
+            rows = described.select(
+                "version", "timestamp", "userMetadata", "operation", "operationParameters"
+            ).collect()
             newest = max(row.version for row in rows)
         commits = [
             Commit(

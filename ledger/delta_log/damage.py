@@ -101,9 +101,9 @@ class TableDamage(NamedTuple):
 
     def listed(self) -> str:
         """Return the damaged data files in words."""
-        some = "; ".join(f"{path} {what}" for path, what in [*self.files.items()][:MOST_NAMED])
+        named_files = "; ".join(f"{path} {what}" for path, what in [*self.files.items()][:MOST_NAMED])
         more = f"; and {len(self.files) - MOST_NAMED:,} more" if len(self.files) > MOST_NAMED else ""
-        return f"{len(self.files):,} of the data files that it names are not as written: {some}{more}"
+        return f"{len(self.files):,} of the data files that it names are not as written: {named_files}{more}"
 
 
 class PastDamage(NamedTuple):
@@ -473,14 +473,14 @@ def wrong_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) -> Mappi
 
 def _file_faults(named: Any, sizes: Mapping[str, int], deep: TableStorage | None) -> Iterator[tuple[str, str]]:
     for path, size, rows in named:
-        there = sizes.get(path)
-        if there is None:
+        size_there = sizes.get(path)
+        if size_there is None:
             yield path, MISSING
-        elif there != size:
-            yield path, "is empty" if not there else f"has {there:,} bytes, and the log says {size:,}"
+        elif size_there != size:
+            yield path, "is empty" if not size_there else f"has {size_there:,} bytes, and the log says {size:,}"
         elif deep is not None:
-            found = _rows_read(deep, path)
-            if found is None:
+            rows_there = _rows_read(deep, path)
+            if rows_there is None:
                 yield path, "cannot be read as Parquet"
-            elif rows is not None and found != rows:
-                yield path, f"has {found:,} rows, and the log says {rows:,}"
+            elif rows is not None and rows_there != rows:
+                yield path, f"has {rows_there:,} rows, and the log says {rows:,}"

@@ -1,4 +1,4 @@
-"""Data files that this client writes: their names, their row groups, and their bytes."""
+"""The client's data files: their names, row groups and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What delta-rs does for the client: loaded tables, commits, layouts.
+"""Loaded tables, commits and layouts of delta-rs.
 
 **The newest version.** delta-rs lists the log and takes a listing with a gap for a damaged log (see `history`). When
 others commit 25 times a second, each of seven listings in a row has had a gap. But an entry that existed before a

@@ -1,4 +1,4 @@
-"""Durability of a table on a local path: which files are synced, in which order.
+"""Durability on a local path: which files are synced, in which order.
 
 A file system keeps what was written in memory for up to half a minute. A power cut loses it, in any order: the name of
 a commit can survive without its bytes. So this process keeps four rules.

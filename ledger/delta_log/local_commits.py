@@ -1,4 +1,4 @@
-"""Commits and checkpoints that delta-rs makes without a sync, made here so that they survive a power cut.
+"""Synced versions of commits and checkpoints that delta-rs makes.
 
 delta-rs gives a commit its name before its bytes are on the disk, and a checkpoint too. So on a local path this module
 writes them: a commit of files that are there already, or of no rows, the first commit of a table, and a checkpoint.

@@ -1,4 +1,4 @@
-"""Commits that the client writes itself: each is a new log file for the version after a known one.
+"""Direct commits: log files that the client writes itself.
 
 `LogWriter.land` has the one loop in which such a commit is made. `DirectTable` reads rows, and commits edits and
 appends through it: new files replace files of the touched partitions. A commit of an engine's query has the same

@@ -1,4 +1,4 @@
-"""Files on an object store: small ones in one request, parts of larger ones, and the storage's own time.
+"""Files on an object store, and the storage's own time.
 
 All access is through obstore, which is the same Rust library (object_store) that delta-rs reads and writes with. Unlike
 delta-rs's calls, those of obstore let other threads run. An object store has no folders: a folder exists as long as a

@@ -1,4 +1,4 @@
-"""Reads of rows: from the few files that may hold them, or from memory."""
+"""Reads of rows from the files that may hold them, or from memory."""
 
 from __future__ import annotations
 

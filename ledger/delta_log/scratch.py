@@ -1,4 +1,4 @@
-"""Temporary folders in which delta-rs commits beside a table's log, or sums it up."""
+"""Temporary folders, in which delta-rs commits to copies of logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The log of a table as Spark's Delta reads it, for direct commits where delta-rs cannot reach."""
+"""A table's log as Spark reads it, where delta-rs cannot reach.
+
+Direct commits are decided on it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements for commits of rows: the MERGE of edits, the INSERT of an append.
+"""Statements that commit rows: the MERGE of edits, the INSERT of appends.
 
 A MERGE matches source rows, the edits, with the rows of some partitions by the table's key. Literals on partition
 columns narrow it, so that writers of other partitions do not conflict with it. Spark runs the text. delta-rs has no SQL

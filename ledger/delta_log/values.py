@@ -1,4 +1,4 @@
-"""Values of columns: as SQL, as the log writes them, and instants as milliseconds."""
+"""Values of columns as SQL and log text, and instants as milliseconds."""
 
 from __future__ import annotations
 

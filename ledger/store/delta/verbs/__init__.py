@@ -1,1 +1,1 @@
-"""The verbs on queues: each decides by the rules over whole lanes, in one commit or none."""
+"""The verbs on queues: each decides by the rules, in at most one commit."""

@@ -1,4 +1,4 @@
-"""Repair of a queue's time after a clock that was ahead has committed to it.
+"""Repair of a queue's time after a commit by a clock ahead.
 
 Time in a queue never goes back. One commit by a clock that is ahead makes every right clock disagree until it has
 caught up. A repair is one commit for each queue. It sets the time of each lane that is ahead to now. Every event that
@@ -90,22 +90,22 @@ def repair_clock(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
 
 
 def _repair(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: bool) -> ClockRepair | None:
-    found = _set_queues_time(store, queue, clock, dry_run=dry_run)
+    repair = _set_queues_time(store, queue, clock, dry_run=dry_run)
     now, skew = clock(), store.settings.skew
     is_changed = queue.put_back(now, skew) is not queue
     running = [one for one in store.tasks() if one.source == queue.id and one.is_running]
     tasks = [one for one in running if max(one.started_at, one.updated_at) > now + skew]
     if not is_changed and not tasks:
-        return found
+        return repair
     if not dry_run and is_changed:
         store.put_back_queue(queue, clock)
     for task in tasks if not dry_run else ():
         # Another process may store the task first: by a right clock, or else the next repair finds it.
         store.put_task(move_task.put_back(task, clock()))
-    found = found or ClockRepair(queue.name, 0.0, 0, 0, 0)
+    repair = repair or ClockRepair(queue.name, 0.0, 0, 0, 0)
     latest = max([queue.latest, *(max(one.started_at, one.updated_at) for one in tasks)])
-    ahead = max(found.ahead, (latest - now) / MILLISECONDS)
-    return replace(found, ahead=ahead, changed_ahead=is_changed, tasks=len(tasks))
+    ahead = max(repair.ahead, (latest - now) / MILLISECONDS)
+    return replace(repair, ahead=ahead, changed_ahead=is_changed, tasks=len(tasks))
 
 
 def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: bool) -> ClockRepair | None:
@@ -118,9 +118,9 @@ def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry
             sent, now = engine.transaction_version("messages", fifo.sends(queue.id)) or 0, clock()
             last = _last_send(store, queue, now)
             ahead = last if last > now + store.settings.skew else 0
-            found, arrived_at = _set_times(store, queue, clock, ahead, dry_run=dry_run)
+            repair, arrived_at = _set_times(store, queue, clock, ahead, dry_run=dry_run)
             if dry_run or not ahead:
-                return found
+                return repair
             since = engine.version("messages")
             metadata = transactions.metadata(secrets.token_hex(8), "repair_clock", queue.id, clock(), [])
             transactions.step("chosen")
@@ -132,7 +132,7 @@ def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry
             )
             mark = partial(engine.mark, "messages", metadata, *marks)
             if transactions.commit("messages", metadata, since, mark, attempts) is not None:
-                return found
+                return repair
     raise attempts.outlasted()
 
 
@@ -162,7 +162,7 @@ def _set_times(
         changed = _changed(lanes, times, right_code)
         ahead, at = (latest - now) / MILLISECONDS, now if order is None else order.last
         repair = ClockRepair(queue.name, ahead, len(times), changed.count, sent_ahead, bool(last))
-        found = repair if times or sent_ahead else None
+        result = repair if times or sent_ahead else None
         edits = NO_EDITS
         if not dry_run:
             if last and order is not None:
@@ -177,13 +177,13 @@ def _set_times(
         reason = f"the queue's time was {repair.ahead:.1f} s ahead"
         events = [{"event": "clock repaired", "messages": changed.count, "reason": reason}]
         where = Where(queue.id, tuple_of(edits["lane"].unique().to_pylist()))
-        return Plan(snapshot, where, edits, events, lambda version: (found, at), now)
+        return Plan(snapshot, where, edits, events, lambda version: (result, at), now)
 
     if dry_run:
         return decide(0).answer(0)
-    found = store.transactions.run("repair_clock", "visibility", queue.id, decide)
+    result = store.transactions.run("repair_clock", "visibility", queue.id, decide)
     store.times.forget(queue.id)
-    return found
+    return result
 
 
 class _Order(NamedTuple):

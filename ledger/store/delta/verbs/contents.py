@@ -1,4 +1,4 @@
-"""All messages that a queue has at one moment, in the order of a copy."""
+"""All messages of a queue at one moment, in the order of a copy."""
 
 from __future__ import annotations
 

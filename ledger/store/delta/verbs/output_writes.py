@@ -266,9 +266,9 @@ class Outputs:
 
 
 def _lost(receipt_id: str, kinds: Collection[Part]) -> LeaseLost:
-    found = " and some ".join(sorted(kind.value for kind in kinds))
+    kinds_in_words = " and some ".join(sorted(kind.value for kind in kinds))
     return LeaseLost(
-        f"Of these messages of the claim {receipt_id}, some are {found}; nothing was written "
+        f"Of these messages of the claim {receipt_id}, some are {kinds_in_words}; nothing was written "
         "now. Take queue.claim(receipt_id) or receive anew, and write what is held"
     )
 

@@ -90,8 +90,8 @@ class Queues:
     def has_read(self, queue: QueueRecord, generation: int) -> bool:
         """Tell whether the last read of the table was in this generation and found this very queue."""
         kept = self._kept
-        found = kept[1].get(queue.name) if kept is not None and kept[2] == generation else None
-        return found is not None and found.id == queue.id
+        record = kept[1].get(queue.name) if kept is not None and kept[2] == generation else None
+        return record is not None and record.id == queue.id
 
     def all(self) -> list[QueueRecord]:
         """Return all queues, sorted by name."""

@@ -46,5 +46,5 @@ class Quotas:
         if not is_bounded(queue):
             return
         _, _, pieces, state = self.opened.load(queue, clock).classify(self.opened.listings)
-        there = pieces.where(~np.isin(state, GONE_STATES)).count
-        admission.require_room(queue.name, there, more, limits_of(queue.attributes))
+        message_count = pieces.where(~np.isin(state, GONE_STATES)).count
+        admission.require_room(queue.name, message_count, more, limits_of(queue.attributes))

@@ -135,9 +135,9 @@ class Receiver:
         fifo, limits = is_fifo(loaded.queue.attributes), limits_of(loaded.queue.attributes)
         lanes, classified = loaded.lanes, loaded.classify(self._opened.listings)
         in_flight = classified.pieces.where(classified.state == INDEX[Status.IN_FLIGHT]).count
-        asked = [request.maximum for request, _ in requests.values() if request.maximum is not None]
+        maxima = [request.maximum for request, _ in requests.values() if request.maximum is not None]
         try:
-            most = admit(sum(asked) if len(asked) == len(requests) else None, in_flight, limits, fifo=fifo)
+            most = admit(sum(maxima) if len(maxima) == len(requests) else None, in_flight, limits, fifo=fifo)
         except OverLimit as error:
             return dict.fromkeys(requests, refused(error)), nothing
         policy = redrive.policy_of(loaded.queue.attributes) if loaded.targets else None

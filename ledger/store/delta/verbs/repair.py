@@ -1,4 +1,4 @@
-"""Repair of a local ledger that a power cut or a partial copy damaged.
+"""Repair of a local ledger after a power cut or a partial copy.
 
 The repair cuts a table back to its last whole version. A version is whole if all log entries up to it are readable. For
 every table but `messages`, its data files must be there, too. Each later entry is replaced by an entry of the same

@@ -1,8 +1,8 @@
-"""The record of upkeep's rounds: how far the last one went, and which process runs one now.
+"""The record of upkeep's rounds: the last round, and the current lease.
 
-A look at the record costs three version numbers. The record is in the log of `tasks`, the quietest table, as
-transactions (Delta's application ids with a number each). The log keeps the newest number of each for good, also in its
-checkpoints, so nothing that is stored has to be tidied:
+The record tells how far the last round went, and which process runs one now. A look at it costs three version numbers.
+The record is in the log of `tasks`, the quietest table, as transactions (Delta's application ids with a number each).
+The log keeps the newest number of each for good, also in its checkpoints, so nothing that is stored has to be tidied:
 
 | application | its number |
 |---|---|

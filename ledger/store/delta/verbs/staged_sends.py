@@ -1,4 +1,4 @@
-"""Staged files of bulk sends: published in one commit, or given up and removed.
+"""Staged files of bulk sends: publishing, giving up and removal.
 
 See `rules.staging`.
 """
