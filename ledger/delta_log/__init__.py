@@ -1,4 +1,5 @@
 """A client of Delta's log, which follows, decides and commits by itself.
+
 The client knows Delta and nothing of queues. Its user describes each table (`spec.TableSpec`) and calls the methods of
 `protocol.DeltaTables`, which is the contract. `by_delta_rs.DeltaRsTables` and `by_spark.SparkTables` implement it.
 
@@ -59,8 +60,8 @@ same actions. Had the other writer removed A, the client would have raised Confl
 what was decided on them holds. Before a commit, `rewrite` checks each assumption of an edit against the rows that the
 decision read.
 
-Which part of the protocol
-==========================
+Part of the protocol
+====================
 
 Reader version 1 and writer version 2, without constraints, generated columns, invariants, `delta.appendOnly` and
 columns that may not be null. Any other table is *altered* (`replay.require_plain`). Then the client commits by
@@ -93,7 +94,8 @@ What it never does
   files and bytes of its version, and costs each commit one more file. Only `delta_rs_commits.begin_log` writes one, for
   a staging folder that Spark alone reads.
 
-============================
+Metadata of a commit
+====================
 
 In a commit that the client makes, `engineInfo` is `ledger/VERSION`, and `operation` names what it does: MERGE, WRITE,
 OPTIMIZE, SET TBLPROPERTIES. `operationParameters` of a MERGE and of an OPTIMIZE says that no statement was run:
@@ -136,14 +138,14 @@ Names
 Each module once:
 
 - The contract: `protocol` methods and errors · `spec` tables as users want them · `values` values as texts
-- The log: `replay` the log followed · `history` entries · `file_facts` what it tells of files · `maintenance`
-  checkpoints, vacuum
-- Commits: `log` the client's own · `actions` their lines · `data_files` files of rows · `rewrite` which files give way
-  · `join` small files joined · `statements` MERGEs of engines · `paths` who commits, and why · `local_commits`
-  delta-rs's commits, synced · `scratch` folders that these are made in
+- The log: `replay` the log followed · `history` entries · `file_facts` facts of files · `maintenance` checkpoints,
+  vacuum
+- Commits: `log` the client's own · `actions` their lines · `data_files` files of rows · `rewrite` files replaced by edits
+  · `join` small files joined · `statements` MERGEs of engines · `paths` direct or by statement, and why · `local_commits`
+  delta-rs's commits, synced · `scratch` temporary folders for these
 - Files: `storage` the interface, local paths · `object_store` S3, ABFS, GCS · `hadoop` HDFS · `reading` rows ·
   `durability` syncs
-- What is wrong: `damage` what is broken · `alterations` what others changed · `failures` errors of storages
+- Faults: `damage` broken files · `alterations` changes by others · `failures` errors of storages
 - delta-rs: `by_delta_rs` the tables · `delta_rs_commits` loaded tables, commits
 - Spark: `by_spark` the tables · `spark_replay` the log · `spark_sessions` sessions
 """

@@ -335,8 +335,7 @@ def commit_on_copy(
         for path in added:
             if not files.absolute(path).exists():
                 # The table has no folder for this partition yet. Copy the file there instead of moving it: so it gets
-                # its
-                # group and its permissions from the folder.
+                # its group and its permissions from the folder.
                 files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(Path(scratch, path), files.absolute(path))
         files.sync(added)

@@ -513,9 +513,8 @@ class LatestVersions:
         `at_once`: each table costs a request, and the requests are made together.
         """
         self._files, self._logs, self._first, self._at_once = files, logs, first, at_once
-        #: A version that existed, by table and generation. A thread may store an older version over a newer one: then
-        #: the
-        #: next search only begins earlier.
+        #: A version that existed, by table and generation. A thread may store an older version over a newer one:
+        #: then the next search only begins earlier.
         self._known: dict[tuple[str, int], int] = {}
 
     def of(self, tables: Sequence[str]) -> dict[str, int]:

@@ -108,8 +108,8 @@ class Applier:
                 action = wish.action if reason == wish.action.reason else replace(wish.action, reason=reason)
                 events.applied(action, loaded.lanes, changed)
         calls = [slice(*ends) for ends in pairwise(accumulate((len(one.actions) for one in asked), initial=0))]
-        answers = [_always(outcomes[change]) for change in calls]
-        parts = [_together(done[change]) for change in calls]
+        answers = [_always(outcomes[call]) for call in calls]
+        parts = [_together(done[call]) for call in calls]
         return _Decided(replacement, events, answers, parts, len(asked) > 1 and _may_meet([wishes[m] for m in calls]))
 
     def _outcomes(self, lanes: Lanes, wishes: Sequence[_Wish], contradicted: Runs) -> list[pa.Table]:
