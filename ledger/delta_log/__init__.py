@@ -140,9 +140,9 @@ Each module once:
 - The contract: `protocol` methods and errors · `spec` tables as users want them · `values` values as texts
 - The log: `replay` the log followed · `history` entries · `file_facts` facts of files · `maintenance` checkpoints,
   vacuum
-- Commits: `log` the client's own · `actions` their lines · `data_files` files of rows · `rewrite` files replaced by edits
-  · `join` small files joined · `statements` MERGEs of engines · `paths` direct or by statement, and why · `local_commits`
-  delta-rs's commits, synced · `scratch` temporary folders for these
+- Commits: `log` the client's own · `actions` their lines · `data_files` files of rows · `rewrite` files replaced by
+  edits · `join` small files joined · `statements` MERGEs of engines · `paths` direct or by statement, and why ·
+  `local_commits` delta-rs's commits, synced · `scratch` temporary folders for these
 - Files: `storage` the interface, local paths · `object_store` S3, ABFS, GCS · `hadoop` HDFS · `reading` rows ·
   `durability` syncs
 - Faults: `damage` broken files · `alterations` changes by others · `failures` errors of storages

@@ -61,7 +61,7 @@ PERMANENT = frozenset(
     }
 )
 APPEND_ONLY = "delta.appendOnly"
-#: The property by which a table forgets who committed to it. A commit that is tried again would land twice.
+#: The property by which a table forgets its writers' transactions. A commit that is tried again would land twice.
 FORGETS = "delta.setTransactionRetentionDuration"
 #: A further note about TRUNCATE HISTORY.
 TRUNCATES = (

@@ -99,9 +99,9 @@ class DeltaRsTables:
         read_metadata: ReadMetadata = parse_metadata,
         purpose_of: Callable[[Mapping[str, Any]], str] = no_purpose,
     ) -> None:
-        """`specs`: of the tables, by name, as `locations` are. `sync`: on a local path what is committed survives a
-        power cut. `by_statement`: rows are committed by statements of delta-rs alone. `read_metadata` parses what a
-        commit says of itself, and `purpose_of` returns what it is for."""
+        """`specs` are those of the tables, by name, as `locations` are. `sync`: on a local path, commits survive a
+        power cut. `by_statement`: rows are committed by statements of delta-rs alone. `read_metadata` parses a commit's
+        metadata, and `purpose_of` returns what the commit is for."""
         self._specs, self._read_metadata, self.paths = specs, read_metadata, Paths(self.name, purpose_of)
         self._storage_options, self._sync = dict(storage_options or {}) or None, sync
         self.locations = dict(locations)
@@ -248,11 +248,13 @@ class DeltaRsTables:
         metadata: Mapping[str, Any],
         reason: str,
     ) -> int:
-        """Commit one MERGE of delta-rs's, of edits that find the rows of the snapshot as they suppose. Where the
-        table is on a local path, and not altered, delta-rs runs it on a copy of the log, and the client puts the commit
-        into the table's log."""
+        """Commit one MERGE of delta-rs's, of edits that find the rows of the snapshot as they suppose.
+
+        If the table is on a local path and not altered, delta-rs runs the MERGE on a copy of the log. The client then
+        puts the commit into the table's log.
+        """
         if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
-            # A query would rebase it. A forked child has none, and decides anew on the newer version.
+            # A query would rebase the commit. A forked child cannot run one, and decides again on the newer version.
             raise Conflict(f"others have committed to {table} since version {snapshot.version}")
         forks.require_own("delta-rs")
         statement, place = plain_merge(self._specs[table], where), self.locations[table]
@@ -387,7 +389,7 @@ class DeltaRsTables:
             return self._files[table].rows(loaded, where, wanted)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        # Of files that delta-rs cannot remove, those that it is to remove are looked for by `delete_rows`.
+        # `delete_rows` checks whether delta-rs can remove the files that the delete removes.
         with self._committing(table) as loaded, conflicts():
             require_generation(table, generation, self._generations.current)
             delete_rows(loaded, self._files[table], predicate, metadata, self._specs[table].independent_by)

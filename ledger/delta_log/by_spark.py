@@ -147,7 +147,7 @@ def committed_version(session: SparkSession) -> int:
 #: The errors that Spark raises when it cannot read or write.
 FAILURES = (PySparkException, Py4JError)
 
-#: More edits than these are merged faster by compiled code.
+#: The number of edits above which compiled code merges faster.
 MOST_EDITS_OF_SMALL = 5_000
 #: The number of commits that may be made while a history is read, beside those that are known.
 MEANWHILE = 10
@@ -176,9 +176,9 @@ class SparkTables:
         purpose_of: Callable[[Mapping[str, Any]], str] = no_purpose,
         name_jobs: Callable[[SparkSession, Mapping[str, Any]], AbstractContextManager[None]] = _unnamed,
     ) -> None:
-        """`specs`: of the tables, by name, as `locations` are. `sync`: on a local path, and on HDFS, what is committed
-        survives a power cut. `by_statement`: rows are committed by statements of Spark alone. `read_metadata` parses
-        what a commit says of itself, and `purpose_of` returns what it is for. `name_jobs` returns a context in which a
+        """`specs` are those of the tables, by name, as `locations` are. `sync`: on a local path, and on HDFS, commits
+        survive a power cut. `by_statement`: rows are committed by statements of Spark alone. `read_metadata` parses a
+        commit's metadata, and `purpose_of` returns what the commit is for. `name_jobs` returns a context in which a
         session's jobs are named, for a commit with such metadata."""
         self.paths = Paths(self.name, purpose_of)
         self._read_metadata, self._name_jobs = read_metadata, name_jobs
@@ -220,7 +220,7 @@ class SparkTables:
         return told(table, self.locations[table], alterations) if alterations else None
 
     def _require_kept(self, table: str) -> None:
-        """Raise TableAltered for a table that forgets who committed to it."""
+        """Raise TableAltered for a table that forgets its writers' transactions."""
         if FORGETS in self._direct[table].writer.followed.altered():
             raise TableAltered(self.locations[table], *told(table, self.locations[table], [FORGETS]))
 
@@ -289,7 +289,7 @@ class SparkTables:
         metadata: Mapping[str, Any],
         reason: str,
     ) -> int:
-        """Commit one MERGE of Spark's, which fails where an edit does not find its row as it supposes."""
+        """Commit one MERGE of Spark's, which fails if an edit does not find its row as it supposes."""
         self._require_kept(table)
         self._direct[table].require_same(snapshot)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL

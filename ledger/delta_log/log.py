@@ -300,10 +300,11 @@ class LogWriter:
             self._stored.sync(gone)
 
     def _verify_reachable(self, latest: Files, entry: bytes, written: WrittenFiles) -> None:
-        """Raise LogReplaced, and take the commit back, if the version before it is not the one that was read.
+        """Raise LogReplaced if the version before a commit is not the one that was read.
 
         This happens if the table was removed or replaced, or if its log was cut below what others committed meanwhile.
-        Nothing is raised if the table has what was `written`.
+        The commit is then taken back, unless others may have followed it. Raises Conflict if the log was cut and goes
+        on. Raises nothing if the table has what was `written`.
         """
         if self.followed.is_same(latest):
             return
