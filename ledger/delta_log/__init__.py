@@ -1,7 +1,7 @@
-"""A client of Delta's log: it follows the log of a table, decides on its rows, and commits by itself.
+"""A client of Delta's log, which follows, decides and commits by itself.
 
-It knows Delta and nothing of queues. Its user says of each table what it is (`spec.TableSpec`) and calls the methods
-of `protocol.DeltaTables`, which is the contract. `by_delta_rs.DeltaRsTables` and `by_spark.SparkTables` implement it.
+The client knows Delta and nothing of queues. Its user describes each table (`spec.TableSpec`) and calls the methods of
+`protocol.DeltaTables`, which is the contract. `by_delta_rs.DeltaRsTables` and `by_spark.SparkTables` implement it.
 
 **Why it exists.** A library is better than code of our own. But a commit of one row costs 40 ms by a statement of
 delta-rs 1.6.6 and 1 s by one of Spark 4.2 with Delta 4.4. The client's own costs 4 ms (2 busy cores). So this package
@@ -17,13 +17,13 @@ What it does
 |---|---|
 | make a table | `create`, `exists` |
 | describe it, set its properties | `layout`, `configure` |
-| say where it lies, and what is wrong with it | `place`, `damage`, `refusal` |
+| find where it lies, and what is wrong with it | `place`, `damage`, `refusal` |
 | find the newest version | `version`, `newest_versions` |
 | count how often the tables were replaced | `generation` |
 | read rows | `load` (to decide on), `rows`, `file_facts`, `greatest` |
 | commit | `merge`, `add_rows`, `mark`, `delete`, `join_files` |
 | find what a transaction id committed | `transaction_version` |
-| read what commits say of themselves | `history` |
+| read the metadata of commits | `history` |
 | remove what nobody needs | `vacuum` |
 | survive a power cut | `make_durable` |
 | show a statement, tell whether and why it would be run | `statement`, `is_direct`, `why_not_direct` |
@@ -60,13 +60,13 @@ same actions. Had the other writer removed A, the client would have raised Confl
 what was decided on them holds. Before a commit, `rewrite` checks each assumption of an edit against the rows that the
 decision read.
 
-Which part of the protocol
-==========================
+Part of the protocol
+====================
 
 Reader version 1 and writer version 2, without constraints, generated columns, invariants, `delta.appendOnly` and
 columns that may not be null. Any other table is *altered* (`replay.require_plain`). Then the client commits by
-statements of the engine, which take longer, or raises NotDirect where a statement cannot check what the commit
-supposes. Where the engine refuses the table too, the error names the alteration and what takes it back (`alterations`).
+statements of the engine, which take longer, or raises NotDirect if a statement cannot check what the commit
+supposes. If the engine refuses the table too, the error names the alteration and what undoes it (`alterations`).
 
 With `by_statement` the client commits no row by itself: each edit is a MERGE of the engine (`statements`), each append
 the engine's. Joins, deletes, marks and published files are committed as without it.
@@ -94,13 +94,13 @@ What it never does
   files and bytes of its version, and costs each commit one more file. Only `delta_rs_commits.begin_log` writes one, for
   a staging folder that Spark alone reads.
 
-What a commit says of itself
-============================
+Metadata of a commit
+====================
 
-Of a commit that the client makes, `engineInfo` is `ledger/VERSION`, and `operation` names what it does: MERGE, WRITE,
+In a commit that the client makes, `engineInfo` is `ledger/VERSION`, and `operation` names what it does: MERGE, WRITE,
 OPTIMIZE, SET TBLPROPERTIES. `operationParameters` of a MERGE and of an OPTIMIZE says that no statement was run:
-`{"rewrittenDirectly": "true"}`; of a WRITE it is `{"mode": "Append"}`. A statement has what its engine says of it. In
-both, `userMetadata` is the user's.
+`{"rewrittenDirectly": "true"}`; of a WRITE it is `{"mode": "Append"}`. The commit of a statement has what its engine
+writes there. In both, `userMetadata` is the user's.
 
 Two further fields are in each entry that the client puts into the log: `lines` is the number of its lines, so that a
 cut entry shows it (`history`). `synced` is true where the commit was durable before others could see it
@@ -113,24 +113,24 @@ Tried with deltalake 1.6.6 in November 2026. Try again with each release of it. 
 does all of this:
 
 1. It commits given add and remove actions as exactly the next version or nothing, in some milliseconds. delta-rs can,
-   since 1.6.6: `create_write_transaction` with RemoveAction and `max_commit_retries=0` took 5 to 11 ms. That alone is
-   not enough: where others committed to another partition meanwhile, it refuses the commit, even with retries.
+   since 1.6.6: `create_write_transaction` with RemoveAction and `max_commit_retries=0` took 5 to 11 ms. But if others
+   committed to another partition meanwhile, it refuses the commit, even with retries.
 2. It refuses a commit whose files others removed. delta-rs does so without retries. With `dataChange=false` and
    retries, two commits that remove the same files both land, and so do two of its OPTIMIZE. Every row of these files
-   is there twice then. And what it removes stays where Spark wrote the path with letters beyond ASCII.
+   then exists twice. And a file whose path Spark wrote with letters beyond ASCII stays when delta-rs removes it.
    docs/explanation/delta-rs-faults.md has a program for each. tests/delta_log/test_faults.py fails when one is gone.
 3. It follows a log in less than a millisecond a commit. delta-rs takes 5 ms and more (`update_incremental`), and 20 ms
    after 200 appends.
 4. It syncs what it commits. delta-rs gives a commit its name before its bytes are on the disk (`local_commits`).
 5. It does not abort a process that exits. Reads through delta-rs's own file system for Arrow do (`object_store`).
 
-Who says that it is right
-=========================
+How it is tested
+================
 
-tests/delta_log reads and writes the protocol by hand, without code of this package, and holds each kind of commit
-against that. Four readers (by hand, delta-rs, DuckDB, Spark) tell the same cells after random programs, after 200 verbs
-of a ledger, and after what others do to a table. The own MERGE, DELETE and OPTIMIZE of delta-rs and of Spark make the
-same rows.
+tests/delta_log reads and writes the protocol by hand, without code of this package, and compares each kind of commit
+with that. Four readers (by hand, delta-rs, DuckDB, Spark) return the same cells after random programs, after 200 verbs
+of a ledger, and after what others do to a table. MERGE, DELETE and OPTIMIZE of delta-rs and of Spark make the same
+rows.
 
 Names
 =====
@@ -138,14 +138,14 @@ Names
 Each module once:
 
 - The contract: `protocol` methods and errors · `spec` tables as users want them · `values` values as texts
-- The log: `replay` the log followed · `history` entries · `file_facts` what it tells of files · `maintenance`
-  checkpoints, vacuum
-- Commits: `log` the client's own · `actions` their lines · `data_files` files of rows · `rewrite` which files give way
-  · `join` small files joined · `statements` MERGEs of engines · `paths` who commits, and why · `local_commits`
-  delta-rs's commits, synced · `scratch` folders that these are made in
+- The log: `replay` the log followed · `history` entries · `file_facts` facts of files · `maintenance` checkpoints,
+  vacuum
+- Commits: `log` the client's own · `actions` their lines · `data_files` files of rows · `rewrite` files replaced by
+  edits · `join` small files joined · `statements` MERGEs of engines · `paths` direct or by statement, and why ·
+  `local_commits` delta-rs's commits, synced · `scratch` temporary folders for these
 - Files: `storage` the interface, local paths · `object_store` S3, ABFS, GCS · `hadoop` HDFS · `reading` rows ·
   `durability` syncs
-- What is wrong: `damage` what is broken · `alterations` what others changed · `failures` errors of storages
+- Faults: `damage` broken files · `alterations` changes by others · `failures` errors of storages
 - delta-rs: `by_delta_rs` the tables · `delta_rs_commits` loaded tables, commits
 - Spark: `by_spark` the tables · `spark_replay` the log · `spark_sessions` sessions
 """

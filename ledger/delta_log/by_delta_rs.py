@@ -1,4 +1,7 @@
-"""Tables without a JVM: small transactions through delta-rs, each read and committed from one loaded table."""
+"""Tables without a JVM: small transactions through delta-rs.
+
+Each is read and committed from one loaded table.
+"""
 
 from __future__ import annotations
 
@@ -96,9 +99,9 @@ class DeltaRsTables:
         read_metadata: ReadMetadata = parse_metadata,
         purpose_of: Callable[[Mapping[str, Any]], str] = no_purpose,
     ) -> None:
-        """`specs`: of the tables, by name, as `locations` are. `sync`: on a local path what is committed survives a
-        power cut. `by_statement`: rows are committed by statements of delta-rs alone. `read_metadata` parses what a
-        commit says of itself, and `purpose_of` returns what it is for."""
+        """`specs` are those of the tables, by name, as `locations` are. `sync`: on a local path, commits survive a
+        power cut. `by_statement`: rows are committed by statements of delta-rs alone. `read_metadata` parses a commit's
+        metadata, and `purpose_of` returns what the commit is for."""
         self._specs, self._read_metadata, self.paths = specs, read_metadata, Paths(self.name, purpose_of)
         self._storage_options, self._sync = dict(storage_options or {}) or None, sync
         self.locations = dict(locations)
@@ -130,15 +133,15 @@ class DeltaRsTables:
         self._latest = LatestVersions(self._files, logs, self._newest_listed, at_once=not local)
 
     def place(self, table: str) -> str:
-        """Where a table lies, for errors."""
+        """Return the table's place, for errors."""
         return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, if there is any, once it could not be read or written."""
+        """Return the damage of a table that could not be read or written; None: there is none."""
         return damage_causing_failure(table, self.locations[table], self._storage_options)
 
     def alteration(self, table: str) -> TableRefusal | None:
-        """Return why a table that could not be used is refused: see `refusal`."""
+        """Return why a table that could not be used is refused (see `refusal`)."""
         return refusal_at(table, self.locations[table], self._storage_options, self._specs[table].schema.names)
 
     def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
@@ -151,7 +154,7 @@ class DeltaRsTables:
         return refusal_of(table, self.locations[table], loaded, self._specs[table].schema.names, appends=appends)
 
     def _require_written(self, table: str, loaded: DeltaTable, *, appends: bool) -> None:
-        """Raise TableAltered where delta-rs does not write a table. Ask nothing of one whose log is followed."""
+        """Raise TableAltered if delta-rs does not write a table. A table whose log is followed is not asked."""
         is_plain = self._direct[table].writer.followed.seen() is not None
         why = None if is_plain else self._refusal(table, loaded, appends=appends)
         if why is not None:
@@ -159,16 +162,16 @@ class DeltaRsTables:
 
     def create(self, table: str) -> None:
         if not self.exists(table):
-            known = self._specs[table]
-            layout = known.layout(recorded(self.locations[table]).scheme)
+            spec = self._specs[table]
+            layout = spec.layout(recorded(self.locations[table]).scheme)
             make = partial(
                 DeltaTable.create,
-                schema=known.schema,
+                schema=spec.schema,
                 mode="ignore",
-                partition_by=list(known.partitions),
+                partition_by=list(spec.partitions),
                 configuration=dict(layout.properties),
                 description=layout.description,
-                # Version 0 or none: it would make the table once more, after what others have committed by now.
+                # Commit version 0 or nothing: a retry would make the table once more, after commits of others.
                 commit_properties=CommitProperties(max_commit_retries=0),
                 raise_if_key_not_exists=False,
             )
@@ -180,8 +183,8 @@ class DeltaRsTables:
 
     def layout(self, table: str) -> Layout:
         with self._using(table) as loaded:
-            known = loaded.metadata()
-            return Layout(known.description, known.configuration)
+            loaded_metadata = loaded.metadata()
+            return Layout(loaded_metadata.description, loaded_metadata.configuration)
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
         with self._committing(table) as loaded, conflicts():
@@ -199,9 +202,9 @@ class DeltaRsTables:
         return DeltaTable.is_deltatable(self.locations[table], self._storage_options)
 
     def version(self, table: str) -> int:
-        known = self._direct[table].writer.followed.newest()
-        if known is not None:
-            return known.version
+        latest = self._direct[table].writer.followed.newest()
+        if latest is not None:
+            return latest.version
         with self._using(table) as loaded:
             return loaded.version()
 
@@ -222,7 +225,7 @@ class DeltaRsTables:
         with self._using(table) as loaded:
             rows = self._files[table].rows(loaded, where)
             self._require_written(table, loaded, appends=True)
-            # Columns that somebody has added are left out.
+            # Leave out columns that somebody has added.
             return Snapshot(loaded.version(), where, rows.select(self._specs[table].schema.names))
 
     def merge(
@@ -245,11 +248,13 @@ class DeltaRsTables:
         metadata: Mapping[str, Any],
         reason: str,
     ) -> int:
-        """Commit one MERGE of delta-rs's, of edits that find the rows of the snapshot as they suppose. Where the
-        table is on a local path, and not altered, delta-rs runs it on a copy of the log, and the client puts the commit
-        into the table's log."""
+        """Commit one MERGE of delta-rs's, of edits that find the rows of the snapshot as they suppose.
+
+        If the table is on a local path and not altered, delta-rs runs the MERGE on a copy of the log. The client then
+        puts the commit into the table's log.
+        """
         if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
-            # A query would rebase it. A forked child has none, and decides anew on the newer version.
+            # A query would rebase the commit. A forked child cannot run one, and decides again on the newer version.
             raise Conflict(f"others have committed to {table} since version {snapshot.version}")
         forks.require_own("delta-rs")
         statement, place = plain_merge(self._specs[table], where), self.locations[table]
@@ -363,9 +368,9 @@ class DeltaRsTables:
             return loaded.version()
 
     def file_facts(self, table: str) -> tuple[int, pa.Table]:
-        known = self._direct[table].writer.followed.newest()
-        if known is not None and known.statistics is not None:
-            return known.version, known.statistics.table
+        latest = self._direct[table].writer.followed.newest()
+        if latest is not None and latest.statistics is not None:
+            return latest.version, latest.statistics.table
         with self._using(table) as loaded:
             actions = pa.table(loaded.get_add_actions(flatten=True))
             return loaded.version(), FileStatistics.listed(actions, self._specs[table]).table
@@ -389,7 +394,7 @@ class DeltaRsTables:
             return self._files[table].rows(loaded, where, wanted)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        # Of files that delta-rs cannot remove, those that it is to remove are looked for by `delete_rows`.
+        # `delete_rows` checks whether delta-rs can remove the files that the delete removes.
         with self._committing(table) as loaded, conflicts():
             require_generation(table, generation, self._generations.current)
             delete_rows(loaded, self._files[table], predicate, metadata, self._specs[table].independent_by)
@@ -400,10 +405,10 @@ class DeltaRsTables:
         if not actions.num_rows:
             return None
         untold = actions.filter(actions[f"max.{column}"].is_null())["path"].to_pylist()
-        # The log tells it of no file that a direct commit wrote to a table without statistics.
-        rest = [self._files[table].column([unquote(path)], column) for path in untold]
-        found = [pc.max(one).as_py() for one in (actions[f"max.{column}"], *rest) if one is not None]
-        return max((one for one in found if one is not None), default=None)
+        # For a table without statistics, the log lacks this for every file that a direct commit wrote.
+        columns_of_untold = [self._files[table].column([unquote(path)], column) for path in untold]
+        maxima = [pc.max(one).as_py() for one in (actions[f"max.{column}"], *columns_of_untold) if one is not None]
+        return max((one for one in maxima if one is not None), default=None)
 
     def history(self, table: str, since: int) -> list[Commit]:
         def kept_for() -> float:
@@ -428,13 +433,14 @@ class DeltaRsTables:
         files, followed, since = self._files[table], self._direct[table].writer.followed, time.time()
         before = followed.newest()
         with self._using(table) as loaded:
-            # Removed by delta-rs itself, they would take two commits, each of which lists the log.
+            # If delta-rs removed the files itself, it would make two commits, each of which lists the log.
             gone = unneeded(loaded, since, self._specs[table].staged)
-            # What is removed is replaced by what survives a power cut.
+            # Before anything is removed, what replaces it must survive a power cut.
             files.make_durable(loaded.version())
             files.sync_checkpoints()
             loaded.cleanup_metadata()
-        # What one log needs no more another one may need, whose files have the same names.
+        # These files are not needed by the log that was read. Another log in its place may need files of the same
+        # names.
         if before is not None and not followed.is_same(before):
             raise LogReplaced(f"{table} was replaced while its unneeded files were looked for")
         map_at_once(files.remove, (*gone, *replaced(files.log_files())), AT_ONCE)
@@ -447,16 +453,20 @@ class DeltaRsTables:
 
     @contextmanager
     def _committing(self, table: str) -> Iterator[DeltaTable]:
-        """A context for one commit of delta-rs's to the newest version of a table. Raises what LogWriter.guarding does,
-        and TableAltered for a table that delta-rs does not write."""
+        """Return a context for one commit of delta-rs's to the newest version of a table.
+
+        Raises what LogWriter.guarding raises, and TableAltered for a table that delta-rs does not write.
+        """
         with self._direct[table].writer.guarding(), self._using(table) as loaded:
             self._require_written(table, loaded, appends=True)
             yield loaded
 
 
 def run_merge(loaded: DeltaTable, merge: Merge, edits: pa.Table, commit: Mapping[str, Any]) -> None:
-    """Run a MERGE of edits on a loaded table, and commit it as `commit` says. Raises what delta-rs and
-    `require_removable` do."""
+    """Run a MERGE of edits on a loaded table, and commit it as `commit` says.
+
+    Raises what delta-rs and `require_removable` raise.
+    """
     require_removable(loaded)
     merger = loaded.merge(
         edits.drop_columns([EXPECTED_REVISION]),

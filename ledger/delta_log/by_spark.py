@@ -1,4 +1,7 @@
-"""Tables through Spark alone: for storage that delta-rs cannot share, and wherever a JVM is all there is."""
+"""Tables through Spark alone, where delta-rs cannot share the storage.
+
+They also serve where only a JVM reaches the files.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ from ledger.runtime.forks import require_own
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Siblings, not a hierarchy: each has to be named.
+#: The errors are siblings without a common class: each has to be named.
 CONFLICTS = (
     delta_exceptions.ConcurrentAppendException,
     delta_exceptions.ConcurrentDeleteReadException,
@@ -70,8 +73,10 @@ LAST_VERSION = "spark.databricks.delta.lastCommitVersionInSession"
 def committing(
     session: SparkSession, metadata: Mapping[str, Any], jobs: AbstractContextManager[None]
 ) -> Iterator[SparkSession]:
-    """A context in which what the session commits says this of itself; `jobs` names its jobs. Raises Conflict for a
-    lost race."""
+    """Return a context in which the session's commits carry this metadata; `jobs` names its jobs.
+
+    Raises Conflict for a lost race.
+    """
     session.conf.set(USER_METADATA, json.dumps(metadata))
     session.conf.unset(LAST_VERSION)
     try:
@@ -90,13 +95,13 @@ def committing(
 
 
 def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, int]) -> None:
-    """Commits a transaction that says nothing but which versions of which applications it is."""
+    """Commit a transaction that carries only versions of applications."""
     _commit(session, begun, _marks(session, transactions))
 
 
 def commit_rows(session: SparkSession, begun: Any, frame: DataFrame, *transactions: tuple[str, int]) -> None:
-    """Commit a transaction that appends rows, and says which versions of which applications it is: a writer of Spark's
-    says one of them at most."""
+    """Commit a transaction that appends rows and carries versions of applications: a writer of Spark's carries one at
+    most."""
     converters = jvm_of(session).scala.jdk.javaapi.CollectionConverters
     files = list(converters.asJava(begun.writeFiles(frame._jdf)))
     _commit(session, begun, [*_marks(session, transactions), *files])
@@ -110,12 +115,14 @@ def _marks(session: SparkSession, transactions: Iterable[tuple[str, int]]) -> li
 
 def commit_layout(session: SparkSession, begun: Any, properties: Mapping[str, str]) -> None:
     """Commit a transaction that gives its table further properties."""
-    known = begun.metadata()
-    configuration = known.configuration()
+    current = begun.metadata()
+    configuration = current.configuration()
     for name, value in properties.items():
         configuration = configuration.updated(name, value)
-    columns = (known.schemaString(), known.partitionColumns(), configuration, known.createdTime())
-    begun.updateMetadata(known.copy(known.id(), known.name(), known.description(), known.format(), *columns), False)
+    columns = (current.schemaString(), current.partitionColumns(), configuration, current.createdTime())
+    begun.updateMetadata(
+        current.copy(current.id(), current.name(), current.description(), current.format(), *columns), False
+    )
     _commit(session, begun, [])
 
 
@@ -126,31 +133,34 @@ def _commit(session: SparkSession, begun: Any, actions: list[Any]) -> None:
 
 
 def committed_version(session: SparkSession) -> int:
-    """The version that was committed since `committing` began. Raises Conflict when there is none: a write under a
-    transaction that another writer has committed meanwhile is left out by Delta, and no error says so."""
+    """Return the version that was committed since `committing` began.
+
+    Raises Conflict if there is none: Delta silently skips a write under a transaction that another writer has committed
+    meanwhile.
+    """
     version = session.conf.get(LAST_VERSION)
     if version is None:
         raise Conflict("nothing was committed: the transaction was committed before")
     return int(version)
 
 
-#: What Spark raises when it cannot read or write.
+#: The errors that Spark raises when it cannot read or write.
 FAILURES = (PySparkException, Py4JError)
 
-#: More edits than these are merged faster by compiled code.
+#: The number of edits above which compiled code merges faster.
 MOST_EDITS_OF_SMALL = 5_000
-#: Beside the commits that are known, so many others are expected to be made while a history is read.
+#: The number of commits that may be made while a history is read, beside those that are known.
 MEANWHILE = 10
 
 
 def _unnamed(spark: SparkSession, metadata: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Jobs get no names."""
+    """Give jobs no names."""
     return nullcontext()
 
 
 @translate_storage_errors(*FAILURES)
 class SparkTables:
-    """DeltaTables on a Spark session. What commits say is a session's setting, so every thread has a session."""
+    """DeltaTables on a Spark session. Each thread has a session: commit metadata is a session's setting."""
 
     name = "spark"
 
@@ -166,9 +176,9 @@ class SparkTables:
         purpose_of: Callable[[Mapping[str, Any]], str] = no_purpose,
         name_jobs: Callable[[SparkSession, Mapping[str, Any]], AbstractContextManager[None]] = _unnamed,
     ) -> None:
-        """`specs`: of the tables, by name, as `locations` are. `sync`: on a local path, and on HDFS, what is committed
-        survives a power cut. `by_statement`: rows are committed by statements of Spark alone. `read_metadata` parses
-        what a commit says of itself, and `purpose_of` returns what it is for. `name_jobs` returns a context in which a
+        """`specs` are those of the tables, by name, as `locations` are. `sync`: on a local path, and on HDFS, commits
+        survive a power cut. `by_statement`: rows are committed by statements of Spark alone. `read_metadata` parses a
+        commit's metadata, and `purpose_of` returns what the commit is for. `name_jobs` returns a context in which a
         session's jobs are named, for a commit with such metadata."""
         self.paths = Paths(self.name, purpose_of)
         self._read_metadata, self._name_jobs = read_metadata, name_jobs
@@ -189,29 +199,28 @@ class SparkTables:
         self._latest = LatestVersions(self._files, logs, self.version, at_once=False)
 
     def place(self, table: str) -> str:
-        """Where a table lies, for errors."""
+        """Return the table's place, for errors."""
         return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table on a local path, if there is any, once it could not be read or written."""
+        """Return the damage of a table on a local path that could not be read or written; None: there is none."""
         place = self.locations[table]
         return damage_causing_failure(table, recorded(place).text, None) if recorded(place).is_local else None
 
     def alteration(self, table: str) -> TableRefusal | None:
-        """Return what somebody switched on for a table on a local path, and what takes it back, once it could not be
-        used."""
+        """Return what somebody switched on for a table on a local path that could not be used, and what undoes it."""
         place = self.locations[table]
         return alteration_at(table, recorded(place).text) if recorded(place).is_local else None
 
     def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
-        # Spark loads no table with a feature that it does not know.
+        # Spark cannot load a table with a feature that it does not know.
         properties = self.layout(table).properties
-        found = [APPEND_ONLY] if not appends and properties.get(APPEND_ONLY, "false").lower() == "true" else []
-        found += [FORGETS] if FORGETS in properties else []
-        return told(table, self.locations[table], found) if found else None
+        alterations = [APPEND_ONLY] if not appends and properties.get(APPEND_ONLY, "false").lower() == "true" else []
+        alterations += [FORGETS] if FORGETS in properties else []
+        return told(table, self.locations[table], alterations) if alterations else None
 
     def _require_kept(self, table: str) -> None:
-        """Raise TableAltered for a table that forgets who committed to it."""
+        """Raise TableAltered for a table that forgets its writers' transactions."""
         if FORGETS in self._direct[table].writer.followed.altered():
             raise TableAltered(self.locations[table], *told(table, self.locations[table], [FORGETS]))
 
@@ -221,8 +230,10 @@ class SparkTables:
             self._made_durable(table)
 
     def layout(self, table: str) -> Layout:
-        known, java = self._state(table).metadata(), jvm_of(self._session()).scala.jdk.javaapi
-        return Layout(known.description(), dict(java.CollectionConverters.asJava(known.configuration())))
+        table_metadata, java = self._state(table).metadata(), jvm_of(self._session()).scala.jdk.javaapi
+        return Layout(
+            table_metadata.description(), dict(java.CollectionConverters.asJava(table_metadata.configuration()))
+        )
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
         require_unset(table, properties, self.layout(table).properties)
@@ -236,8 +247,8 @@ class SparkTables:
 
     def version(self, table: str) -> int:
         followed = self._direct[table].writer.followed
-        known = followed.newest() if followed.seen() is not None else None
-        version = int(self._state(table).version()) if known is None else known.version
+        latest = followed.newest() if followed.seen() is not None else None
+        version = int(self._state(table).version()) if latest is None else latest.version
         if version < 0:
             raise FileNotFoundError(f"there is no Delta table at {self.locations[table]}")
         return version
@@ -260,7 +271,7 @@ class SparkTables:
     def merge(
         self, snapshot: Snapshot, table: str, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
     ) -> int:
-        # What the statement finds is of a later version, perhaps, and it raises the same; here it costs no job.
+        # The statement checks the same, perhaps on a later version. Checking here costs no job.
         require_expected(snapshot, self._specs[table], edits)
         return self.paths.commit(
             table,
@@ -278,7 +289,7 @@ class SparkTables:
         metadata: Mapping[str, Any],
         reason: str,
     ) -> int:
-        """Commit one MERGE of Spark's, which fails where an edit does not find its row as it supposes."""
+        """Commit one MERGE of Spark's, which fails if an edit does not find its row as it supposes."""
         self._require_kept(table)
         self._direct[table].require_same(snapshot)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
@@ -326,7 +337,7 @@ class SparkTables:
             if len(transactions) + len(beside) > 1:
                 begun = self.begin(session, self.locations[table])
                 for one in transactions:
-                    # Delta remembers that it was asked, and commits only where nobody commits one of these meanwhile.
+                    # Delta notes this read, and commits only if nobody commits one of these transactions meanwhile.
                     committed = begun.txnVersion(one[0])
                     require_next(one, None if committed < 0 else int(committed))
                 commit_rows(session, begun, frame, *transactions, *beside)
@@ -359,9 +370,9 @@ class SparkTables:
             return self._made_durable(table)
 
     def file_facts(self, table: str) -> tuple[int, pa.Table]:
-        known = self._direct[table].writer.followed.newest()
-        if known is not None and known.statistics is not None:
-            return known.version, known.statistics.table
+        latest = self._direct[table].writer.followed.newest()
+        if latest is not None and latest.statistics is not None:
+            return latest.version, latest.statistics.table
         state = self._state(table)
         return int(state.version()), statistics_of(state, self._session(), self._specs[table]).table
 
@@ -384,7 +395,7 @@ class SparkTables:
         return self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {' AND '.join(conditions)}")
 
     def _bound(self, table: str, name: str, value: int) -> str:
-        """Return a bound of a column in SQL: of a column of instants it is given in milliseconds."""
+        """Return a bound of a column in SQL. A bound of a column of instants is given in milliseconds."""
         is_instant = pa.types.is_timestamp(self._specs[table].schema.field(name).type)
         return f"timestamp_millis({value})" if is_instant else str(value)
 
@@ -402,13 +413,15 @@ class SparkTables:
         return None if greatest is None else int(greatest)
 
     def history(self, table: str, since: int) -> list[Commit]:
-        newest, asked = self.version(table), 0
+        newest, limit = self.version(table), 0
         rows: list[Any] = []
-        # Those are the newest ones when it looks: others may have committed since they were counted.
-        while newest - since > asked:
-            asked = newest - since + MEANWHILE
-            said = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {asked}")
-            rows = said.select("version", "timestamp", "userMetadata", "operation", "operationParameters").collect()
+        # Spark returns the newest commits at the time of its look: others may have committed since they were counted.
+        while newest - since > limit:
+            limit = newest - since + MEANWHILE
+            described = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {limit}")
+            rows = described.select(
+                "version", "timestamp", "userMetadata", "operation", "operationParameters"
+            ).collect()
             newest = max(row.version for row in rows)
         commits = [
             Commit(
@@ -426,7 +439,7 @@ class SparkTables:
         self._latest.make_durable(table, version)
 
     def _made_durable(self, table: str) -> int:
-        """The newest version, which survives a power cut then."""
+        """Make the newest version survive a power cut, and return it."""
         self.make_durable(table, version := self.version(table))
         return version
 
@@ -444,23 +457,23 @@ class SparkTables:
 
     def vacuum(self, table: str) -> None:
         session = self._session()
-        # What is removed is replaced by what survives a power cut.
+        # Before anything is removed, what replaces it must survive a power cut.
         self._made_durable(table)
         self._files[table].sync_checkpoints()
         session.sql(f"VACUUM {self._named(table)}")
-        # Spark does that with its own checkpoints, and what is written out has others: of the same log.
+        # Spark removes old entries with its own checkpoints. Direct commits make other checkpoints of the same log.
         state = self._state(table)
         state.deltaLog().doLogCleanup(state, jvm_of(session).scala.Option.empty())
 
     def begin(self, session: SparkSession, location: str) -> Any:
-        """A transaction of Delta's own, on the newest version of a table."""
+        """Begin a transaction of Delta's own, on the newest version of a table."""
         self.state_at(location)
         none = jvm_of(session).scala.Option.empty()
         log = jvm_of(session).org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
         return log.startTransaction(none, none)
 
     def made_durable_at(self, location: str) -> None:
-        """Makes the newest version of any table survive a power cut."""
+        """Make the newest version of any table survive a power cut."""
         files_at(location, self._session, sync=self._sync).make_durable(int(self.state_at(location).version()))
 
     def _named(self, table: str) -> str:
@@ -478,11 +491,11 @@ class SparkTables:
         return session
 
     def _state(self, table: str) -> Any:
-        """Delta's own snapshot of the table, brought up to date: its version and files without a query."""
+        """Return Delta's own snapshot of the table, brought up to date: its version and files without a query."""
         return self.state_at(self.locations[table])
 
     def state_at(self, location: str) -> Any:
-        """Delta's own snapshot of any table's newest version; version -1: there is no table."""
+        """Return Delta's own snapshot of any table's newest version; version -1: there is no table."""
         session = self._session()
         jvm = jvm_of(session)
         jvm.SparkSession.setActiveSession(session._jsparkSession)
@@ -495,6 +508,6 @@ class SparkTables:
         return without_gaps(lambda: session.sql(query).toArrow())
 
     def committing(self, metadata: Mapping[str, Any], *, small: bool = True) -> AbstractContextManager[SparkSession]:
-        """As `committing`, in this thread's session."""
+        """Return the context `committing` for this thread's session."""
         session = self._session(small=small)
         return committing(session, metadata, self._name_jobs(session, metadata))

@@ -1,7 +1,7 @@
-"""What is damaged in a table: entries and checkpoints of its log, and data files that the log names.
+"""Damage of a table: entries and checkpoints of its log, and data files.
 
-A checkpoint sums up the entries before it, so a damaged one costs nothing while those are there, from version 0 or from
-an older checkpoint on. An entry that an intact checkpoint covers is needed for versions of the past only.
+A checkpoint sums up the entries before it. A damaged checkpoint costs nothing while these entries exist, from version 0
+or from an older checkpoint on. An entry that an intact checkpoint covers is needed for versions of the past only.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ from ledger.errors import LedgerDamaged
 from ledger.rules.location import recorded
 
 log = logging.getLogger("ledger.opening")
-#: So many damaged files are named in an error.
+#: The most damaged files that an error names.
 MOST_NAMED = 3
-#: The data files of a larger table are not read only because a verb failed: `doctor --deep` and `repair` read them.
+#: The size up to which a table's data files are read after a verb failed. `doctor --deep` and `repair` read all of
+#: them.
 DECODED_BYTES = 64 << 20
 #: Check this many entries before looking for a checkpoint that sums them up.
 MOST_BEFORE_CHECKPOINTS = 20
-#: What to do about a checkpoint that cannot be read.
+#: The advice about a checkpoint that cannot be read.
 WITH_ENTRIES = (
     "The entries of the log tell the same. On a local path `ledger repair ROOT` takes the checkpoint out, and so does "
     "the next opening for writing (`ledger upkeep`, or Ledger.open without read_only). A read-only opening cannot, and "
@@ -64,14 +65,19 @@ WITHOUT_ENTRIES = (
     "restore-backup BACKUP ROOT --replace`)."
 )
 _LINES = re.compile(rf'"{LINES}": ([0-9]+)'.encode())
-#: Where a repair and an opening put what they take out of a ledger, beside its tables.
+#: The folder beside a ledger's tables for what a repair or an opening takes out of the ledger.
 LOST = "_ledger_lost"
 
 
 class TableDamage(NamedTuple):
-    """`entries`: by version, what is wrong with an entry that the newest version needs; `checkpoints`: paths of those
-    that cannot be read, the newest ones; `files`: by path, what is wrong with a data file that the log names.
-    `is_recoverable`: the entries of the log tell what those checkpoints told."""
+    """The damage of a table.
+
+    Attributes:
+        entries: By version, what is wrong with an entry that the newest version needs.
+        checkpoints: The paths of the newest checkpoints, as far as they cannot be read.
+        files: By path, what is wrong with a data file that the log names.
+        is_recoverable: Whether the log's entries hold what those checkpoints held.
+    """
 
     version: int
     entries: Mapping[int, str]
@@ -95,14 +101,19 @@ class TableDamage(NamedTuple):
 
     def listed(self) -> str:
         """Return the damaged data files in words."""
-        some = "; ".join(f"{path} {what}" for path, what in [*self.files.items()][:MOST_NAMED])
+        named_files = "; ".join(f"{path} {what}" for path, what in [*self.files.items()][:MOST_NAMED])
         more = f"; and {len(self.files) - MOST_NAMED:,} more" if len(self.files) > MOST_NAMED else ""
-        return f"{len(self.files):,} of the data files that it names are not as written: {some}{more}"
+        return f"{len(self.files):,} of the data files that it names are not as written: {named_files}{more}"
 
 
 class PastDamage(NamedTuple):
-    """`entries`: by version, what is wrong with an entry that a checkpoint sums up; `readable_from`: the version of the
-    first checkpoint from the last such entry on. The versions from the first such entry up to it cannot be told."""
+    """Damage of entries that a checkpoint sums up.
+
+    Attributes:
+        entries: By version, what is wrong with such an entry.
+        readable_from: The version of the first checkpoint at or after the last such entry. Versions from the first such
+            entry up to it are lost.
+    """
 
     entries: Mapping[int, str]
     readable_from: int
@@ -139,16 +150,21 @@ def find_damage(
         raise
     wrong = wrong_files(loaded, files, deep=deep)
     if wrong and loaded.version() < (again := opened(location, storage_options)).version():
-        # What others took out meanwhile was removed by right.
+        # A file that others took out of the table meanwhile may be missing.
         loaded, wrong = again, wrong_files(again, files, deep=deep)
     return TableDamage(loaded.version(), {}, bad, wrong, not missing)
 
 
 class Checkpoints(NamedTuple):
-    """The checkpoints of a table, all of which were read. `bad`: the paths of the newest ones, as far as they cannot be
-    read, and of one that `_last_checkpoint` names and that is gone. `intact`: the version of the newest that can; -1:
-    there is none. `old`: the paths of those before it that cannot be read, from which only versions of the past are;
-    for local paths, elsewhere a file is put whole."""
+    """The checkpoints of a table, all of which were read.
+
+    Attributes:
+        bad: The paths of the newest checkpoints, as far as they cannot be read, and of one that `_last_checkpoint`
+            names and that is gone.
+        intact: The version of the newest readable checkpoint; -1: there is none.
+        old: The paths of unreadable checkpoints before that one, which only versions of the past need. Only for local
+            paths: elsewhere a file is put whole.
+    """
 
     bad: tuple[str, ...]
     intact: int
@@ -156,7 +172,7 @@ class Checkpoints(NamedTuple):
 
 
 def read_checkpoints(location: str, storage_options: Mapping[str, str] | None) -> Checkpoints:
-    """Read the checkpoints of a table. Raises what the storage does."""
+    """Read the checkpoints of a table. Raises what the storage raises."""
     files = table_files(location, storage_options)
     paths = files.log_paths()
     bad, intact = _checkpoints(files, paths, deep=True)
@@ -169,11 +185,14 @@ def _old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tupl
 
 
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
-    """Look for damage in the entries that the newest intact checkpoint sums up. No verb needs these, but views of the
-    past do, and upkeep where it has not gone over them. For local paths: elsewhere an entry is put whole.
+    """Look for damage in the entries that the newest intact checkpoint sums up.
+
+    No verb needs these entries. Views of the past do, and so does upkeep if it has not gone over them. For local paths:
+    elsewhere an entry is put whole.
 
     If `intact` is given, it is the version of that checkpoint, which was read fully: then each entry is read fully,
-    too. Else the checkpoint is the newest whose end can be read, and an entry that looks whole is taken for whole."""
+    too. Otherwise the checkpoint is the newest whose end can be read, and an entry that looks whole is taken for whole.
+    """
     if not recorded(location).is_local:
         return PastDamage({}, 0)
     files = table_files(location, storage_options)
@@ -191,7 +210,8 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
 
 
 def _kept_for(location: str, storage_options: Mapping[str, str] | None) -> float:
-    """Return how long a table keeps its log, in seconds; as long as a new one does, where it cannot be read."""
+    """Return how long a table keeps its log, in seconds. If the table cannot be read, return the value of a
+    new table."""
     try:
         properties = opened(location, storage_options).metadata().configuration
     except DeltaError:
@@ -200,19 +220,21 @@ def _kept_for(location: str, storage_options: Mapping[str, str] | None) -> float
 
 
 def past_damage_of(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:
-    """Return the error that names such damage, or a checkpoint of the past that cannot be read; None: there is none, or
-    it cannot be looked for."""
+    """Return the error about such damage, or about an unreadable checkpoint of the past; None: there is none, or the
+    log cannot be read."""
     try:
         checkpoints = read_checkpoints(location, storage_options)
-        found = find_past_damage(location, storage_options, checkpoints.intact).error(table)
-        return found or TableDamage(0, {}, checkpoints.old, {}).error(table)
+        error = find_past_damage(location, storage_options, checkpoints.intact).error(table)
+        return error or TableDamage(0, {}, checkpoints.old, {}).error(table)
     except (OSError, pa.ArrowException):
         return None
 
 
 def find_first_readable(location: str) -> int:
-    """Return the first version of a table that its log can tell: entries may be left of versions before it, after a
-    repair of the past. For local paths; elsewhere nothing is repaired, and the answer is 0."""
+    """Return the first version of a table that can be read. A repair of the past may leave entries of earlier versions.
+
+    For local paths; elsewhere nothing is repaired, and the result is 0.
+    """
     if not recorded(location).is_local:
         return 0
     files = table_files(location, None)
@@ -224,14 +246,14 @@ def find_first_readable(location: str) -> int:
 
 
 def _looks_whole(content: bytes | None) -> bool:
-    """Whether an entry needs no closer look: the JSON of a long log takes minutes to read."""
+    """Tell whether an entry needs no closer look: parsing the JSON of a long log takes minutes."""
     if content is None:
         return True
     if b'"commitInfo"' not in content or b"\0" in content:
         return False
     lines = content.splitlines()
-    told = _LINES.search(lines[0])
-    if told is not None and int(told[1]) > len(lines):
+    line_count = _LINES.search(lines[0])
+    if line_count is not None and int(line_count[1]) > len(lines):
         return False
     return all(line.startswith(b"{") and line.endswith(b"}") for line in lines)
 
@@ -239,13 +261,15 @@ def _looks_whole(content: bytes | None) -> bool:
 def damage_causing_failure(
     table: str, location: str, storage_options: Mapping[str, str] | None
 ) -> LedgerDamaged | None:
-    """Return the damage that explains why an engine failed; None: there is none, or it cannot be looked for. The data
-    files of a table of at most DECODED_BYTES are read: a file can be as large as written, and damaged inside."""
+    """Return the damage that explains why an engine failed; None: there is none, or the table cannot be read.
+
+    Data files are read if the table has at most DECODED_BYTES: a file can have the right size and be damaged inside.
+    """
     try:
-        found = find_damage(location, storage_options).error(table)
-        if found is None and _data_bytes(location, storage_options) <= DECODED_BYTES:
-            found = find_damage(location, storage_options, deep=True).error(table)
-        return found
+        damage = find_damage(location, storage_options).error(table)
+        if damage is None and _data_bytes(location, storage_options) <= DECODED_BYTES:
+            damage = find_damage(location, storage_options, deep=True).error(table)
+        return damage
     except (OSError, pa.ArrowException, DeltaError):
         return None
 
@@ -257,7 +281,7 @@ def _data_bytes(location: str, storage_options: Mapping[str, str] | None) -> int
 
 
 class LogTail:
-    """The entries of a log after its last checkpoint, on a local path, each of which is looked at once.
+    """The entries of a log after its last checkpoint, on a local path. Each entry is checked once.
 
     Both engines take an empty entry for a commit that changes nothing. On an object store an entry is put whole.
     """
@@ -267,12 +291,12 @@ class LogTail:
         self._whole: int | None = None
 
     def require(self, version: int) -> None:
-        """Raise LedgerDamaged where an entry up to a version is empty or torn."""
+        """Raise LedgerDamaged if an entry up to a version is empty or torn."""
         if self._files is None:
             return
         since = -1 if self._whole is None else self._whole
         if self._whole is None or version - since > MOST_BEFORE_CHECKPOINTS:
-            # What a checkpoint sums up is not looked at. A restored log goes on a million versions later.
+            # Entries that a checkpoint sums up are not checked. A restored log goes on a million versions later.
             since = max(since, _summed_up(self._files, version))
         for flawed in flaws_in(self._files, range(since + 1, version + 1)):
             content = self._files.read(log_file(flawed))
@@ -282,8 +306,11 @@ class LogTail:
 
 
 def require_whole_log(location: str, version: int | None) -> None:
-    """Raise Flawed where an output table's entry after the last checkpoint is empty or torn, up to a version or the
-    newest one. For local paths: elsewhere an entry is put whole."""
+    """Raise Flawed if an output table's entry after the last checkpoint is empty or torn, up to a version or the newest
+    one.
+
+    For local paths: elsewhere an entry is put whole.
+    """
     if not recorded(location).is_local:
         return
     files = table_files(location, None)
@@ -300,15 +327,15 @@ def require_whole_log(location: str, version: int | None) -> None:
 
 
 def _summed_up(files: TableStorage, version: int) -> int:
-    """Return the version of the newest checkpoint up to a version whose end can be read; without one, that before the
-    first entry."""
+    """Return the version of the newest checkpoint up to a version whose end can be read. Without one, return the
+    version before the first entry."""
     hinted = hinted_checkpoint(files)
     if hinted is not None and hinted <= version and _footer(files, _single(hinted)) is not None:
         return hinted
     paths = files.log_paths()
     first = min((found for found in map(version_of, paths) if found is not None), default=0)
-    known = (found for found in reversed(checkpointed(paths)) if found <= version)
-    return next((found for found in known if not _torn(files, paths, found)), first - 1)
+    candidates = (found for found in reversed(checkpointed(paths)) if found <= version)
+    return next((found for found in candidates if not _torn(files, paths, found)), first - 1)
 
 
 def lost_folder(root: Path) -> Path:
@@ -317,7 +344,7 @@ def lost_folder(root: Path) -> Path:
 
 
 def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> list[str]:
-    """Take checkpoints that cannot be read out of tables whose logs tell the same, and return their paths."""
+    """Take unreadable checkpoints out of tables whose logs hold the same facts, and return their paths."""
     lost = lost_folder(root)
     mended = [path for place in locations.values() for path in mend_checkpoints(place, lost, deep=deep)]
     if mended:
@@ -326,8 +353,10 @@ def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> lis
 
 
 def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
-    """Move checkpoints that cannot be read to a folder, where the entries or another checkpoint tell the same, and
-    return their paths. Without `deep` look at the file alone that `_last_checkpoint` names. For local paths."""
+    """Move unreadable checkpoints to a folder if entries or another checkpoint hold the same facts. Return their paths.
+
+    Without `deep`, look only at the file that `_last_checkpoint` names. For local paths.
+    """
     place, files = Path(recorded(location).text), table_files(location, None)
     if not deep and not _misses_checkpoint(place):
         return []
@@ -346,8 +375,10 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
 
 
 def set_aside(place: Path, lost: Path, path: str) -> None:
-    """Move a file of a table to the folder `lost`, and with it the checksum that Hadoop keeps beside it: Spark would
-    hold the next file of that name against it. Raises FileNotFoundError."""
+    """Move a file of a table, and the checksum that Hadoop keeps beside it, to the folder `lost`.
+
+    Spark would compare that checksum with the next file of that name. Raises FileNotFoundError.
+    """
     *folders, name = path.split("/")
     for one in ("/".join([*folders, f".{name}.crc"]), path):
         into = lost / place.name / one
@@ -357,7 +388,7 @@ def set_aside(place: Path, lost: Path, path: str) -> None:
 
 
 def _misses_checkpoint(place: Path) -> bool:
-    """Whether `_last_checkpoint` cannot be read, or no file of the checkpoint that it names has bytes."""
+    """Tell whether `_last_checkpoint` cannot be read, or no file of the checkpoint that it names has bytes."""
     try:
         hint = json.loads((place / LAST_CHECKPOINT).read_bytes())
         named = [*(place / LOG).glob(f"{hint['version']:020d}.checkpoint.*parquet")] if hint.get("parts") else []
@@ -370,8 +401,10 @@ def _misses_checkpoint(place: Path) -> bool:
 
 
 def _checkpoints(files: TableStorage, paths: list[str], *, deep: bool = False) -> tuple[tuple[str, ...], int]:
-    """Return the newest checkpoints as far as they cannot be read, and the version of the newest intact one, or -1.
-    Without `deep` only the end of each is looked at, which says how many rows it has."""
+    """Return the unreadable ones among the newest checkpoints, and the version of the newest intact one, or -1.
+
+    Without `deep`, only the end of each is read, which has the number of its rows.
+    """
     bad: list[str] = []
     hinted = hinted_checkpoint(files)
     gone = hinted is not None and hinted not in checkpointed(paths) and not files.has(_single(hinted))
@@ -393,12 +426,12 @@ def _torn(files: Storage, paths: list[str], version: int, *, deep: bool = False)
 
 
 def _single(version: int) -> str:
-    """The path of a version's checkpoint that is one file."""
+    """Return the path of a version's checkpoint that is one file."""
     return f"{LOG}/{version:020d}.checkpoint.parquet"
 
 
 def _footer(files: Storage, path: str) -> int | None:
-    """Return how many rows a Parquet file has; None: it is none."""
+    """Return how many rows a Parquet file has; None: the file is not Parquet."""
     try:
         with files.open(path) as file:
             return int(file.metadata.num_rows)
@@ -417,15 +450,17 @@ def _rows_read(files: Storage, path: str) -> int | None:
 
 
 def _whole_rows(file: pq.ParquetFile, group: int) -> int:
-    """Return how many rows a row group has. Raises ArrowInvalid for a text that is none, too."""
+    """Return how many rows a row group has. Raises ArrowInvalid for invalid text, too."""
     rows = file.read_row_group(group, use_threads=False)
     rows.validate(full=True)
     return int(rows.num_rows)
 
 
 def wrong_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) -> Mapping[str, str]:
-    """Return, by path, what is wrong with the data files of a loaded table. Of files that lie outside nothing is told:
-    they are another table's, see `alterations`."""
+    """Return, by path, what is wrong with the data files of a loaded table.
+
+    Files outside the table are left out: they are another table's, see `alterations`.
+    """
     actions = pa.table(loaded.get_add_actions(flatten=True))
     if actions.num_rows:
         actions = actions.filter(pa.array([not OUTSIDE.match(path) for path in actions["path"].to_pylist()]))
@@ -438,14 +473,14 @@ def wrong_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) -> Mappi
 
 def _file_faults(named: Any, sizes: Mapping[str, int], deep: TableStorage | None) -> Iterator[tuple[str, str]]:
     for path, size, rows in named:
-        there = sizes.get(path)
-        if there is None:
+        size_there = sizes.get(path)
+        if size_there is None:
             yield path, MISSING
-        elif there != size:
-            yield path, "is empty" if not there else f"has {there:,} bytes, and the log says {size:,}"
+        elif size_there != size:
+            yield path, "is empty" if not size_there else f"has {size_there:,} bytes, and the log says {size:,}"
         elif deep is not None:
-            found = _rows_read(deep, path)
-            if found is None:
+            rows_there = _rows_read(deep, path)
+            if rows_there is None:
                 yield path, "cannot be read as Parquet"
-            elif rows is not None and found != rows:
-                yield path, f"has {found:,} rows, and the log says {rows:,}"
+            elif rows is not None and rows_there != rows:
+                yield path, f"has {rows_there:,} rows, and the log says {rows:,}"

@@ -1,4 +1,4 @@
-"""Data files that this client writes: their names, their row groups, and their bytes."""
+"""The client's data files: their names, row groups and bytes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: To read one row takes its row group: it has at most so many bytes, or one row. And a file at most so many.
+#: The most bytes of a row group (or a single row), and of a file. Reading one row reads its row group.
 ROW_GROUP, FILE = 8 << 20, 64 << 20
-#: Values that have more bytes than these on average are not looked up in a dictionary.
+#: The average size of values, in bytes, above which a column has no dictionary.
 LONG = 1_024
-#: What a path has of a partition's value: so many characters, and none that a path is escaped for.
+#: The part of a partition's value that a path contains: few characters, and none that needs an escape.
 MOST_IN_PATH, _ODD = 100, re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Encoded(Mapping[str, bytes]):
-    """Files of rows, each made whenever it is asked for: large ones are not in memory together. `sizes`: of those that
-    were made, by their paths."""
+    """Files of rows, each made whenever it is asked for, so that large files are not in memory together.
+
+    `sizes` has the sizes of the files that were made, by path.
+    """
 
     def __init__(self, rows: Mapping[str, pa.Table], partitions: Sequence[str]) -> None:
         self._rows, self._partitions = rows, partitions
@@ -39,13 +41,14 @@ class Encoded(Mapping[str, bytes]):
 
 
 def new_path(partition: Mapping[str, Any]) -> str:
-    """The path of a new file of a partition: plain, whatever the values are, which readers take from the log."""
+    """Return the path of a new file of a partition. It is plain, whatever the values are: readers take these
+    from the log."""
     folder = "".join(f"{name}={_ODD.sub('_', str(value))[:MOST_IN_PATH]}/" for name, value in partition.items())
     return f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet"
 
 
 def in_parts(rows: pa.Table, most: int) -> Iterator[pa.Table]:
-    """Rows in parts of at most so many bytes, or of a single row; at least one part."""
+    """Return rows in parts of at most so many bytes, or of a single row; at least one part."""
     if rows.nbytes <= most or rows.num_rows < 2:
         yield rows
     else:
@@ -55,14 +58,14 @@ def in_parts(rows: pa.Table, most: int) -> Iterator[pa.Table]:
 
 
 def parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
-    """Rows as a file, without the columns of their partition, in row groups of at most ROW_GROUP bytes."""
+    """Return rows as a file, without the columns of their partition, in row groups of at most ROW_GROUP bytes."""
     sink = pa.BufferOutputStream()
     rows = rows.drop_columns(list(partitions))
-    # Of bits there is neither a dictionary nor a smallest: nobody asks, and they are long. Nor are long texts repeated.
-    asked = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
-    short = [name for name in asked if rows[name].nbytes <= LONG * rows.num_rows]
+    # Bits get no dictionary and no statistics: nobody asks for them, and they are long. Long texts do not repeat.
+    statistics_columns = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
+    short = [name for name in statistics_columns if rows[name].nbytes <= LONG * rows.num_rows]
     with pq.ParquetWriter(
-        sink, rows.schema, store_schema=False, use_dictionary=short, write_statistics=asked
+        sink, rows.schema, store_schema=False, use_dictionary=short, write_statistics=statistics_columns
     ) as writer:
         for part in in_parts(rows, ROW_GROUP):
             writer.write_table(part)

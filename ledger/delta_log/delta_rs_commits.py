@@ -1,11 +1,11 @@
-"""What delta-rs does for the client: tables that it has loaded, commits, and what a loaded table says of itself.
+"""Loaded tables, commits and layouts of delta-rs.
 
-**The newest version.** delta-rs lists the log and takes a listing with a gap for a damaged log (see `history`). Where
-others commit 25 times a second, each of seven listings in a row has had one. But what was there before a listing began
-is in it. So the table is loaded as of the highest version that a listing of our own has shown, and a gap below that is
-a real one.
+**The newest version.** delta-rs lists the log and takes a listing with a gap for a damaged log (see `history`). When
+others commit 25 times a second, each of seven listings in a row has had a gap. But an entry that existed before a
+listing began is in the listing. So the table is loaded as of the highest version that the client's own listing has
+shown. A gap below that version is a real one.
 
-**Loaded tables** are shared between threads: each is one thread's at a time.
+**Loaded tables** are shared between threads: each belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -46,17 +46,19 @@ from ledger.rules.publishable import PROTOCOL_OF_NEW, Demands
 from ledger.runtime import forks
 from ledger.runtime.threads import map_at_once
 
-#: How delta-rs's errors of a lost race begin: the conflicts, too many of them, and a version that is taken.
+#: The beginnings of delta-rs's errors for a lost race: conflicts, too many of them, and a version that is taken.
 LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
-#: Commits that touch other partitions are rebased by delta-rs this often before it gives up.
+#: How often delta-rs rebases a commit over commits to other partitions before it gives up.
 REBASES = 100
 
 
 @contextmanager
 def conflicts() -> Iterator[None]:
-    """Turns delta-rs's errors of a lost race into Conflict: other writers were first, or commit so fast that the log
-    could not be listed, before this commit or after it. What else keeps a commit from being written (a full disk) comes
-    in the same classes."""
+    """Turn delta-rs's errors of a lost race into Conflict.
+
+    Other writers were first, or commit so fast that the log could not be listed, before this commit or after it. Other
+    failures of a commit, such as a full disk, come in the same classes.
+    """
     try:
         yield
     except DeltaError as lost:
@@ -66,10 +68,10 @@ def conflicts() -> Iterator[None]:
 
 
 def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
-    """How commits to the ledger's own tables are made.
+    """Return how commits to the ledger's own tables are made.
 
-    Old entries of the log are removed by upkeep: a commit that looks for them lists the whole log, which takes longer
-    than all the rest once the log has thousands.
+    Upkeep removes old entries of the log. If a commit looked for them, it would list the whole log. With thousands of
+    entries this takes longer than everything else.
     """
     return {
         "commit_properties": properties(metadata, *transactions),
@@ -78,7 +80,7 @@ def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | Non
 
 
 def committing_aside(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
-    """How commits to a copy of a log are made: the table's own log gets a checkpoint, and the copy none."""
+    """Return how commits to a copy of a log are made: the table's own log gets a checkpoint, the copy none."""
     return {
         "commit_properties": properties(metadata, *transactions),
         "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
@@ -86,7 +88,7 @@ def committing_aside(metadata: Mapping[str, Any], *transactions: tuple[str, int]
 
 
 def with_all_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
-    """Rows with every column of a table, null where they have none: somebody may have added some."""
+    """Return rows with every column of a table, null where they lack one: somebody may have added columns."""
     for added in pa.schema(loaded.schema().to_arrow()):
         if added.name not in rows.column_names:
             rows = rows.append_column(added, pa.nulls(rows.num_rows, added.type))
@@ -94,7 +96,7 @@ def with_all_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
 
 
 def commit_nothing(loaded: DeltaTable, said: CommitProperties) -> None:
-    """Commits to any table what a commit says of itself, and no rows."""
+    """Commit metadata and no rows to any table."""
     with conflicts():
         loaded.create_write_transaction(
             [],
@@ -108,7 +110,7 @@ def commit_nothing(loaded: DeltaTable, said: CommitProperties) -> None:
 def properties(
     metadata: Mapping[str, Any], *transactions: tuple[str, int] | None, rebases: int = REBASES
 ) -> CommitProperties:
-    """What a commit to any table says of itself, and the transactions that it carries."""
+    """Return the metadata of a commit to any table, and the transactions that it carries."""
     carried = [Transaction(*one) for one in transactions if one is not None]
     return CommitProperties(
         custom_metadata={"userMetadata": json.dumps(metadata)},
@@ -118,7 +120,7 @@ def properties(
 
 
 def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTable:
-    """A table as of a version that is no older than the newest one before this call. Raises what delta-rs does."""
+    """Return a table as of a version no older than the newest one before this call. Raises what delta-rs raises."""
     forks.require_own("delta-rs")
     options = dict(storage_options or {}) or None
     try:
@@ -134,8 +136,10 @@ def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTab
 
 
 def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> DeltaTable | None:
-    """Return a table whose newest checkpoint is empty or gone, by the entries of its log; None where they cannot be
-    read. delta-rs fails when it looks for the checkpoint that `_last_checkpoint` names; not on its way past it."""
+    """Return a table whose newest checkpoint is empty or gone, by the entries of its log; None: these cannot be read.
+
+    delta-rs fails when it opens the checkpoint that `_last_checkpoint` names, but can replay the entries past it.
+    """
     files = table_files(location, options)
     try:
         newest = max([0, hinted_checkpoint(files) or 0, *checkpointed(files.log_paths())])
@@ -147,7 +151,7 @@ def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> De
 
 
 def catch_up(loaded: DeltaTable, files: TableStorage) -> None:
-    """Brings a loaded table, whose files these are, to such a version. Raises what delta-rs does."""
+    """Bring a loaded table, whose files these are, to such a version. Raises what delta-rs raises."""
     try:
         loaded.update_incremental()
     except DeltaError as error:
@@ -161,23 +165,23 @@ def catch_up(loaded: DeltaTable, files: TableStorage) -> None:
 
 
 def newest_listed(files: TableStorage) -> int | None:
-    """None: there is none, and delta-rs says so better."""
+    """Return the newest version that a listing shows; None: there is none (delta-rs has the better error for that)."""
     return max(versions_in(files.log_paths()), default=None)
 
 
-#: So many loaded tables wait for their next use; more than one only where threads had the same one at the same time.
+#: The most loaded tables that wait for their next use. There is more than one only if threads used one table at once.
 KEPT = 4
-#: A table that followed so many commits is opened anew: each append that it followed makes it slower. Measured: to
-#: follow one more takes 0.5 ms at first, 5 ms after 50, 20 ms after 200; to open it anew 7 ms.
+#: The number of followed commits after which a table is opened anew: each followed append makes it slower. Measured:
+#: one more takes 0.5 ms at first, 5 ms after 50, 20 ms after 200; opening it anew takes 7 ms.
 MOST_FOLLOWED = 25
-#: Whether there is a newer version is asked by its name, which costs the same however long the log is; but after so
-#: many seconds the log is listed. A process that stood still until upkeep removed the next version sees the later ones.
+#: The seconds after which the log is listed. Before that, a newer version is looked for by its name, which costs the
+#: same for a long log. The listing serves a process that stood still until upkeep removed the next version.
 LISTED_AFTER = 60.0
 
 
 class LoadedTable(NamedTuple):
-    """A loaded table, the version that it was opened at, when the log was last listed for it, in monotonic seconds, and
-    the generation that it is of (see `history.Generations`)."""
+    """A loaded table: the version that it was opened at, when the log was last listed for it, in monotonic seconds, and
+    its generation (see `history.Generations`)."""
 
     table: DeltaTable
     opened_at: int
@@ -186,8 +190,8 @@ class LoadedTable(NamedTuple):
 
 
 class LoadedTables:
-    """The loaded tables of one location. Their number is bounded by how many are in use at once, whatever threads come
-    and go."""
+    """The loaded tables of one location. At most as many exist as are in use at once, however many threads
+    come and go."""
 
     def __init__(
         self,
@@ -197,24 +201,25 @@ class LoadedTables:
         check: Callable[[int], None] = lambda version: None,
         generations: Generations | None = None,
     ) -> None:
-        """`check` raises LedgerDamaged where the log up to a version is not whole. `generations`: of the ledger."""
+        """`check` raises LedgerDamaged if the log up to a version is not whole. `generations` are the ledger's."""
         self._open, self._files, self._passing, self._check = open_table, files, passing, check
         self._generations = generations or Generations()
-        #: What was used last lies on top, and has least to catch up on.
+        #: A stack: the table that was used last is on top, and has the least to catch up on.
         self._idle: deque[LoadedTable] = deque(maxlen=KEPT)
-        #: What was listed by then is not used again.
+        #: Tables that were listed before this time are not used again.
         self._forgotten_at = -math.inf
 
     @contextmanager
     def using(self) -> Iterator[DeltaTable]:
-        """The table as of the newest version, for one call. After an error it is not used again."""
+        """Return a context with the table as of the newest version, for one call. After an error the table is not used
+        again."""
         forks.require_own("delta-rs")
         opened = self._newest()
         yield opened.table
         self._idle.append(opened)
 
     def forget(self) -> None:
-        """Opens the table anew for whoever comes next: what is loaded may be of another log."""
+        """Open the table anew for the next caller: the loaded tables may be of another log."""
         self._forgotten_at = self._passing()
 
     def _newest(self) -> LoadedTable:
@@ -227,7 +232,7 @@ class LoadedTables:
             return self._newest()
         if now - opened.listed_at <= LISTED_AFTER and not self._files.has(log_file(opened.table.version() + 1)):
             return opened
-        # Where that version is there, it need not be followed first; it may have been removed with old ones.
+        # If that version exists, the table need not follow it first; it may have been removed with old ones.
         if self._files.has(log_file(opened.opened_at + MOST_FOLLOWED + 1)):
             return self._anew()
         catch_up(opened.table, self._files)
@@ -244,8 +249,8 @@ class LoadedTables:
 
 #: The property that names the columns of which Delta collects statistics.
 STATISTICS = "delta.dataSkippingStatsColumns"
-#: What Spark's writer of Parquet takes from a table's properties: row groups of 32 MB, as they are compressed. It looks
-#: at the bytes that it holds from the first row on, where else it waits for 100 rows, which may be 100 MB.
+#: Table properties for Spark's Parquet writer: row groups of 32 MB, compressed. The writer checks the bytes that it
+#: holds from the first row on. By default it waits for 100 rows, which may be 100 MB.
 BOUNDED = {
     "parquet.block.size": str(32 << 20),
     **{
@@ -257,12 +262,14 @@ BOUNDED = {
 
 
 def require_staged(location: str, stored: Storage, files: Sequence[StagedFile]) -> None:
-    """Raises StorageFailed where one of the files that are to be published at a location is gone: the table could not
-    be read any more. A VACUUM removes them that keeps files for no longer than they are on their way, and whoever
-    replaces the table."""
-    found = map_at_once(stored.has, (one.path for one in files), AT_ONCE)
-    if not all(found):
-        gone = files[found.index(False)].path
+    """Raise StorageFailed if a file that is to be published at a location is gone: the table would become unreadable.
+
+    Two things remove such files: a VACUUM that keeps files for a shorter time than they are on their way, and a
+    replacement of the table.
+    """
+    exist = map_at_once(stored.has, (one.path for one in files), AT_ONCE)
+    if not all(exist):
+        gone = files[exist.index(False)].path
         raise StorageFailed(
             location,
             f"{gone}, which was to be published, was removed, perhaps by VACUUM or with a table that was replaced",
@@ -271,16 +278,21 @@ def require_staged(location: str, stored: Storage, files: Sequence[StagedFile]) 
 
 
 def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics: Sequence[str]) -> Demands:
-    """Return the demands of a table for files that are published later; what tables are by default in the session that
-    writes it matters not. It has statistics of these columns, as far as it has them, and of its own first one."""
-    told = [schema.names[0], *(name for name in statistics if name in schema.names)]
-    properties = {STATISTICS: ",".join(told), **BOUNDED}
+    """Return the demands of a table for files that are published later.
+
+    They do not depend on the session's defaults for new tables. The table has statistics of its first column and of
+    those of `statistics` that it has.
+    """
+    columns_with_statistics = [schema.names[0], *(name for name in statistics if name in schema.names)]
+    properties = {STATISTICS: ",".join(columns_with_statistics), **BOUNDED}
     return Demands(PROTOCOL_OF_NEW, Schema.from_arrow(schema).to_json(), tuple(partitions), properties)
 
 
 def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
-    """One commit that adds files to a table; `commit`: how it is made, see `committing`. Raises what delta-rs does, and
-    TableAltered for a table that asks more of a row than to have its columns: whoever wrote the files knew of nothing.
+    """Add files to a table in one commit; `commit` says how it is made, see `committing`.
+
+    Raises what delta-rs raises. Raises TableAltered for a table that asks more of a row than its columns: the writer of
+    the files did not know of that.
     """
     require_plain(loaded)
     add_files(loaded, files, partitions, **commit)
@@ -292,18 +304,18 @@ def add_actions(files: Iterable[StagedFile]) -> list[Any]:
 
 
 def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
-    """One commit that adds files which keep to all that a table asks for. Raises what delta-rs does."""
+    """Add files that meet all demands of a table, in one commit. Raises what delta-rs raises."""
     loaded.create_write_transaction(add_actions(files), "append", loaded.schema(), list(partitions), **commit)
 
 
 def demands_of(loaded: DeltaTable) -> list[str]:
-    """What a table asks of its rows beyond their columns: its constraints, columns that may not be null or are made by
-    Delta, by their names."""
-    asked = [name for name in loaded.metadata().configuration if name.startswith("delta.constraints.")]
+    """Return, by name, what a table asks of its rows beyond their columns: constraints, and columns that may not be
+    null or that Delta makes."""
+    constraints = [name for name in loaded.metadata().configuration if name.startswith("delta.constraints.")]
     for field in loaded.schema().fields:
         if not field.nullable or any(name.startswith("delta.") for name in field.metadata):
-            asked.append(field.name)
-    return asked
+            constraints.append(field.name)
+    return constraints
 
 
 def read_demands(loaded: DeltaTable) -> Demands:
@@ -323,15 +335,15 @@ def metadata_action(
     loaded: DeltaTable, schema: str, configuration: Mapping[str, str], description: str | None
 ) -> dict[str, Any]:
     """Return the action that gives a loaded table these columns, properties and description, and leaves all else."""
-    known = loaded.metadata()
+    current = loaded.metadata()
     changed = {
-        "id": known.id,
-        "name": known.name,
+        "id": current.id,
+        "name": current.name,
         "description": description,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": schema,
-        "partitionColumns": known.partition_columns,
-        "createdTime": known.created_time,
+        "partitionColumns": current.partition_columns,
+        "createdTime": current.created_time,
         "configuration": dict(configuration),
     }
     return {"metaData": changed}
@@ -339,21 +351,23 @@ def metadata_action(
 
 def layout_entry(loaded: DeltaTable, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> bytes:
     """Return the commit that gives a loaded table further properties."""
-    now, known = int(time.time() * MILLISECONDS), loaded.metadata()
+    now, current = int(time.time() * MILLISECONDS), loaded.metadata()
     changed = metadata_action(
-        loaded, loaded.schema().to_json(), {**known.configuration, **properties}, known.description
+        loaded, loaded.schema().to_json(), {**current.configuration, **properties}, current.description
     )
     parameters = {"properties": json.dumps(dict(properties))}
     return log_entry([commit_info("SET TBLPROPERTIES", metadata, now, parameters), changed])
 
 
-#: What delta-rs leaves in a path as it is, beside letters, digits and "-._~".
+#: The characters that delta-rs does not encode in a path, beside letters, digits and "-._~".
 AS_IS = "/!$&'()+,;=@"
 
 
 def odd_path(loaded: DeltaTable) -> str | None:
-    """Return the path of a file that delta-rs would encode in another way than the log does; None: there is none. What
-    delta-rs removes of such files stays (docs/explanation/delta-rs-faults.md). Spark writes letters beyond ASCII so."""
+    """Return the path of a file that delta-rs would encode in another way than the log does; None: there is none.
+
+    delta-rs cannot remove such files (docs/explanation/delta-rs-faults.md). Spark writes letters beyond ASCII so.
+    """
     actions = pa.table(loaded.get_add_actions())
     paths: list[str] = actions["path"].to_pylist() if actions.num_rows else []
     return next((path for path in paths if quote(unquote(path), safe=AS_IS) != path), None)
@@ -368,36 +382,38 @@ def unremovable(table: str, path: str) -> tuple[str, str]:
 
 
 def require_removable(loaded: DeltaTable) -> None:
-    """Raises TableAltered for a table of which a statement of delta-rs's would remove files that stay."""
+    """Raise TableAltered if a statement of delta-rs's would have to remove files that it cannot remove."""
     path = odd_path(loaded)
     if path is not None:
         raise TableAltered(loaded.table_uri, *unremovable(loaded.table_uri.rstrip("/").rpartition("/")[2], path))
 
 
 def require_plain(loaded: DeltaTable) -> None:
-    """Raises TableAltered for a table with constraints, or with columns that may not be null or are made by Delta."""
-    asked = demands_of(loaded)
-    if asked:
+    """Raise TableAltered for a table with constraints, or with columns that may not be null or that Delta makes."""
+    demands = demands_of(loaded)
+    if demands:
         what = "somebody changed the table, and a bulk send cannot keep to what it asks of rows now"
-        raise TableAltered(loaded.table_uri, f"{what}: {', '.join(asked)}", "Send a list, or take that back", "send")
+        raise TableAltered(loaded.table_uri, f"{what}: {', '.join(demands)}", "Send a list, or take that back", "send")
 
 
 def first_commit(demands: Demands, now: int) -> bytes:
-    """The first commit of a table with these demands."""
+    """Return the first commit of a table with these demands."""
     return _entry(demands.actions(str(uuid.uuid4()), now))
 
 
 def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableStorage | None = None) -> None:
-    """Begin the log of such a table for Spark to commit to: the first commit, and what Delta's protocol calls its
-    version's checksum, which says what a replay of the log would find. Without it Spark replays the log after the
-    commit that it makes, in three jobs that take longer than a small write. Raises what the storage does: also where
-    the table `below` which it is to lie is gone from a local path."""
+    """Begin the log of such a table for Spark to commit to: the first commit, and its version's checksum.
+
+    Delta's protocol defines this checksum: it holds the result of a replay of the log. Without it Spark replays the log
+    after its own commit, in three jobs that take longer than a small write. Raises what the storage raises, also if the
+    table `below` which the log is to lie is gone from a local path.
+    """
     if isinstance(stored, LocalFiles):
         stored.make_log(below.absolute("") if isinstance(below, LocalFiles) else None)
-    said = demands.actions(str(uuid.uuid4()), now)
+    actions = demands.actions(str(uuid.uuid4()), now)
     nothing = {"tableSizeBytes": 0, "numFiles": 0, "setTransactions": [], "domainMetadata": [], "allFiles": []}
-    known = {"numMetadata": 1, "numProtocol": 1, "metadata": said["metaData"], "protocol": said["protocol"]}
-    stored.write({log_file(0): _entry(said), f"{LOG}/{0:020d}.crc": json.dumps({**nothing, **known}).encode()})
+    checksum = {"numMetadata": 1, "numProtocol": 1, "metadata": actions["metaData"], "protocol": actions["protocol"]}
+    stored.write({log_file(0): _entry(actions), f"{LOG}/{0:020d}.crc": json.dumps({**nothing, **checksum}).encode()})
 
 
 def remove_log(stored: TableStorage) -> None:

@@ -1,4 +1,4 @@
-"""What of a table on a local path survives a power cut: the files that are synced, and in which order.
+"""Durability on a local path: which files are synced, in which order.
 
 A file system keeps what was written in memory for up to half a minute. A power cut loses it, in any order: the name of
 a commit can survive without its bytes. So this process keeps four rules.
@@ -11,19 +11,20 @@ a commit can survive without its bytes. So this process keeps four rules.
    that share a commit.
 4. *What a decision relied on before what is decided.* Between the link and the sync of the folder others can see a
    commit that a power cut still loses. A later commit to the same table makes both durable, because one folder names
-   both. Across tables nothing does. Somebody could record in one table that work is done because another
-   table has its rows, and only the rows would be lost. So `make_durable` syncs each version that this process has
-   seen before this process commits to another table, and before it answers without a commit.
+   both. Across tables nothing does. A process could record in one table that work is done because another table has
+   its rows, and a power cut could lose only the rows. So `make_durable` syncs each version that this process has seen
+   before this process commits to another table, and before it answers without a commit.
 
-**Commits of others.** A commit that keeps rules 1 to 3 says so: its `commitInfo` has SYNCED. Its writer made all
-versions before it durable first. So a process that meets it need only sync the folder. Any other commit (by Spark, by
-delta-rs, by a process with the setting `sync` off, by an earlier release) is synced by the first process with `sync` on
-that relies on it: its data files, its entry, and so on back to the nearest commit that has the mark. Such a commit can
-be seen for some milliseconds before that. A power cut in this time can damage it, and no verb has been answered by it.
+**Commits of others.** A commit that keeps rules 1 to 3 has SYNCED in its `commitInfo`. Its writer made all versions
+before it durable first. So a process that meets it need only sync the folder. Other commits come from Spark, from
+delta-rs, from a process with the setting `sync` off, or from an earlier release. The first process with `sync` on that
+relies on such a commit syncs it: its data files, its entry, and so on back to the nearest commit that has the mark.
+Others can see such a commit some milliseconds earlier. A power cut in this time can damage it. No verb has answered by
+it then.
 
-**Checkpoints** of the client's own are durable before they can be seen. Those that an engine writes are synced
-afterwards, and before any entry that they sum up is removed. What a power cut tears in between costs nothing but a look
-at the entries: see `damage.mend`.
+**Checkpoints** that the client writes are durable before they can be seen. Checkpoints that an engine writes are synced
+afterwards, and before any entry that they sum up is removed. If a power cut tears one in between, the entries replace
+it: see `damage.mend`.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from urllib.parse import unquote
 
 from ledger.runtime.threads import Workers
 
-#: What the commitInfo of a commit says that was synced before it became visible, with all versions before it.
+#: The mark in the commitInfo of a commit that was synced before it became visible, with all versions before it.
 SYNCED = "synced"
-#: More commits without the mark are not read one by one: everything that is in memory is synced.
+#: The most commits without the mark that are read one by one. Beyond that, everything in the system's memory is synced.
 MOST_UNMARKED = 32
-#: More files than these are synced by several threads. Fewer share a write of the file system's journal anyway.
+#: The number of files above which several threads sync. Fewer files share a write of the file system's journal anyway.
 FEW_FILES, THREADS = 4, 8
-#: At most so many folders are known to be durable.
+#: The most folders that are remembered as durable.
 MOST_FOLDERS = 100_000
 #: The folders of which this process knows that their parents name them durably.
 _named: set[str] = set()
@@ -55,7 +56,7 @@ _workers = Workers(THREADS, "ledger-sync")
 
 
 def _renew_workers() -> None:
-    """Threads do not come along into the child of a fork."""
+    """Make new threads in a forked child: it does not inherit the parent's."""
     global _workers
     _workers = Workers(THREADS, "ledger-sync")
 
@@ -64,7 +65,7 @@ os.register_at_fork(after_in_child=_renew_workers)
 
 
 def durability_of(place: Path) -> Durability:
-    """Return what this process knows of the table at a place: one object for all who ask."""
+    """Return what this process knows of the table at a place: one object for all callers."""
     return known_tables.setdefault(str(place), Durability(place))
 
 
@@ -80,12 +81,14 @@ class Durability:
         self._place = place
         #: All versions up to the first survive a power cut; up to the second all but their names do.
         self._durable = self._prepared = -1
-        #: The entry of the newest version that is durable, and the file that it was.
+        #: The entry of the newest durable version, and the stamp of its file.
         self._witness: tuple[str, tuple[int, ...] | None] | None = None
 
     def sync_files(self, paths: Iterable[str], descriptors: Iterable[int] = ()) -> None:
-        """Make files durable with the folders that name them, and what was written to open files. A file that is gone
-        is passed over. All is done at the same time, which takes half as long."""
+        """Make files durable with the folders that name them, and what was written to open files.
+
+        A file that is gone is passed over. Everything happens at the same time, which takes half as long.
+        """
         files = list(dict.fromkeys(self._place / path for path in paths))
         folders = _workers.begin(partial(self.sync_folders, {str(file.parent) for file in files})) if files else None
         try:
@@ -108,7 +111,7 @@ class Durability:
             self._sync_names_of(folder)
 
     def _sync_names_of(self, folder: str) -> None:
-        """Make durable that a folder is there, and its parents."""
+        """Make the name of a folder durable, and the names of its parents."""
         while folder not in _named:
             parent = os.path.dirname(folder)  # noqa: PTH120
             if parent == folder:
@@ -125,8 +128,10 @@ class Durability:
         self._sync_names_of(folder)
 
     def make_folder(self, folder: Path, below: Path | None = None) -> None:
-        """Make a folder, with its parents. What has just been made is not durable, whatever was there before. Raises
-        FileNotFoundError where the folder `below` which it is to lie is gone: it is not made."""
+        """Make a folder, with its parents. A new folder counts as not durable, whatever was there before.
+
+        Raises FileNotFoundError if the folder `below` which it is to lie is gone: that folder is not made.
+        """
         missing = [folder]
         while missing[-1] != below and not missing[-1].parent.exists():
             missing.append(missing[-1].parent)
@@ -166,7 +171,7 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def make_durable(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to this one. Costs a look at one file where this process did so before."""
+        """Make durable all versions up to this one. If this process did so before, this costs a look at one file."""
         self._forget_other_log()
         if version <= self._durable:
             return
@@ -175,8 +180,10 @@ class Durability:
         self.committed(version, entry_of(version), stamp_of(self._place / entry_of(version)))
 
     def committed(self, version: int, entry: str, stamp: tuple[int, ...] | None) -> None:
-        """Note that a version, with this entry in the log, which is this very file, is durable, and all before it.
-        Version 0 begins another log."""
+        """Note that a version and all before it are durable. `entry` is its entry, and the very file in the log.
+
+        Version 0 begins another log.
+        """
         if version == 0 or version >= self._durable:
             self._witness = entry, stamp
         if version == 0:
@@ -185,23 +192,25 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def _forget_other_log(self) -> None:
-        """Forget what is known to be durable where the log is another one by now: it was removed and made anew, or a
-        backup lies in its place. So it is where the witness is gone with old entries, which costs a few syncs."""
-        known = self._witness
-        if known is not None and stamp_of(self._place / known[0]) != known[1]:
+        """Forget what is durable if another log is in the place of this one: the table was made anew, or is a backup.
+
+        The same happens if the witness was removed with old entries, which costs a few syncs.
+        """
+        witness = self._witness
+        if witness is not None and stamp_of(self._place / witness[0]) != witness[1]:
             self._durable = self._prepared = -1
             self._witness = None
             _named.clear()
 
     def sync_checkpoints(self, log: str) -> None:
-        """Make the checkpoints durable that are in a table's log. The engines write these without a sync."""
+        """Make a log's checkpoints durable. The engines write these without a sync."""
         names = os.listdir(self._place / log)  # noqa: PTH208
         self.sync_files(f"{log}/{name}" for name in names if "checkpoint" in name and not name.startswith("."))
 
 
 def stamp_of(file: str | Path, folder: int | None = None) -> tuple[int, ...] | None:
-    """What tells a file from another one in its place; None: there is none. `folder`: an open one that it is named
-    from."""
+    """Return what distinguishes a file from another one in its place; None: there is none. `folder` is an open folder
+    that has it."""
     try:
         found = os.stat(file, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -210,18 +219,20 @@ def stamp_of(file: str | Path, folder: int | None = None) -> tuple[int, ...] | N
 
 
 def _is_marked(entry: bytes) -> bool:
-    """Whether a commit says that it was synced before it became visible."""
+    """Tell whether a commit has the mark that it was synced before it became visible."""
     try:
-        said = json.loads(entry.partition(b"\n")[0])["commitInfo"]
-        return said[SYNCED] is True
+        info = json.loads(entry.partition(b"\n")[0])["commitInfo"]
+        return info[SYNCED] is True
     except (KeyError, TypeError, ValueError):
         return False
 
 
 def _named_in(entry: bytes) -> list[str]:
-    """The paths of the files that a commit adds below its table. What cannot be read names nothing here: whoever reads
-    the log says what is wrong with it."""
-    found = []
+    """Return the paths of the files that a commit adds below its table.
+
+    An unreadable entry names nothing here: the reader of the log raises that error.
+    """
+    paths = []
     for line in entry.splitlines():
         try:
             action = json.loads(line)
@@ -230,8 +241,8 @@ def _named_in(entry: bytes) -> list[str]:
         except (AttributeError, TypeError, ValueError):
             continue
         if path and "://" not in path and not path.startswith(("/", "file:")):
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def _sync_file(file: Path) -> None:
@@ -246,8 +257,10 @@ def _sync_file(file: Path) -> None:
 
 
 def _sync_folder(folder: str, *, is_ours: bool = True) -> None:
-    """Sync a folder's names. Above a table it may be one that this process cannot read: whoever made it keeps it. A
-    folder that is gone has no names."""
+    """Sync a folder's names. A folder that is gone has no names.
+
+    A folder above a table may be one that this process cannot read: its maker keeps it durable.
+    """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -266,13 +279,13 @@ def _sync_open_folder(descriptor: int, *, is_ours: bool) -> None:
     try:
         sync(descriptor)
     except OSError as error:
-        # Some file systems keep no names in memory, and say that a folder cannot be synced.
+        # Some file systems keep no names in memory, and refuse to sync a folder.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP) and (is_ours or error.errno != errno.EROFS):
             raise
 
 
 def begin_writing(descriptor: int) -> None:
-    """Have the file system begin to write an open file, where it can be told to. To sync it then takes less time."""
+    """Ask the file system to begin writing an open file, where it can. A later sync then takes less time."""
     advise = getattr(os, "posix_fadvise", None)
     if advise is not None:
         advise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

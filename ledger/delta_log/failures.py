@@ -1,5 +1,7 @@
-"""What a storage raises, in whatever words, as StorageFailed: the one place that knows the engines' errors apart from
-mistakes of our own."""
+"""Storage errors of all kinds, turned into StorageFailed.
+
+Only this module distinguishes the engines' errors from mistakes of our own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from ledger.rules.location import recorded
 from ledger.runtime import forks
 
 Kind = TypeVar("Kind", bound=type)
-#: What of an engine's own words is shown; delta-rs's may go on with a trace of its calls.
+#: The part of an engine's message that is shown: delta-rs's may go on with a trace of its calls.
 SHOWN = 300
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 #: The methods of DeltaTables that reach the storage.
@@ -26,30 +28,34 @@ METHODS = (
     *("newest_versions", "refusal"),
     *("merge", "add_rows", "mark", "delete", "join_files", "transaction_version", "vacuum", "make_durable"),
 )
-#: What is asked where there may be no table yet.
+#: The methods that are called where there may be no table yet.
 BEFORE = ("create", "exists")
 
 
 def shown(error: BaseException) -> str:
-    """What an engine says, in a line: without the colours and the arrows that delta-rs gives to causes, and without
-    what obstore has for its own developers."""
+    """Return an engine's message in one line, without delta-rs's colours and arrows and obstore's debug output."""
     text = _COLOURS.sub("", str(error)).partition("\n\nDebug source:")[0].replace("\u21b3", " ")
     return " ".join(text.split())[:SHOWN] or type(error).__name__
 
 
 def gone_folder(place: str) -> str | None:
-    """Return the outermost folder that is gone, of a `place` on a local path that was there: the ledger's root, say.
-    None where the place is there, and elsewhere."""
-    known = recorded(place)
-    folder = Path(known.text)
-    missing = [one for one in (folder, *folder.parents) if not one.exists()] if known.is_local else []
+    """Return the outermost missing folder of a `place` on a local path that existed before, such as the ledger's root.
+
+    Returns None if the place exists, or is not on a local path.
+    """
+    location = recorded(place)
+    folder = Path(location.text)
+    missing = [one for one in (folder, *folder.parents) if not one.exists()] if location.is_local else []
     return str(missing[-1]) if missing else None
 
 
 @contextlib.contextmanager
 def naming(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterator[None]:
-    """Turns errors of the storage at `place`, and those of further kinds, into StorageFailed. `is_open`: there was a
-    table when this process opened the ledger, so that a folder which is not there is gone, and is named as such."""
+    """Turn errors of the storage at `place`, and those of further kinds, into StorageFailed.
+
+    `is_open`: the table existed when this process opened the ledger. So a missing folder is gone, and the error names
+    it.
+    """
     try:
         yield
     except (OSError, pa.ArrowException, *kinds) as error:
@@ -61,19 +67,18 @@ def naming(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterat
     except BaseException as error:
         if forks.is_panic(error):
             raise ForkedProcess("delta-rs") from None
-        # delta-rs has no class of its own for some of Arrow's errors; nobody else raises the bare root of all errors.
+        # delta-rs raises a bare Exception for some of Arrow's errors, and nothing else does.
         if type(error) is Exception:
             raise StorageFailed(place, shown(error)) from error
         raise
 
 
-#: How delta-rs and Delta on Spark say that a constraint of the table refuses a row.
+#: The messages of delta-rs and of Delta on Spark when a constraint of the table refuses a row.
 OF_CONSTRAINTS = ("failed validation check", "DELTA_VIOLATE_CONSTRAINT")
 
 
 def _constraint_causing_failure(table: str, failed: StorageFailed) -> tuple[str, str] | None:
-    """Return in words that a table has a constraint which refuses what was to be written, and what to do; None: that is
-    not why."""
+    """Return in words which constraint of a table refused a write, and what to do; None: that was not the cause."""
     if not any(sign in failed.cause for sign in OF_CONSTRAINTS):
         return None
     return (
@@ -87,15 +92,14 @@ def translate_storage_errors(
 ) -> Callable[[Kind], Kind]:
     """Return a decorator that makes methods of a class raise StorageFailed.
 
-    The class has `place(table)`, which says where a table lies, `damage(table)` and `alteration(table)`. Where the
-    damage explains a failure, that LedgerDamaged is raised instead; where the alteration does, TableAltered.
+    The class has `place(table)`, which returns where a table lies, `damage(table)` and `alteration(table)`. If damage
+    explains a failure, that LedgerDamaged is raised instead. If an alteration does, TableAltered is raised.
 
     Args:
-        kinds: What the engine raises, beside OSError and Arrow's errors.
-        methods: The methods. The first text that one is called with is the name of a table.
+        kinds: The errors that the engine raises, beside OSError and Arrow's errors.
+        methods: The methods. The first text argument of a call is the name of a table.
         also: Further methods.
-        default: The table that a method is about which is called without a name; else it is the first of
-            `self.locations`.
+        default: The table of a method that is called without a name; else it is the first of `self.locations`.
     """
 
     def decorate(engine: Kind) -> Kind:

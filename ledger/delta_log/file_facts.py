@@ -1,4 +1,7 @@
-"""What a log tells of each data file of a table, none of which is read: as delta-rs lists them, or a commit does."""
+"""Facts that a log holds about each data file, without reading the files.
+
+The facts come from delta-rs's listing, or from a commit.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +17,23 @@ from ledger.delta_log.spec import Fact, Partition, TableSpec
 from ledger.delta_log.values import milliseconds
 
 _PATH = pa.field("path", pa.string())
-#: How a log's line names what is told, and how delta-rs does.
+#: The names of statistics in a line of the log, and in delta-rs's listing.
 _OF_A_LINE = {"min": "minValues", "max": "maxValues"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 class FileStatistics:
-    """The files of one version: the facts of `spec`, and their paths. What it answers never changes.
+    """The files of one version: their paths, and the facts of `spec`. The object never changes its answers.
 
-    A small append asks for nothing but the last ordinal of its partition. So the files that commits have added since
-    are kept as they are, and become rows of the table when somebody asks for the table, or when there are MOST_ADDED of
-    them.
+    A small append needs nothing but the last ordinal of its partition. So files that commits have added since are kept
+    as they are. They become rows of the table when somebody asks for the table, or when there are MOST_ADDED of them.
     """
 
-    #: A table of more pieces is made one of a single piece.
+    #: A table of more chunks than this is combined into one chunk.
     MOST_PIECES = 8
     MOST_ADDED = 64
-    #: The last ordinals of so many partitions are carried on to the next version.
+    #: The number of partitions whose last ordinals are passed on to the next version.
     MOST_ENDS = 16
 
     def __init__(
@@ -49,13 +51,13 @@ class FileStatistics:
         if added:
             files = pa.concat_tables([files, pa.Table.from_pylist(list(added), files.schema)])
             files = files.combine_chunks() if files[_PATH.name].num_chunks > self.MOST_PIECES else files
-            # One assignment: threads share this.
+            # Assign both at once: threads share this object.
             self._parts = files, ()
         return files
 
     @classmethod
     def listed(cls, actions: pa.Table, spec: TableSpec) -> FileStatistics:
-        """Those that delta-rs lists, flattened."""
+        """Return the facts of files that delta-rs lists, flattened."""
         schema = schema_of_facts(spec)
         if not actions.num_rows:
             return cls(spec, schema.empty_table())
@@ -68,32 +70,38 @@ class FileStatistics:
 
     @property
     def table(self) -> pa.Table:
-        """The facts, a row for each file."""
+        """Return the facts, a row for each file."""
         return self._files.drop_columns([_PATH.name])
 
     def above(self, first: str, column: str, bound: int) -> list[tuple[Partition, str]]:
-        """The files of partitions with a `first` value that may hold rows with more than `bound` in a column, with
-        their partitions. Instants are milliseconds."""
+        """Return the files that may hold rows with more than `bound` in a column, with their partitions.
+
+        Only partitions with this `first` value count. Instants are milliseconds.
+        """
         partition = [self._fact("partition", name) for name in self._spec.partitions]
-        mine = self._files.filter(pc.equal(self._files[partition[0]], first))
-        found = mine.filter(pc.fill_null(pc.greater(mine[self._fact("max", column)], bound), True))
-        values = zip(*(map(_as_text, found[name].to_pylist()) for name in partition))
-        return list(zip(values, found[_PATH.name].to_pylist()))
+        files_of_first = self._files.filter(pc.equal(self._files[partition[0]], first))
+        files_above = files_of_first.filter(
+            pc.fill_null(pc.greater(files_of_first[self._fact("max", column)], bound), True)
+        )
+        values = zip(*(map(_as_text, files_above[name].to_pylist()) for name in partition))
+        return list(zip(values, files_above[_PATH.name].to_pylist()))
 
     def of_last(self, value: str | None) -> list[dict[str, Any]]:
-        """What is told of each file of the partitions with a value in their last column."""
+        """Return the facts of the files of partitions with a value in their last column."""
         last = self._fact("partition", self._spec.partitions[-1])
         told: list[dict[str, Any]] = self._files.filter(pc.equal(self._files[last], value)).to_pylist()
         return told
 
     def last_ordinal(self, value: str) -> int | None:
-        """The last ordinal of the partition with a value in its last column, which has files; None where the log does
-        not tell it of all of them."""
+        """Return the last ordinal of the partition with a value in its last column, which has files.
+
+        Returns None if the log lacks the ordinals of one of them.
+        """
         if value in self._ends:
             return self._ends[value]
-        mine, ordinal = self._fact("partition", self._spec.partitions[-1]), self._last_ordinal_fact()
+        partition, ordinal = self._fact("partition", self._spec.partitions[-1]), self._last_ordinal_fact()
         files = self._files
-        last: int | None = pc.max(files[ordinal].filter(pc.equal(files[mine], value)), skip_nulls=False).as_py()
+        last: int | None = pc.max(files[ordinal].filter(pc.equal(files[partition], value)), skip_nulls=False).as_py()
         if last is not None and len(self._ends) < self.MOST_ENDS:
             self._ends[value] = last
         return last
@@ -103,22 +111,22 @@ class FileStatistics:
         return self._fact("max", self._spec.ordinals.column)
 
     def _fact(self, source: str, column: str) -> str:
-        """The name of a fact."""
+        """Return the name of a fact."""
         return next(one.name for one in self._spec.facts if (one.source, one.column) == (source, column))
 
     def after(self, added: Sequence[Mapping[str, Any]], removed: Sequence[str]) -> FileStatistics:
-        """Those of the next version, which removes files by their paths and then adds some, as its log has them.
+        """Return the facts of the next version, which removes files by path and then adds some, as its log has them.
 
-        Raises AttributeError, KeyError, TypeError and ValueError for what is not understood.
+        Raises AttributeError, KeyError, TypeError and ValueError for an action that is not understood.
         """
-        told = tuple(_told_by(one, self._spec.facts) for one in added)
+        facts_of_added = tuple(_told_by(one, self._spec.facts) for one in added)
         if removed:
             files = self._files
             gone = pc.is_in(files[_PATH.name], pa.array(removed, pa.string()))
-            return FileStatistics(self._spec, files.filter(pc.invert(gone)), told)
+            return FileStatistics(self._spec, files.filter(pc.invert(gone)), facts_of_added)
         files, before = self._parts
-        following = FileStatistics(self._spec, files, before + told, self._ends_after(told))
-        if len(before) + len(told) < self.MOST_ADDED:
+        following = FileStatistics(self._spec, files, before + facts_of_added, self._ends_after(facts_of_added))
+        if len(before) + len(facts_of_added) < self.MOST_ADDED:
             return following
         return FileStatistics(self._spec, following._files)
 
@@ -135,19 +143,19 @@ class FileStatistics:
 
 
 def schema_of_facts(spec: TableSpec) -> pa.Schema:
-    """The columns of what is kept of each file: its path, and the facts."""
+    """Return the columns that are kept of each file: its path, and the facts."""
     return pa.schema([_PATH, *((one.name, one.type) for one in spec.facts)])
 
 
 def _told_by(added: Mapping[str, Any], facts: Iterable[Fact]) -> dict[str, Any]:
-    """What a line of the log tells of a file that it adds."""
-    known = json.loads(added.get("stats") or "{}")
+    """Return the facts that a line of the log has about a file that it adds."""
+    stats = json.loads(added.get("stats") or "{}")
     told: dict[str, Any] = {"path": added["path"]}
     for name, kind, source, column, is_instant in facts:
         if source == "rows":
-            value = known.get("numRecords")
+            value = stats.get("numRecords")
         else:
-            value = (added["partitionValues"] if source == "partition" else known.get(_OF_A_LINE[source]) or {}).get(
+            value = (added["partitionValues"] if source == "partition" else stats.get(_OF_A_LINE[source]) or {}).get(
                 column
             )
         told[name] = _value(value, kind, is_instant=is_instant)
@@ -171,7 +179,7 @@ def _value(value: Any, kind: pa.DataType, *, is_instant: bool) -> Any:
             raise ValueError(f"{value} has more than {kind.bit_width} bits")
         return number
     instant = datetime.fromisoformat(value.replace("Z", "+00:00"))
-    # Statistics without an offset are in UTC.
+    # Instants without an offset are in UTC.
     known = instant if instant.tzinfo else instant.replace(tzinfo=timezone.utc)
     return (known - _EPOCH) // _MILLISECOND
 

@@ -1,5 +1,8 @@
-"""The files below one table where only Spark's JVM can reach them: read and made through Hadoop, and entries of the log
-through Delta's LogStore for the storage, which knows how to make one that must be new."""
+"""Files of one table that only Spark's JVM can reach.
+
+They are read and made through Hadoop. Entries of the log go through Delta's LogStore for the storage, which can make a
+file that must be new.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,20 @@ from ledger.rules.location import recorded
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What Java raises for a file that is not there, and for one that is.
+#: Java's errors for a file that is missing, and for one that exists.
 MISSING, TAKEN = "java.io.FileNotFoundException", "java.nio.file.FileAlreadyExistsException"
 TAKEN_ON_HADOOP = "org.apache.hadoop.fs.FileAlreadyExistsException"
 HDFS = "hdfs"
 
 
 class HadoopFiles:
-    """Storage of the table at a location. `session` returns the thread's. `sync`: on HDFS the data nodes have what
-    is written on their disks, not only in memory, before it is named. The name node keeps names by itself."""
+    """Storage of the table at a location. `session` returns the thread's session.
 
-    #: Spark's own commits are not.
+    `sync`: on HDFS the data nodes have a file on their disks, not only in memory, before it gets its name. The name
+    node keeps names by itself.
+    """
+
+    #: Spark's own commits are not synced.
     is_synced = False
 
     def __init__(self, location: str, session: Callable[[], SparkSession], *, sync: bool = True) -> None:
@@ -82,7 +88,7 @@ class HadoopFiles:
         return recorded(self._location).scheme == HDFS
 
     def _put_synced(self, path: str, content: bytes) -> bool:
-        """As Delta's LogStore for HDFS, which renames a file where none may be, and with the file synced before."""
+        """Put a file as Delta's LogStore for HDFS does, by a rename that replaces nothing, but sync the file first."""
         jvm = jvm_of(self._session())
         written = self._path(f"{path.rpartition('/')[0]}/.{uuid.uuid4()}.tmp")
         context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(written.toUri(), self._conf())
@@ -115,13 +121,13 @@ class HadoopFiles:
         self._system().delete(self._path(path), False)
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Nothing: a file of HDFS that is closed cannot be synced any more. Its data nodes write it in time."""
+        """Do nothing: a closed file of HDFS cannot be synced any more. Its data nodes write it in time."""
 
     def make_durable(self, version: int) -> None:
-        """Nothing, as `sync`."""
+        """Do nothing, as `sync`."""
 
     def sync_checkpoints(self) -> None:
-        """Nothing, as `sync`."""
+        """Do nothing, as `sync`."""
 
     def newest_from(self, version: int) -> int | None:
         return find_latest_version(self, version)

@@ -1,11 +1,11 @@
-"""Entries of a table's log: parsed, named as damage, known again, and what they say of their commits.
+"""Entries of a table's log: parsing, damage, identity, and the history of commits.
 
 **An entry** is one JSON file. Each writer makes it appear whole. The ledger and delta-rs link a finished file; on an
 object store they put it in one request. Delta's log stores for local paths and HDFS write a temporary file and rename
 it, as their documentation says. So an entry that is empty or torn is no commit in progress. A power cut left it of a
 commit that the disk did not have yet, or a copy was cut short. delta-rs and Spark both read an empty entry as a commit
-that changes nothing. Another log store may write in place. For it, and for network file systems, `require_whole` reads
-a flawed entry again for a second.
+that changes nothing. Another log store may write in place. For such a store, and for network file systems,
+`require_whole` reads a flawed entry again for a second.
 
 An entry of the client's own tables also has a `commitInfo`, by which their user finds its own commits. Delta's
 protocol makes it optional, but this client, delta-rs and Spark write one. Spark 4.2 with Delta 4.4 does so even in a
@@ -16,15 +16,15 @@ of other tables need none.
 not 5, though 5 was there first. Both engines take that for a damaged log. Another look sees 5; if it is really gone,
 no look does.
 
-**Whether it is the same log.** Somebody may remove a table and make it anew, or put a backup in its place, while
-processes have it open. The new log has the same file names with other content. So each version that is known is known
-with its `LogEntry`: the digest of the file, which no other log has, as each commit names files or an operation of its
-own. Where the log is another one, whatever a process knows of the tables is of the old one. `Generations` counts these
-findings for tables that belong together: what is kept in memory is kept under the generation that it was read in.
+**Whether the log is the same.** Somebody may remove a table and make it anew, or put a backup in its place, while
+processes have it open. The new log has the same file names with other content. So a process remembers each version with
+its `LogEntry`: the digest of the file. No other log has this digest, as each commit names its own files or operation.
+If the log is another one, all that a process remembers of the tables is of the old one. `Generations` counts these
+replacements for tables that belong together. Data in memory is kept under the generation in which it was read.
 
-**History.** delta-rs's own history numbers commits backwards from the version that is loaded, but reads the newest
-entries that there are when it looks. If others commit meanwhile, each number is too low. So here each commit has the
-version that its file is named after.
+**History.** delta-rs's own history numbers commits backwards from the loaded version, but reads the entries that are
+newest when it looks. If others commit meanwhile, each number is too low. So here each commit has the version that its
+file is named after.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ from ledger.errors import LedgerDamaged
 from ledger.runtime.threads import map_at_once
 
 Read = TypeVar("Read")
-#: How delta-rs and Delta on Spark say that the versions that they saw have a gap.
+#: The messages of delta-rs and of Delta on Spark when the versions that they saw have a gap.
 GAPS = ("Expected contiguous commit files", "Gap between checkpoint version", "DELTA_VERSIONS_NOT_CONTIGUOUS")
 #: Seconds to wait before each further look: a damaged log is believed after a second.
 PAUSES = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5)
 
 
 def is_gap(error: BaseException) -> bool:
-    """Whether an engine's error says that a version of the log is missing."""
+    """Tell whether an engine's error means that a version of the log is missing."""
     return any(gap in str(error) for gap in GAPS)
 
 
 def without_gaps(read: Callable[[], Read]) -> Read:
-    """What `read` returns, tried again while it meets a gap. Raises what it raises."""
+    """Return what `read` returns, and retry while it meets a gap. Raises what `read` raises."""
     for pause in PAUSES:
         try:
             return read()
@@ -81,28 +81,28 @@ def without_gaps(read: Callable[[], Read]) -> Read:
     return read()
 
 
-#: What repairs a log.
+#: The advice about a damaged log.
 REPAIR = (
     "A power cut does this to a ledger that was written without sync, and so does a copy that was cut short. Restore a "
     "backup (`ledger restore-backup BACKUP ROOT --replace`); or stop all that uses the ledger, and `ledger repair "
     "ROOT` cuts it back to its last whole version, or cuts off the past before a checkpoint that has all of it"
 )
-#: At most so many entries that are missing are told one by one.
+#: The most missing entries that an error lists one by one.
 MOST_MISSING = 1_000
 MISSING = "is missing"
-#: What a damaged entry of the ledger's own tables lacks, if it is nothing else.
+#: The flaw of an entry of the ledger's own tables that is otherwise whole.
 NO_COMMIT_INFO = "has no commitInfo, which every commit of the ledger has"
 CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
-#: A part of one that is several files: its version, its number from 1 on, and how many there are.
+#: A part of a checkpoint of several files: its version, its number from 1 on, and the number of parts.
 _PART = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\.(\d{{10}})\.(\d{{10}})\.parquet")
 
 
 class Flawed(ValueError):
-    """An entry is no whole commit; the message says what it is."""
+    """An entry is no whole commit; the message describes the flaw."""
 
 
 def actions_in(content: bytes, *, needs_info: bool = True) -> list[dict[str, Any]]:
-    """Return the actions of an entry. Raises Flawed for one that is empty, torn, or lacks the `commitInfo` it needs."""
+    """Return the actions of an entry. Raises Flawed if it is empty, torn, or lacks the `commitInfo` that it needs."""
     if not content.strip(b" \t\r\n\0"):
         raise Flawed("has no bytes" if not content else "has nothing but blanks")
     try:
@@ -113,8 +113,8 @@ def actions_in(content: bytes, *, needs_info: bool = True) -> list[dict[str, Any
         raise Flawed("is torn: a line is no JSON object")
     if needs_info and not any("commitInfo" in action for action in actions):
         raise Flawed(NO_COMMIT_INFO)
-    said = next((action["commitInfo"] for action in actions if "commitInfo" in action), None)
-    lines = said.get(LINES) if isinstance(said, dict) else None
+    info = next((action["commitInfo"] for action in actions if "commitInfo" in action), None)
+    lines = info.get(LINES) if isinstance(info, dict) else None
     if isinstance(lines, int) and lines > len(actions):
         raise Flawed(f"is torn: it has {len(actions)} of {lines} lines")
     return actions
@@ -135,10 +135,10 @@ def damaged(table: str, version: int, what: str) -> LedgerDamaged:
 
 
 def require_whole(table: str, version: int, content: bytes, stored: Storage) -> list[dict[str, Any]] | None:
-    """Return the actions of an entry; None when it is gone by now.
+    """Return the actions of an entry; None: it is gone by now.
 
-    A network file system may show a new file without its bytes for a moment, so a flawed entry is read again, for a
-    second. Raises LedgerDamaged for one that stays so.
+    A network file system may show a new file without its bytes for a moment. So a flawed entry is read again for a
+    second. Raises LedgerDamaged if it stays flawed.
     """
     try:
         return actions_in(content)
@@ -157,7 +157,7 @@ def require_whole(table: str, version: int, content: bytes, stored: Storage) -> 
 
 
 def flaws_in(stored: Storage, versions: Sequence[int], *, needs_info: bool = True) -> Mapping[int, str]:
-    """Return, by version, what is wrong with some entries; those that are gone by now are left out."""
+    """Return, by version, what is wrong with some entries. Entries that are gone by now are left out."""
     contents = ((version, stored.read(log_file(version))) for version in versions)
     flaws = ((version, flaw_of(content, needs_info=needs_info)) for version, content in contents if content is not None)
     return {version: flaw for version, flaw in flaws if flaw is not None}
@@ -168,8 +168,7 @@ LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 
 def hinted_checkpoint(stored: LogEntries) -> int | None:
-    """Return the version of the checkpoint that LAST_CHECKPOINT names; None: there is no such file, or it cannot be
-    read."""
+    """Return the version of the checkpoint that LAST_CHECKPOINT names; None: that file is missing or unreadable."""
     try:
         hinted = json.loads(stored.read(LAST_CHECKPOINT) or b"")["version"]
     except (KeyError, TypeError, ValueError):
@@ -178,13 +177,15 @@ def hinted_checkpoint(stored: LogEntries) -> int | None:
 
 
 def versions_in(paths: Iterable[str]) -> list[int]:
-    """Return the versions that have an entry, in order, of the paths of a log."""
+    """Return the sorted versions that have an entry among the paths of a log."""
     return sorted(version for version in map(version_of, paths) if version is not None)
 
 
 def checkpointed(paths: Sequence[str]) -> list[int]:
-    """Return the versions that have a checkpoint, in order, of the paths of a log. One of several files that lacks a
-    part is none: whoever wrote it has ended, or still writes."""
+    """Return the sorted versions that have a checkpoint among the paths of a log.
+
+    A checkpoint of several files that lacks a part does not count: its writer has died, or is still writing.
+    """
     whole, parts = set[int](), defaultdict[tuple[int, int], set[int]](set)
     for path in paths:
         named, part = CHECKPOINT.fullmatch(path), _PART.fullmatch(path)
@@ -195,13 +196,13 @@ def checkpointed(paths: Sequence[str]) -> list[int]:
     return sorted(whole | {version for (version, count), there in parts.items() if len(there) == count})
 
 
-#: A backup that is restored over a table goes on with versions that are at least so much later. What lies before such a
-#: gap, a commit that was on its way meanwhile, is no part of the log.
+#: The smallest gap between a table's versions and those of a backup that is restored over it. Entries before such a
+#: gap, such as a commit that was on its way meanwhile, are no part of the log.
 RESTORED_LATER_BY = 100_000
 
 
 def first_version(versions: Sequence[int]) -> int:
-    """Return the version that a log begins at, by the versions that have an entry, in order; 0 where there is none."""
+    """Return the version at which a log begins, by its sorted versions with an entry; 0: it has none."""
     begins = versions[0] if versions else 0
     for before, after in pairwise(versions):
         if after - before > RESTORED_LATER_BY:
@@ -210,19 +211,23 @@ def first_version(versions: Sequence[int]) -> int:
 
 
 def missing_entries(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
-    """Return which versions from the first to the newest have no entry, of those that a listing shows. A listing may
-    leave out what comes while it is made, so these are asked for."""
-    there = set(versions)
-    gaps = (one for one in range(first, newest + 1) if one not in there)
+    """Return the versions from the first to the newest without an entry, of those that a listing shows.
+
+    A listing may miss entries that come while it is made, so each gap is looked up by name.
+    """
+    listed = set(versions)
+    gaps = (one for one in range(first, newest + 1) if one not in listed)
     return [one for one in islice(gaps, MOST_MISSING) if not files.has(log_file(one))]
 
 
 def find_lost_entries(
     files: TableStorage, versions: Sequence[int], begins: int, last: int, kept_for: Callable[[], float]
 ) -> list[int]:
-    """Return the versions up to `last` whose entries are missing. Gaps before the first entry that the table still has
-    to keep do not count: a removal of old entries that is under way, or was stopped, leaves such gaps. `kept_for`
-    returns how many seconds the table keeps its log."""
+    """Return the versions up to `last` whose entries are missing.
+
+    Gaps before the first entry that the table still has to keep do not count: a removal of old entries, under way or
+    stopped, leaves such gaps. `kept_for` returns how many seconds the table keeps its log.
+    """
     if {*versions}.issuperset(range(begins, last + 1)):
         return []
     written, longest = {version_of(file.path): file.at for file in files.log_files()}, kept_for()
@@ -231,15 +236,17 @@ def find_lost_entries(
 
 
 class Generations:
-    """Counts how often one of some tables was found to be replaced: its log is another one than was read. `current` is
-    the number of the generation. Threads share it."""
+    """Counts how often one of some tables was found to be replaced by a table with another log.
+
+    `current` is the number of the generation. Threads share this object.
+    """
 
     def __init__(self) -> None:
         self.current = 0
         self._lock = threading.Lock()
 
     def end(self, generation: int) -> None:
-        """Ends a generation. Threads that find the same replaced log end it once."""
+        """End a generation. Threads that find the same replaced log end it once."""
         with self._lock:
             if self.current == generation:
                 self.current += 1
@@ -247,37 +254,39 @@ class Generations:
 
 @dataclass(frozen=True)
 class LogEntry:
-    """What is known of the log's file of one version: the digest of its content, and its stamp (see
-    Storage.stamp), by which a file that was not touched is known without reading it."""
+    """The identity of a version's file in the log: the digest of its content, and its stamp (see Storage.stamp).
+
+    By its stamp, a file that was not touched is recognized without reading it.
+    """
 
     digest: bytes
     stamp: Stamp | None = None
 
 
 def entry_of(content: bytes, stamp: Stamp | None = None) -> LogEntry:
-    """The entry with this content. A `stamp` must have been taken before the content was read."""
+    """Return the entry with this content. A `stamp` must have been taken before the content was read."""
     return LogEntry(hashlib.sha256(content).digest(), stamp)
 
 
 def read_entry(stored: Storage, version: int) -> LogEntry | None:
-    """The entry of a version, by reading it; None: there is none."""
+    """Return the entry of a version, by reading it; None: there is none."""
     stamp = stored.stamp(log_file(version))
     content = stored.read(log_file(version))
     return None if content is None else entry_of(content, stamp)
 
 
-#: Up to so many commits are looked for by their names; for more the log is listed.
+#: The most commits that are looked for by their names; for more, the log is listed.
 MOST_BY_NAME = 20
 ReadMetadata = Callable[[str | None], dict[str, Any]]
 
 
 def parse_metadata(text: str | None) -> dict[str, Any]:
-    """Return the JSON object in a commit's userMetadata; {} where others have written something else."""
+    """Return the JSON object in a commit's userMetadata; {} if others wrote something else."""
     try:
-        found = json.loads(text or "{}")
+        parsed = json.loads(text or "{}")
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def history(
@@ -289,42 +298,44 @@ def history(
     kept_for: Callable[[], float],
 ) -> list[Commit]:
     """Return the commits of one of the ledger's tables with a version > `since` that its log still has, oldest first.
-    `newest`: a version that the table is known to have come to; `kept_for`: how long it keeps its log, in seconds.
 
-    Raises what the storage does, and LedgerDamaged for an entry that is empty or torn.
+    `newest` is a version that the table is known to have reached. `kept_for` returns how many seconds it keeps its log.
+    Raises what the storage raises, and LedgerDamaged for an entry that is empty or torn.
     """
-    found = _following(stored, table, read_metadata, since + 1, MOST_BY_NAME)
-    if 0 < len(found) < MOST_BY_NAME and found[-1].version >= newest:
-        return found
-    # There are more, or none, or the next one was removed with old ones.
-    last = found[-1].version if found else since
-    there = versions_in(stored.log_paths())
-    begins = first_version(there)
-    later = [version for version in there if version > last and version >= begins]
+    commits = _following(stored, table, read_metadata, since + 1, MOST_BY_NAME)
+    if 0 < len(commits) < MOST_BY_NAME and commits[-1].version >= newest:
+        return commits
+    # There are more commits, or none, or the next entry was removed with old ones.
+    last = commits[-1].version if commits else since
+    versions_there = versions_in(stored.log_paths())
+    begins = first_version(versions_there)
+    later = [version for version in versions_there if version > last and version >= begins]
     if later:
-        # All between, and before: a listing may leave out what comes while it is made.
+        # Read all versions in between: a listing may miss entries that come while it is made.
         first = last + 1 if stored.has(log_file(last + 1)) else min(later)
         versions = range(first, max(later) + 1)
         read = list(map_at_once(lambda version: _commit(stored, version, table, read_metadata), versions, AT_ONCE))
-        known = [commit for commit in read if commit is not None]
-        if first > last + 1 or len(known) < len(read):
-            # Old entries were removed, perhaps meanwhile. What is missing between others is another thing.
-            for version in find_lost_entries(stored, there, begins, max(later), kept_for):
+        existing = [commit for commit in read if commit is not None]
+        if first > last + 1 or len(existing) < len(read):
+            # Old entries were removed, perhaps meanwhile. An entry that is missing between others is damage.
+            for version in find_lost_entries(stored, versions_there, begins, max(later), kept_for):
                 if version > last:
                     raise damaged(table, version, MISSING)
-        found += known
-        found += _following(stored, table, read_metadata, max(later) + 1)
-    return found
+        commits += existing
+        commits += _following(stored, table, read_metadata, max(later) + 1)
+    return commits
 
 
 def find_first_commit(
     stored: TableStorage, since: int, table: str, read_metadata: ReadMetadata, is_wanted: Callable[[Commit], bool]
 ) -> Commit | None:
     """Return the first commit with a version > `since` that the log still has and that is wanted; None: there is none.
-    Reads the commits up to it, and no later one. Raises as `history` does, but not for entries that are missing."""
-    there = versions_in(stored.log_paths())
-    begins = max(since + 1, first_version(there))
-    for version in there[bisect_left(there, begins) :]:
+
+    Reads the commits up to it, and no later one. Raises as `history` does, but not for missing entries.
+    """
+    versions_there = versions_in(stored.log_paths())
+    begins = max(since + 1, first_version(versions_there))
+    for version in versions_there[bisect_left(versions_there, begins) :]:
         commit = _commit(stored, version, table, read_metadata)
         if commit is not None and is_wanted(commit):
             return commit
@@ -334,7 +345,7 @@ def find_first_commit(
 def _following(
     stored: TableStorage, table: str, read: ReadMetadata, first: int, most: int | None = None
 ) -> list[Commit]:
-    """The commits from a version on up to the first that is not there."""
+    """Return the commits from a version up to the first one that does not exist."""
     found: list[Commit] = []
     while len(found) != most:
         commit = _commit(stored, first + len(found), table, read)

@@ -1,8 +1,8 @@
-"""Joining the small files of a table, written out: a commit that is made only while all the files are there that it
-takes out.
+"""Joins of a table's small files, as the client's own commits.
 
-delta-rs's own OPTIMIZE is no such commit: made on an older version, it lands beside others that took out the same files
-(measured with 1.6.6, of OPTIMIZE and of what is written out here), and every row of them is there twice.
+Such a commit is made only while all the files that it takes out are still there. delta-rs's own OPTIMIZE has no such
+check. If it is made on an older version, it lands beside others that took out the same files. Then every row of these
+files exists twice (measured with 1.6.6, for OPTIMIZE beside OPTIMIZE and beside this module).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ledger.delta_log.replay import Files
 from ledger.delta_log.spec import Ordinals, Partition, PartitionFilter, TableSpec
 
 log = logging.getLogger("ledger.commits")
-#: The target size: files are joined up to so many bytes and so many rows. All of them go through memory.
+#: The target size: files are joined up to this many bytes and rows. All of them go through memory.
 BYTES, ROWS = 16 << 20, 200_000
-#: From this share of the target size on, a file is large and left as it is; and the same for frequent calls.
+#: The share of the target size from which a file is large and stays as it is; and the share for frequent calls.
 LARGE_SHARE, LARGE_SHARE_WHILE_GROWING = 1 / 2, 1 / 16
-#: Files whose ordinals overlap are made one up to so many times the target size.
+#: Files whose ordinals overlap are joined up to this many times the target size.
 MOST_OVERLAPPING = 16
 
 
-#: What the log says of rows that had the place of another row.
+#: The log message about rows that had the ordinal of another row.
 MOVED = (
     "%d rows of %s in %s had the places of other rows, as two processes gave out the same ones (a fork under "
     "an earlier release). None is lost: they are in %s now, and have other ids than their senders were told"
@@ -37,7 +37,7 @@ MOVED = (
 
 
 class File(NamedTuple):
-    """A file as the log tells of it: its ordinals from `first` to `last`."""
+    """A file as the log describes it: its ordinals from `first` to `last`."""
 
     path: str
     size: int
@@ -47,17 +47,17 @@ class File(NamedTuple):
 
     @property
     def has_doubles(self) -> bool:
-        """Whether there are more rows in it than ordinals."""
+        """Whether the file has more rows than ordinals."""
         return self.rows > self.last - self.first + 1
 
     @property
     def share(self) -> float:
-        """Its size, as a share of the target size."""
+        """The file's size, as a share of the target size."""
         return max(self.size / BYTES, self.rows / ROWS)
 
 
 class Joining:
-    """Joins files of a table whose rows have ordinals, as its other `small` commits are made."""
+    """Joins files of a table whose rows have ordinals. Its commits are like the table's other `small` commits."""
 
     def __init__(self, table: TableSpec, small: DirectTable) -> None:
         assert table.ordinals is not None
@@ -65,27 +65,27 @@ class Joining:
         self._writer, self._rows = small.writer, small.rows
 
     def join(self, where: PartitionFilter, *, growing: bool) -> bool | None:
-        """Make fewer of the files of the partitions that are named, a commit each; return whether there were any.
+        """Join files of the partitions that are named, a commit for each join; return whether there were any.
 
-        A row that is there twice, as OPTIMIZE may have left it, is there once then. Of two rows that differ and have
-        one ordinal, the later one moves to a partition of its own. None: the log does not tell what is in the files,
-        and nothing has happened.
+        If a row exists twice, as OPTIMIZE may have left it, the join drops one copy. If two different rows share one
+        ordinal, the later one moves to a partition of its own. Returns None, and does nothing, if the log does not
+        describe the files' content.
 
-        `growing`: only the smallest files, for frequent calls. Raises Conflict when others took them out first, and
-        what the storage does.
+        `growing`: only the smallest files, for frequent calls. Raises Conflict if others took the files out first, and
+        what the storage raises.
         """
         latest = self._writer.followed.newest()
         if latest is None or latest.statistics is None:
             return None
-        found, large = False, LARGE_SHARE_WHILE_GROWING if growing else LARGE_SHARE
+        has_joined, large = False, LARGE_SHARE_WHILE_GROWING if growing else LARGE_SHARE
         for partition in latest.partitions(where, self._table.partitions):
             for files in worth_joining(self._files(latest, partition), large):
                 self._join(partition, files)
-                found = True
-        return found
+                has_joined = True
+        return has_joined
 
     def _join(self, partition: Partition, files: Sequence[File]) -> None:
-        """Make one of these files, if they are all there."""
+        """Join these files into one, if all of them are still there."""
         before = pa.concat_tables([self._rows.of(partition, file.path) for file in files])
         rows, others = told_apart(before, self._ordinals)
         twice = before.num_rows - rows.num_rows - others.num_rows
@@ -113,22 +113,24 @@ class Joining:
             log.error(MOVED, part.num_rows, self._table.name, shown, "/".join(map(str, place.values())))
 
     def _files(self, latest: Files, partition: Partition) -> Iterator[File]:
-        """The files of a partition; not those of which the log does not tell what is in them."""
+        """Yield the files of a partition, without those whose content the log does not describe."""
         sizes, facts = latest.of(partition), self._table.facts
         rows = next(one.name for one in facts if one.source == "rows")
         first, last = (
             next(one.name for one in facts if (one.source, one.column) == (source, self._ordinals.column))
             for source in ("min", "max")
         )
-        for known in latest.statistics.of_last(partition[-1]) if latest.statistics is not None else ():
-            told = known[rows], known[first], known[last]
-            if known["path"] in sizes and None not in told:
-                yield File(known["path"], sizes[known["path"]], *told)
+        for file_facts in latest.statistics.of_last(partition[-1]) if latest.statistics is not None else ():
+            row_facts = file_facts[rows], file_facts[first], file_facts[last]
+            if file_facts["path"] in sizes and None not in row_facts:
+                yield File(file_facts["path"], sizes[file_facts["path"]], *row_facts)
 
 
 def told_apart(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.Table]:
-    """Tell rows apart that have one ordinal: return the earliest of each ordinal, in order, and those that differ from
-    it in any column, each once."""
+    """Separate rows that share an ordinal.
+
+    Returns the earliest row of each ordinal, in order, and the rows that differ from it in any column, each once.
+    """
     rows = rows.sort_by([(ordinals.column, "ascending"), (ordinals.earliest, "ascending")])
     is_first = np.diff(rows[ordinals.column].to_numpy(), prepend=-1) != 0
     firsts, others = rows.filter(pa.array(is_first)), rows.filter(pa.array(~is_first))
@@ -137,12 +139,12 @@ def told_apart(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.Table]:
     )
     if beside.equals(others):
         return firsts, others.slice(0, 0)
-    known: dict[int, list[dict[str, Any]]] = {}
+    rows_by_ordinal: dict[int, list[dict[str, Any]]] = {}
     differing: list[int] = []
     for number, (first, other) in enumerate(zip(beside.to_pylist(), others.to_pylist())):
-        there = known.setdefault(other[ordinals.column], [first])
-        if other not in there:
-            there.append(other)
+        seen_rows = rows_by_ordinal.setdefault(other[ordinals.column], [first])
+        if other not in seen_rows:
+            seen_rows.append(other)
             differing.append(number)
     return firsts, others.take(pa.array(differing, pa.int64()))
 
@@ -150,7 +152,7 @@ def told_apart(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.Table]:
 def _moved(
     partition: Mapping[str, Any], rows: pa.Table, ordinals: Ordinals
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Rows in a partition of their own, with its values; nothing where there are none."""
+    """Yield the rows in a partition of their own, with its values; nothing if there are none."""
     if rows.num_rows:
         place = ordinals.new_partition(partition)
         columns = {name: pa.array([value] * rows.num_rows) for name, value in place.items() if value != partition[name]}
@@ -162,27 +164,30 @@ def _moved(
 
 
 def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
-    """Return neighbours of which one file is to be made: files below the share `large`, up to the target size together;
-    and files whose ordinals overlap, or that have more rows than ordinals. No writer makes such files."""
-    found: list[list[File]] = [[]]
+    """Return groups of neighbouring files, each of which is to become one file.
+
+    A group has files below the share `large`, up to the target size together. It may also have files whose ordinals
+    overlap, or that have more rows than ordinals; no writer makes such files.
+    """
+    groups: list[list[File]] = [[]]
     share = 0.0
     for together in _overlapping(files):
-        mine = sum(file.share for file in together)
+        group_share = sum(file.share for file in together)
         is_wrong = len(together) > 1 or together[0].has_doubles
-        fits = mine <= (MOST_OVERLAPPING if is_wrong else large)
-        if not fits or share + mine > 1:
-            found.append([])
+        fits = group_share <= (MOST_OVERLAPPING if is_wrong else large)
+        if not fits or share + group_share > 1:
+            groups.append([])
             share = 0.0
         if fits:
-            found[-1] += together
-            share += mine
+            groups[-1] += together
+            share += group_share
         elif is_wrong:
             log.warning("rows may be twice in %d files, which are too large to be made one", len(together))
-    return [some for some in found if len(some) > 1 or any(file.has_doubles for file in some)]
+    return [group for group in groups if len(group) > 1 or any(file.has_doubles for file in group)]
 
 
 def _overlapping(files: Iterable[File]) -> Iterator[list[File]]:
-    """Yield files in the order of their ordinals, those together whose ordinals overlap."""
+    """Yield files in the order of their ordinals; files whose ordinals overlap come together."""
     together: list[File] = []
     for file in sorted(files, key=lambda one: one.first):
         if together and file.first > max(one.last for one in together):

@@ -1,11 +1,11 @@
-"""Commits and checkpoints that delta-rs makes without a sync, made here so that they survive a power cut.
+"""Synced versions of commits and checkpoints that delta-rs makes.
 
 delta-rs gives a commit its name before its bytes are on the disk, and a checkpoint too. So on a local path this module
 writes them: a commit of files that are there already, or of no rows, the first commit of a table, and a checkpoint.
 
-Some commits only delta-rs can work out: a delete of rows (`delete_rows`), rows that it writes (`append_rows`), and a
-MERGE (`by_delta_rs`). `commit_on_copy` lets it commit to a copy of the log, beside the table. The files are synced, and
-then the commit goes into the table's own log: by `_commit_next`, or for a MERGE by `log.LogWriter.land`.
+Only delta-rs can work out some commits: a delete of rows (`delete_rows`), rows that it writes (`append_rows`), and a
+MERGE (`by_delta_rs`). `commit_on_copy` lets delta-rs commit to a copy of the log, beside the table. The files are
+synced. Then the commit goes into the table's own log: by `_commit_next`, or for a MERGE by `log.LogWriter.land`.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from ledger.rules.publishable import not_applied
 from ledger.runtime.forks import require_own
 
 log = logging.getLogger("ledger.commits")
-#: How a file of Parquet ends.
+#: The last bytes of a Parquet file.
 PARQUET = b"PAR1"
-#: After how many commits a table has a checkpoint whose properties do not say, as delta-rs makes them.
+#: The checkpoint interval, in commits, of a table whose properties do not set one: delta-rs's default.
 COMMITS_A_CHECKPOINT = 100
 
 
 def commits_here(loaded: DeltaTable, files: TableStorage) -> bool:
-    """Return whether a table lies on a local path, and asks nothing of a commit that `commit_files` does not do."""
+    """Tell whether a table lies on a local path, and asks nothing of a commit that `commit_files` does not do."""
     return isinstance(files, LocalFiles) and not not_applied(read_demands(loaded))
 
 
@@ -71,33 +71,33 @@ def commit_files(
     """Commit files that lie below a table, under transactions, and return the version.
 
     Args:
-        loaded: The table as of a newest version. It is brought to later ones.
+        loaded: The table as of a newest version. This call brings it to later versions.
         files: The table's files.
-        added: What is committed. It is durable before the commit can be seen.
-        metadata: What the commit says of itself.
-        transactions: The transactions that it carries.
-        still_valid: Is called before each try with the table as it is then. It raises Conflict where the commit may not
+        added: The files to add. They are durable before the commit can be seen.
+        metadata: The commit's metadata.
+        transactions: The transactions that the commit carries.
+        still_valid: Called before each try with the table as it is then. It raises Conflict if the commit may not
             follow that version.
         schema: The columns that the table has from this commit on, as the log writes them; None: as before.
         cleans_log: Whether old entries of the log go with a checkpoint, as the table's properties say.
 
     Raises:
-        Conflict: `still_valid` says no, or others committed REBASES times in the meantime.
+        Conflict: `still_valid` raises it, or others committed REBASES times in the meantime.
         OSError: The storage fails.
     """
-    known = list(added)
-    files.sync(one.path for one in known)
+    added_files = list(added)
+    files.sync(one.path for one in added_files)
 
     def entry() -> bytes:
         now = int(time.time() * MILLISECONDS)
         actions = [
             commit_info("WRITE", metadata, now, APPENDED),
             *(txn_action(one, now) for one in transactions),
-            *map(_added, known),
+            *map(_added, added_files),
         ]
         if schema is not None:
-            there = loaded.metadata()
-            actions.append(metadata_action(loaded, schema, there.configuration, there.description))
+            current = loaded.metadata()
+            actions.append(metadata_action(loaded, schema, current.configuration, current.description))
         return _entry_of(files, actions)
 
     return _commit_next(loaded, files, entry, still_valid, cleans_log=cleans_log)
@@ -116,7 +116,9 @@ def _commit_next(
     cleans_log: bool = False,
 ) -> int:
     """Commit an entry as the version after the one that `still_valid` has looked at, or nothing; return the version.
-    Raises as `commit_files`. The table is brought to the newest version."""
+
+    Raises as `commit_files`. The table is brought to the newest version.
+    """
     looked_at = loaded.version()
     for _ in range(REBASES):
         still_valid(loaded)
@@ -127,7 +129,7 @@ def _commit_next(
             read = held.stamp(log_file(version - 1))
             is_first = put_next(held, version, entry())
         if files.stamp(log_file(version - 1)) != read:
-            # The commit is in the log that was replaced, if it is in one.
+            # If the commit is in a log at all, it is in the one that was replaced.
             raise LogReplaced(f"{loaded.table_uri} was replaced in the moment of a commit, as version {version}")
         catch_up(loaded, files)
         if is_first:
@@ -139,7 +141,7 @@ def _commit_next(
 
 
 def _require_unaltered(files: LocalFiles, versions: range) -> None:
-    """Raise Conflict where one of these versions, which others committed, changes what the table asks of a commit."""
+    """Raise Conflict if one of these versions, which others committed, changes what the table asks of a commit."""
     for version in versions:
         actions = [json.loads(line) for line in (files.read(log_file(version)) or b"").splitlines()]
         if not actions or any(one.keys() & {"metaData", "protocol"} for one in actions):
@@ -147,38 +149,38 @@ def _require_unaltered(files: LocalFiles, versions: range) -> None:
 
 
 def put_next(log: LogEntries, version: int, entry: bytes) -> bool:
-    """Make the entry of a version, and return whether it is this one: False where the version is taken.
+    """Make the entry of a version. Return False if the version is taken by another entry.
 
-    Raises Conflict where the version before it is gone: the log was cut, or the table was replaced by one with fewer
-    versions. The entry is taken back then. Nobody follows a version whose predecessor is missing; if that one came
-    before the entry was removed, others may have followed it, so it comes back as it was.
+    Raises Conflict if the version before it is gone: the log was cut, or the table was replaced by one with fewer
+    versions. The entry is then removed again: nobody follows a version whose predecessor is missing. If the predecessor
+    came back before the removal, others may have followed the entry, so it is restored as it was.
     """
-    mine, before = log_file(version), log_file(version - 1)
+    entry_file, previous_file = log_file(version), log_file(version - 1)
     try:
-        if not log.put_new(mine, entry):
+        if not log.put_new(entry_file, entry):
             return False
     except FileNotFoundError as gone:
         raise Conflict("the folder of the log was removed") from gone
-    if log.has(before):
+    if log.has(previous_file):
         return True
-    log.remove(mine)
-    if log.has(before):
-        log.put_new(mine, entry)
+    log.remove(entry_file)
+    if log.has(previous_file):
+        log.put_new(entry_file, entry)
     raise Conflict(f"the log has lost version {version - 1}, which was read")
 
 
 def require_each_next(loaded: DeltaTable, transactions: Iterable[tuple[str, int]]) -> None:
-    """Raise Conflict where one of these transactions may not be committed next."""
+    """Raise Conflict if one of these transactions may not be committed next."""
     for transaction in transactions:
         require_next(transaction, loaded.transaction_version(transaction[0]))
 
 
 def create(files: LocalFiles, make: Callable[[str], object]) -> None:
-    """Make a table that delta-rs makes, if there is none. Of several that do so at once one is first.
+    """Make a table through delta-rs, if there is none. Of several processes that do so at once, one is first.
 
     Args:
         files: The table's files.
-        make: Makes the table at another place, which is given to it.
+        make: Makes the table at another place, which it is given.
     """
     with scratch_folder() as scratch:
         make(scratch)
@@ -188,10 +190,10 @@ def create(files: LocalFiles, make: Callable[[str], object]) -> None:
 
 
 def write_checkpoint(files: LocalFiles, version: int) -> None:
-    """Make a checkpoint of a version, from the entries that the folder of the log has, and put it into that folder: a
-    log that takes its place meanwhile gets none. It is durable before it can be seen.
+    """Make a checkpoint of a version from the entries in the log's folder, and put it into that very folder.
 
-    Raises OSError, for what delta-rs raises too, and where the version is gone with old entries; ForkedProcess.
+    A log that takes the folder's place meanwhile gets none. The checkpoint is durable before it can be seen. Raises
+    OSError, also for what delta-rs raises, and if the version was removed with old entries. Raises ForkedProcess.
     """
     require_own("delta-rs")
     with files.held_log() as held, scratch_folder() as scratch:
@@ -210,12 +212,12 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
         for file in log.iterdir():
             if file.name not in before and f"{LOG}/{file.name}" != LAST_CHECKPOINT:
                 held.replace(file.name, file.read_bytes())
-        # Last: it says that the others are there.
+        # Write this file last: it tells readers that the others exist.
         held.replace(LAST_CHECKPOINT, Path(scratch, LAST_CHECKPOINT).read_bytes())
 
 
 def _files_for(held: HeldLog, version: int) -> list[str]:
-    """Return the names of the files that tell of a version: the newest whole checkpoint before it, and the entries
+    """Return the names of the files that make up a version: the newest whole checkpoint before it, and the entries
     after that."""
     names = held.names()
     for newest in reversed(checkpointed([f"{LOG}/{name}" for name in names])):
@@ -239,7 +241,7 @@ def delete_rows(
         loaded: The table as of its newest version.
         files: The table's files.
         predicate: In SQL.
-        metadata: What the commit says of itself.
+        metadata: The commit's metadata.
         independent_by: Partition columns. Commits to partitions with other values in them do not conflict.
 
     Raises:
@@ -284,19 +286,20 @@ def append_rows(
     transactions: Iterable[tuple[str, int]],
     still_valid: Callable[[DeltaTable], None],
 ) -> int:
-    """Append rows that delta-rs writes, in one commit, and return the version. As `delete_rows`, delta-rs commits to a
-    copy of the log, and the files are durable before the commit can be seen.
+    """Append rows that delta-rs writes, in one commit, and return the version.
+
+    As in `delete_rows`, delta-rs commits to a copy of the log, and the files are durable before the commit can be seen.
 
     Args:
-        loaded: The table as of a newest version. It is brought to later ones.
+        loaded: The table as of a newest version. This call brings it to later versions.
         files: The table's files.
         rows: With all columns of the table.
-        metadata: What the commit says of itself.
-        transactions: The transactions that it carries.
+        metadata: The commit's metadata.
+        transactions: The transactions that the commit carries.
         still_valid: As of `commit_files`.
 
     Raises:
-        Conflict: `still_valid` says no, or others committed REBASES times in the meantime.
+        Conflict: `still_valid` raises it, or others committed REBASES times in the meantime.
         DeltaError, OSError: The storage fails.
     """
 
@@ -311,10 +314,12 @@ def append_rows(
 def commit_on_copy(
     files: LocalFiles, commit: Callable[[DeltaTable], object], version: int | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Let delta-rs commit to a copy of a table's log, in a folder that has the table's own folders beside it. The table
-    is loaded as of a version, or of the newest one. Return the version that delta-rs committed to the copy, and the
-    actions of that commit, whose files are the table's and durable; no actions: it committed nothing. Raises what
-    `commit` does."""
+    """Let delta-rs commit to a copy of a table's log, in a folder that has the table's own folders beside it.
+
+    The table is loaded as of a version, or of the newest one. Returns the version that delta-rs committed to the copy,
+    and that commit's actions. The files in them are the table's, and durable. No actions: delta-rs committed nothing.
+    Raises what `commit` raises.
+    """
     with _copied_log(files, version) as scratch:
         for entry in os.scandir(files.absolute("")):
             if entry.name != LOG:
@@ -329,8 +334,8 @@ def commit_on_copy(
         added = [unquote(one["add"]["path"]) for one in actions if "add" in one]
         for path in added:
             if not files.absolute(path).exists():
-                # The table has no folder of this partition of its own yet. The file is made there anew, and not moved:
-                # its group and its permissions are those that the folder hands down.
+                # The table has no folder for this partition yet. Copy the file there instead of moving it: so it gets
+                # its group and its permissions from the folder.
                 files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(Path(scratch, path), files.absolute(path))
         files.sync(added)
@@ -338,15 +343,15 @@ def commit_on_copy(
 
 
 def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[str | None, ...] | None:
-    """Some columns of the partition of a file that comes or goes; None for other actions."""
+    """Return some columns of the partition of a file that is added or removed; None for other actions."""
     about = action.get("add") or action.get("remove")
     return None if about is None else tuple((about.get("partitionValues") or {}).get(name) for name in columns)
 
 
 @contextmanager
 def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
-    """A temporary folder whose log has those entries of a table's that tell of a version, or of the newest one, and all
-    later ones."""
+    """Return a temporary folder whose log has the table's entries that make up a version (or the newest), and all later
+    ones."""
     with scratch_folder() as scratch:
         Path(scratch, LOG).mkdir()
         for path in _since_checkpoint(files, version):
@@ -355,14 +360,14 @@ def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
 
 
 def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
-    """Return the newest checkpoint up to a version, or of all, and the entries of a log from there on."""
+    """Return the newest checkpoint up to a version, or of all versions, and the log's entries from there on."""
     paths = [path for path in files.log_paths() if path.partition("/")[2][:20].isdecimal()]
     last = max((one for one in checkpointed(paths) if version is None or one <= version), default=0)
     return [path for path in paths if path.partition("/")[2] >= f"{last:020d}"]
 
 
 def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:
-    """Do what delta-rs does after a commit of its own. The commit has landed, whatever comes of it."""
+    """Do what delta-rs does after a commit of its own. The commit has landed, even if this fails."""
     configuration = loaded.metadata().configuration
     interval = configuration.get("delta.checkpointInterval", "")
     if version % (int(interval) if interval.isdecimal() and int(interval) else COMMITS_A_CHECKPOINT):

@@ -1,13 +1,13 @@
-"""Commits that are written out: a file of the log, made for the version after the one that is known, or not at all.
+"""Direct commits: log files that the client writes itself.
 
 `LogWriter.land` has the one loop in which such a commit is made. `DirectTable` reads rows, and commits edits and
-appends through it: files of the touched partitions give way to new ones. The commit of an engine's query says the same.
-But delta-rs plans and runs a query for it: 40 ms for one row where this takes 4, and 12 ms for an append where this
-takes 3, or 30 once the table has some hundred files (2 busy cores, a commit). It reads rows once more that the decision
-has read already, and on an object store it makes some ten requests where this makes 2.
+appends through it: new files replace files of the touched partitions. A commit of an engine's query has the same
+content. But delta-rs plans and runs a query for it. For one row it takes 40 ms, and this module 4. For an append it
+takes 12 ms, or 30 once the table has some hundred files, and this module 3 (2 busy cores, a commit). delta-rs also
+reads rows again that the decision has read already. On an object store it makes some ten requests, and this module 2.
 
-A commit is a file of the log that must be new: it is made for the version after the one that was read, or not at all.
-When other writers were first, it is made for the next one if they left the touched partitions as they were: the same
+A commit is a log file that must be new: it is made for the version after the one that was read, or not at all. If other
+writers were first, it is made for the next version, if they left the touched partitions as they were: with the same
 files, whose names nobody uses twice. A partition without files proves nothing: rows may have come and gone meanwhile.
 There a statement of the engine decides.
 """
@@ -47,11 +47,12 @@ from ledger.errors import ForkedProcess
 from ledger.rules.limits import MILLISECONDS
 
 log = logging.getLogger("ledger.commits")
-#: Where an edit would write more rows than these, a statement is quicker: it leaves files alone that no edit is about.
+#: The most rows that an edit may write directly. Beyond that a statement is quicker: it leaves files without edits
+#: alone.
 MOST_ROWS = 100_000
-#: Files that are SMALL are kept, and asked for up to so many bytes in all.
+#: Files below SMALL bytes are kept in memory. One read of them covers at most MOST_SMALL bytes.
 MOST_SMALL = 8 * SMALL
-#: Rows of so many partitions are looked for among the small files.
+#: The most partitions whose rows are read from small files.
 MOST_PARTITIONS = 16
 
 
@@ -72,15 +73,18 @@ class RemovedFile(NamedTuple):
 
 
 class NewCommit(NamedTuple):
-    """What a commit does, and what it says of itself. `is_change`: rows come or go, and not only files.
-    `with_statistics`: the log tells the smallest and the greatest value of the table's columns in each file."""
+    """The actions and the metadata of a commit.
+
+    `is_change`: rows come or go, and not only files. `with_statistics`: the log gets the smallest and the greatest
+    value of the table's columns in each file.
+    """
 
     operation: str
     metadata: Mapping[str, Any]
     adds: Sequence[AddedFile] = ()
     removes: Sequence[RemovedFile] = ()
-    #: Those that are committed only as the next of their applications, and those that go with them, whatever was
-    #: before.
+    #: The transactions that are committed only as the next of their applications, and those that go with them in any
+    #: case.
     transactions: Sequence[tuple[str, int]] = ()
     beside: Sequence[tuple[str, int]] = ()
     is_change: bool = True
@@ -88,7 +92,7 @@ class NewCommit(NamedTuple):
 
 
 class WrittenByEngine(Mapping[str, bytes]):
-    """The paths of files that an engine has written. They cannot be made once more."""
+    """The paths of files that an engine has written. The client cannot write them again."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths = frozenset(paths)
@@ -104,7 +108,8 @@ class WrittenByEngine(Mapping[str, bytes]):
 
 
 class WrittenFiles(NamedTuple):
-    """Files, by their paths, when they were made, in monotonic seconds, and in which generation of the tables."""
+    """Files by path, when they were made, in monotonic seconds, and the generation of the tables in which
+    they were made."""
 
     files: Mapping[str, bytes]
     at: float
@@ -112,7 +117,7 @@ class WrittenFiles(NamedTuple):
 
 
 class LogWriter:
-    """The log of a table that is followed, and new entries of it."""
+    """Follows the log of a table, and adds entries to it."""
 
     def __init__(
         self,
@@ -122,14 +127,14 @@ class LogWriter:
         *failures: type[Exception],
         generations: Generations | None = None,
     ) -> None:
-        """`failures`: what the engine raises. `generations`: of the ledger that the table is one of."""
+        """`failures` are the errors that the engine raises. `generations` are those of the table's ledger."""
         self._table, self.replay, self._stored = table, replay, stored
         self._failures: tuple[type[Exception], ...] = (*failures, OSError, ForkedProcess)
         self.followed = LogFollower(table, replay, stored, generations=generations)
         self.rows = FileRows(table.schema, table.partitions, stored)
 
     def newest(self, *, listing: bool = False) -> Files:
-        """The files of the newest version. Raises Conflict where the table is not as the ledger makes it any more."""
+        """Return the files of the newest version. Raises Conflict if the table is no longer as the ledger makes it."""
         return self._require_plain(self.followed.newest(listing=listing))
 
     def _require_plain(self, files: Files | None) -> Files:
@@ -138,25 +143,28 @@ class LogWriter:
         return files
 
     def transaction_version(self, application: str) -> int | None:
-        """The newest version committed under an application id."""
+        """Return the newest version committed under an application id."""
         return self._last_of(application)[1]
 
     def newest_before(self, transaction: tuple[str, int]) -> Files:
-        """The files of the newest version, where a transaction may be committed as the next one; else Conflict, and
-        where the table is not as the ledger makes it any more."""
+        """Return the files of the newest version, after which a transaction may be committed as the next one.
+
+        Raises Conflict if it may not, or if the table is no longer as the ledger makes it.
+        """
         files, committed = self._last_of(transaction[0])
         require_next(transaction, committed)
         return self._require_plain(files)
 
     def _newest_before_each(self, transactions: Sequence[tuple[str, int]]) -> Files:
-        """See `newest_before`, of one version for all of them."""
+        """Return what `newest_before` returns, for all of the transactions at one version."""
         while True:
             newest = [self.newest_before(one) for one in transactions]
             if len({files.version for files in newest}) == 1:
                 return newest[0]
 
     def _last_of(self, application: str) -> tuple[Files | None, int | None]:
-        """The files of the newest version, if they can be told, and what is committed of an application's by then."""
+        """Return the files of the newest version, if the client can follow the log, and the version that an application
+        has committed by then."""
         latest = self.followed.newest()
         while latest is not None:
             last = latest.transactions.last(application, latest.version, self.replay.transaction)
@@ -164,7 +172,7 @@ class LogWriter:
                 return latest, last.committed
             latest = self.followed.newest()
             if latest is not None and latest.version < last.table_version:
-                # What lies in between was removed with old entries of the log.
+                # The versions in between were removed with old entries of the log.
                 latest = self.followed.newest(listing=True)
         return None, self.replay.transaction(application)[1]
 
@@ -179,26 +187,26 @@ class LogWriter:
         """Commit what the caller decided, and return the version.
 
         The commit becomes the version after the one that `still_valid` has looked at, or nothing. So what holds of that
-        version holds of the table. Where another writer is first, `still_valid` looks at the version after it.
+        version holds of the table. If another writer is first, `still_valid` looks at the version after it.
 
         Args:
-            commit: What is added and removed, and what the commit says of itself. Each of its transactions is
-                committed only as the first one of its application, or directly after the version before.
-            still_valid: Raises where the commit may not follow a version: mostly Conflict.
+            commit: The files to add and remove, and the commit's metadata. Each of its transactions is committed only
+                as the first one of its application, or directly after the version before.
+            still_valid: Raises if the commit may not follow a version: mostly Conflict.
             on: The version that the decision was made on, if the commit may follow it; else it follows the newest one.
-            read_at: When that was read, in monotonic seconds. A process that stood still since lists the log: the next
-                version may have come, and gone with old ones.
+            read_at: When that was read, in monotonic seconds. A process that stood still since then lists the log: the
+                next version may have come, and gone with old ones.
 
         Raises:
             Conflict: The transaction was committed, or others committed REBASES times meanwhile.
             LogReplaced: The log is another one than was read.
-            What `still_valid` and the storage raise.
+            Errors of `still_valid` and of the storage.
         """
         generation, at = self.followed.generation(), time.monotonic()
         files = self._write(commit)
         if read_at is not None and time.monotonic() - read_at > LISTED_AFTER:
             on = self.newest(listing=True)
-        # As late as can be: from this time on the files that go are kept for the versions that have them.
+        # Take the time as late as possible: from then on, removed files are kept for the versions that have them.
         actions = self._actions(commit, files.sizes, int(time.time() * MILLISECONDS))
         return self.land(
             actions, WrittenFiles(files, at, generation), still_valid, on=on, transactions=commit.transactions
@@ -213,13 +221,16 @@ class LogWriter:
         on: Files | None = None,
         transactions: Sequence[tuple[str, int]] = (),
     ) -> int:
-        """Commit actions, which name what was written, and return the version. Each of the `transactions` may be
-        committed next, or there is Conflict. The other arguments, and what it raises, are those of `commit`."""
+        """Commit actions, which name what was written, and return the version.
+
+        Raises Conflict if one of the `transactions` may not be committed next. The other arguments and errors are those
+        of `commit`.
+        """
         for _ in range(REBASES):
             if on is None:
                 on = self._newest_before_each(transactions) if transactions else self.newest()
             if on.generation != written.generation:
-                # What was written lies where the table was before.
+                # The written files lie where the replaced table was.
                 raise LogReplaced(f"{self._table.name} was replaced since the rows of a commit were written")
             still_valid(on)
             version = self._try_commit(on, actions, written)
@@ -240,7 +251,7 @@ class LogWriter:
         return actions
 
     def _write(self, commit: NewCommit) -> Encoded:
-        """Make the files that a commit is to name."""
+        """Write the files that a commit is to name."""
         files = Encoded({one.path: one.rows for one in commit.adds}, self._table.partitions)
         self._stored.write(files)
         for path, _, rows in commit.adds:
@@ -248,19 +259,22 @@ class LogWriter:
         return files
 
     def _try_commit(self, latest: Files, actions: Sequence[Action], written: WrittenFiles) -> int | None:
-        """Commits actions, which name what was `written`, as the version after `latest`, and returns it; None, and
-        nothing has happened, when another writer was first. Raises LogReplaced where the log is not the one that was
-        read any more.
+        """Commit actions, which name what was `written`, as the version after `latest`, and return that version.
+
+        Returns None, and does nothing, if another writer was first. Raises LogReplaced if the log is no longer the one
+        that was read.
         """
         self._require_there(written)
         version = latest.version + 1
         entry = log_entry(with_mark(actions) if self._stored.is_synced else actions)
         try:
             with self._stored.held_log() as held:
-                # Where this costs no request. On a local path the commit follows this very version, or is none.
+                # Check the log if this costs no request. On a local path the commit follows this very version, or
+                # fails.
                 if not self.followed.may_be_same(latest, held):
                     raise self._replaced(latest)
-                # Of an object store's answer that was lost: made once more, it would bring back files that were joined.
+                # If an object store's answer was lost, this entry exists already. A second one would bring back joined
+                # files.
                 if not held.put_new(log_file(version), entry) and held.read(log_file(version)) != entry:
                     return None
         except FileNotFoundError as gone:
@@ -268,65 +282,77 @@ class LogWriter:
         self._verify_reachable(latest, entry, written)
         self._require_there(written)
         self.followed.committed(latest, actions, entry)
-        # Each verb replaces the file of a lane: kept rows of replaced files would fill the memory that is for others.
+        # Each verb replaces the file of a lane: rows of replaced files would take the memory of other files.
         self.rows.forget(action["remove"]["path"] for action in actions if "remove" in action)
         if version % latest.checkpoints == 0 and is_due(self._stored, version):
             self._checkpoint(version)
         return version
 
     def _require_there(self, written: WrittenFiles) -> None:
-        """Writes files again that are gone, for who stood still: of what no commit names yet, Spark's VACUUM removes
-        what is older than the table's deletedFileRetentionDuration."""
+        """Write files again that are gone, after this process stood still.
+
+        Spark's VACUUM removes files that no commit names yet once they are older than the table's
+        deletedFileRetentionDuration.
+        """
         if time.monotonic() - written.at > LISTED_AFTER:
             gone = {path: written.files[path] for path in written.files if not self._stored.has(path)}
             self._stored.write(gone)
             self._stored.sync(gone)
 
     def _verify_reachable(self, latest: Files, entry: bytes, written: WrittenFiles) -> None:
-        """Raises LogReplaced where the version before a commit is not the one that was read, and nothing that was
-        `written` is in the table: the table was removed, or replaced, or its log was cut below what others committed
-        meanwhile. The commit is taken back."""
+        """Raise LogReplaced if the version before a commit is not the one that was read.
+
+        This happens if the table was removed or replaced, or if its log was cut below what others committed meanwhile.
+        The commit is then taken back, unless others may have followed it. Raises Conflict if the log was cut and goes
+        on. Raises nothing if the table has what was `written`.
+        """
         if self.followed.is_same(latest):
             return
-        before, mine = log_file(latest.version), log_file(latest.version + 1)
+        before, entry_file = log_file(latest.version), log_file(latest.version + 1)
         if self._stored.has(before):
-            # Others may have read the commit by now, and followed it: it has to stay where it is.
+            # Others may have read and followed the commit by now: it has to stay.
             self.followed.forget()
             raise LogReplaced(
                 f"{self._table.name} was replaced in the moment of a commit, which is version {latest.version + 1} of "
                 "the new log: whether it belongs there was not decided"
             )
         newest = self._listed_anew()
-        there = {path for files in newest.by_partition.values() for path in files} if newest is not None else set()
-        if not there.isdisjoint(written.files):
+        paths_there = (
+            {path for files in newest.by_partition.values() for path in files} if newest is not None else set()
+        )
+        if not paths_there.isdisjoint(written.files):
             # The log was cut after the commit had joined it.
             return
         goes_on = newest is not None and newest.generation == latest.generation and newest.version >= latest.version
-        if goes_on or self._stored.read(mine) != entry:
-            # Others may have taken out the files of the commit. Whoever looks for it finds that the log was cut.
+        if goes_on or self._stored.read(entry_file) != entry:
+            # Others may have taken out the files of the commit. A search for the commit finds that the log was cut.
             raise Conflict(f"the log of {self._table.name} was cut after version {latest.version}")
-        self._stored.remove(mine)
-        # Nobody follows a version whose predecessor is missing. If that one came before the removal, others may have
-        # followed this commit; then it is theirs, and comes back as it was.
+        self._stored.remove(entry_file)
+        # Nobody follows a version whose predecessor is missing. If the predecessor came back before the removal, others
+        # may have followed this commit. Then restore it as it was.
         if self._stored.has(before):
-            self._stored.put_new(mine, entry)
+            self._stored.put_new(entry_file, entry)
         raise self._replaced(latest)
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
-        """A context for one commit that the engine makes by itself. It begins with what is the newest version; raises
-        LogReplaced where the log is another one after the commit."""
+        """Return a context for one commit that the engine makes by itself, which begins with the newest version.
+
+        Raises LogReplaced if the log is another one after the commit.
+        """
         before = self.followed.newest()
         yield
         if before is None or self.followed.is_same(before):
             return
-        following, known = log_file(before.version + 1), log_file(before.version)
-        if self._stored.has(known) or not self._stored.has(following):
+        following, before_file = log_file(before.version + 1), log_file(before.version)
+        if self._stored.has(before_file) or not self._stored.has(following):
             raise self._replaced(before)
 
     def _replaced(self, latest: Files) -> LogReplaced:
-        """Return the error of a log that has lost a version. Raises LedgerDamaged where that is its newest one, which a
-        checkpoint alone has: nothing can follow it."""
+        """Return the error about a log that has lost a version.
+
+        Raises LedgerDamaged if the lost version is the newest one, which only a checkpoint has: nothing can follow it.
+        """
         self.followed.forget()
         if latest.entry is None:
             newest = self.followed.newest()
@@ -335,7 +361,7 @@ class LogWriter:
         return LogReplaced(f"the log of {self._table.name} has lost version {latest.version}, which was read")
 
     def _listed_anew(self) -> Files | None:
-        """The files of the newest version, by a new listing; None where the table cannot be read."""
+        """Return the files of the newest version, by a new listing; None: the table cannot be read."""
         self.followed.forget()
         try:
             return self.followed.newest()
@@ -343,22 +369,24 @@ class LogWriter:
             return None
 
     def _checkpoint(self, version: int) -> None:
-        """Makes a checkpoint. The commit has landed, whatever comes of it."""
+        """Make a checkpoint. The commit has landed, even if this fails."""
         try:
             self.replay.checkpoint(version)
         except self._failures as error:
-            # A forked child leaves it to the next process that can make one.
+            # A forked child leaves the checkpoint to the next process that can make one.
             level = logging.INFO if isinstance(error, ForkedProcess) else logging.WARNING
             log.log(level, "No checkpoint of %s at version %d: %s", self._table.name, version, error)
 
 
 def _always(files: Files) -> None:
-    """The append supposes nothing of the table."""
+    """Accept any version: the append relies on nothing in the table."""
 
 
 class DirectTable:
-    """Reads of a table whose log is followed, and commits to it without a statement of an engine: edits and appends.
-    What only an engine can do is not done here."""
+    """Reads a table by following its log, and commits edits and appends to it without a statement of an engine.
+
+    It refuses what only an engine can do.
+    """
 
     def __init__(
         self,
@@ -369,19 +397,21 @@ class DirectTable:
         generations: Generations | None = None,
         by_statement: bool = False,
     ) -> None:
-        """`failures`: what the engine raises that replays the log. `generations`: of the table's ledger.
-        `by_statement`: the user wants rows to be committed by statements alone."""
+        """`failures` are the errors of the engine that replays the log. `generations` are those of the table's ledger.
+
+        `by_statement`: the user wants rows to be committed by statements alone.
+        """
         self._table, self._by_statement = table, by_statement
-        #: Other commits to this table need the same one.
+        #: Other commits to this table need the same writer.
         self.writer = LogWriter(table, replay, stored, *failures, generations=generations)
         self.rows = self.writer.rows
 
     def is_known(self) -> bool:
-        """Whether rows are committed here, as far as that is known without asking the storage."""
+        """Tell whether rows are committed here, as far as is known without a request to the storage."""
         return not self._by_statement and self.writer.followed.seen() is not None
 
     def why_not(self) -> tuple[str, str] | None:
-        """The reason why no row is committed here, and what it is in words; None: rows are. Looks at the newest
+        """Return why no row is committed here: the reason, and its words; None: rows are. Looks at the newest
         version."""
         if self._by_statement:
             return SETTING, REASONS[SETTING]
@@ -390,19 +420,18 @@ class DirectTable:
         return None
 
     def load(self, where: PartitionFilter) -> Snapshot | None:
-        """The rows of the partitions that are named; None where the table is not as the ledger makes it."""
-        known = self.writer.followed.newest()
-        if known is None:
+        """Return the rows of the partitions that are named; None: the table is not as the ledger makes it."""
+        latest = self.writer.followed.newest()
+        if latest is None:
             return None
-        rows = [self.rows.of(partition, path) for partition, path in known.named(where, self._table.partitions)]
-        return Snapshot(known.version, where, pa.concat_tables([self._table.nothing, *rows]), known)
+        rows = [self.rows.of(partition, path) for partition, path in latest.named(where, self._table.partitions)]
+        return Snapshot(latest.version, where, pa.concat_tables([self._table.nothing, *rows]), latest)
 
     def merge(self, snapshot: Snapshot, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
-        """Commits edits that suppose the snapshot's rows as they are (see `require_expected`); returns the version
-        committed.
+        """Commit edits that find the snapshot's rows as they suppose (see `require_expected`); return the version.
 
-        Raises NotDirect where only a statement can do it, Conflict when others have changed the partitions of `where`,
-        and what the storage does.
+        Raises NotDirect if only a statement can do it, Conflict if others have changed the partitions of `where`, and
+        what the storage raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -437,16 +466,16 @@ class DirectTable:
     def land_statement(
         self, snapshot: Snapshot, where: PartitionFilter, actions: Sequence[Action], tried: int, began: float
     ) -> int:
-        """Commit what a MERGE came to that an engine ran beside the log; return the version.
+        """Commit the result of a MERGE that an engine ran beside the log; return the version.
 
         Args:
-            snapshot: What the edits were decided on, of a table that is as its user makes it.
+            snapshot: The rows that the edits were decided on, of a table that is as its user makes it.
             where: The partitions that the MERGE relies on.
-            actions: What it came to.
-            tried: The version that the engine made of it. It has looked for conflicts with all before that.
-            began: When it was begun, in monotonic seconds.
+            actions: The actions that the engine made.
+            tried: The version that the engine made of them. It has looked for conflicts with all earlier versions.
+            began: When the MERGE was begun, in monotonic seconds.
 
-        Raises Conflict when others have changed these partitions, and what `LogWriter.commit` does.
+        Raises Conflict if others have changed these partitions, and what `LogWriter.commit` raises.
         """
         read, columns = snapshot.loaded, self._table.partitions
         named = where.partitions(columns) if columns else [()]
@@ -455,7 +484,7 @@ class DirectTable:
             self._require_generation(latest, snapshot)
             if named is not None and any(latest.of(one) != read.of(one) for one in named):
                 raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
-            # Of a partition without files nobody knows whether some came and went.
+            # In a partition without files, files may have come and gone unseen.
             if latest.version >= tried and (named is None or not all(map(read.of, named))):
                 raise Conflict(f"others have committed to {self._table.name} while a statement was run")
 
@@ -474,10 +503,10 @@ class DirectTable:
         still_valid: Callable[[Files], None] | None,
         beside: Sequence[tuple[str, int]] = (),
     ) -> int:
-        """Commit rows under transactions, see `DeltaTables.add_rows`, and return the version.
+        """Commit rows under transactions (see `DeltaTables.add_rows`), and return the version.
 
-        Raises NotDirect where only a statement can do it; ValueError for a row without a partition; else what
-        `LogWriter.commit` does.
+        Raises NotDirect if only a statement can do it, ValueError for a row without a partition, and what
+        `LogWriter.commit` raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -488,29 +517,29 @@ class DirectTable:
         partitions = distinct(rows, self._table.partitions) if self._table.partitions else [{}]
         for one in partitions:
             self._table.require_partition(one)
-        # Of a single one without a copy.
+        # With a single partition, avoid a copy.
         of_partition = [(one, of_partitions(rows, [one]) if len(partitions) > 1 else rows) for one in partitions]
         adds = [AddedFile(new_path(one), one, part) for one, mine in of_partition for part in in_parts(mine, FILE)]
         commit = NewCommit("WRITE", metadata, adds, (), transactions, beside, with_statistics=True)
         return self.writer.commit(commit, still_valid or _always)
 
     def small_rows(self, where: PartitionFilter, above: Mapping[str, int]) -> pa.Table | None:
-        """The rows of the partitions that are named, all of them; or, of all with one value in their first column,
-        those of the files that may hold some `above` a bound. None where they are not few, or their files not small.
+        """Return the rows of the partitions that are named; None: they are not few, or their files not small.
 
-        Small files are kept, mostly, and the log is followed, so that nothing is opened.
+        If `where` names all partitions with one value in their first column, only files count that may hold rows
+        `above` a bound. Small files are mostly in memory and the log is followed, so nothing is opened.
         """
         latest = self.writer.followed.newest() if self._table.statistics else None
-        found = None if latest is None else self._files_of(latest, where, above)
-        if found is None or any(size >= SMALL for _, _, size in found):
+        files = None if latest is None else self._files_of(latest, where, above)
+        if files is None or any(size >= SMALL for _, _, size in files):
             return None
-        if sum(size for _, _, size in found) > MOST_SMALL:
+        if sum(size for _, _, size in files) > MOST_SMALL:
             return None
-        rows = [self.rows.of(partition, path) for partition, path, _ in found]
+        rows = [self.rows.of(partition, path) for partition, path, _ in files]
         return pa.concat_tables([self._table.nothing, *rows])
 
     def all_rows(self, where: PartitionFilter) -> pa.Table | None:
-        """As `small_rows`, of whatever is named and however much that is."""
+        """Return all rows that `where` names, however many; else as `small_rows`."""
         latest = self.writer.followed.newest() if self._table.statistics else None
         if latest is None:
             return None
@@ -520,7 +549,8 @@ class DirectTable:
     def _files_of(
         self, latest: Files, where: PartitionFilter, above: Mapping[str, int]
     ) -> list[tuple[Partition, str, int]] | None:
-        """The files of what is named, with their partitions and sizes; None where the log would have to be searched."""
+        """Return the files that `where` names, with their partitions and sizes; None: the whole log would have to be
+        searched."""
         columns = self._table.partitions
         first, *others = where.alternatives()
         if columns and not others and first.keys() == {columns[0]} and len(first[columns[0]]) == 1 and len(above) == 1:
@@ -537,7 +567,7 @@ class DirectTable:
         return [(one, path, size) for one in named for path, size in latest.of(one).items()]
 
     def require_same(self, snapshot: Snapshot) -> None:
-        """Raises LogReplaced where the table's log is not the one any more that a snapshot was read from."""
+        """Raise LogReplaced if the table's log is no longer the one that a snapshot was read from."""
         if snapshot.loaded is not None and not self.writer.followed.is_same(snapshot.loaded):
             self.writer.followed.forget()
             raise LogReplaced(f"{self._table.name} was replaced since version {snapshot.version}, which was read")
@@ -548,13 +578,16 @@ class DirectTable:
 
 
 def of_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The rows of some partitions."""
-    mine = [reduce(pc.and_, [pc.equal(rows[name], value) for name, value in one.items()]) for one in partitions if one]
-    return rows.filter(reduce(pc.or_, mine)) if mine else rows
+    """Return the rows of some partitions."""
+    conditions = [
+        reduce(pc.and_, [pc.equal(rows[name], value) for name, value in one.items()]) for one in partitions if one
+    ]
+    return rows.filter(reduce(pc.or_, conditions)) if conditions else rows
 
 
 def _names_no_more(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether whoever commits to a partition that is named commits to one that is touched."""
+    """Tell whether every named partition is touched: a conflict with a named one is then a conflict with a
+    touched one."""
     return named is not None and {_values_of(one) for one in touched}.issuperset(named)
 
 

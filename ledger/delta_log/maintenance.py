@@ -1,10 +1,10 @@
-"""Which checkpoints a log gets and keeps, and which files of a table nobody needs any more.
+"""Checkpoints that a log gets and keeps, and files that nobody needs.
 
-A checkpoint has a line for each file that lives, and one for each that is gone and not yet removed: of a table that
-commits all the time, many more of these than of those. One each 50 commits, kept for a month, would be most of what
-there is on the disk. So there is one when there were as many commits as it has lines, divided by LINES_A_COMMIT: what
-it costs a commit is bounded. And of those that later ones have replaced, one a day is kept, for versions of the past:
-what lies between is read from the commits themselves.
+A checkpoint has a line for each live file, and one for each file that is out of the table and not removed yet. In a
+table with constant commits, the second kind is far larger. A checkpoint each 50 commits, kept for a month, would be
+most of what is on the disk. So a checkpoint comes once the commits since the last one reach its lines divided by
+LINES_A_COMMIT: its cost for each commit is bounded. Of replaced checkpoints, one a day is kept, for versions of the
+past: the versions in between are read from the commits themselves.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ledger.delta_log.history import CHECKPOINT, LAST_CHECKPOINT
 from ledger.delta_log.spec import StagedFolders
 from ledger.delta_log.storage import LogFile, Storage
 
-#: So many lines of a checkpoint, some 100 bytes each, are written for each commit since the one before.
+#: The lines of a checkpoint, some 100 bytes each, that are written for each commit since the last checkpoint.
 LINES_A_COMMIT = 50
-#: There is a checkpoint after so many commits at any rate: whoever opens the table reads these one by one.
+#: The commits after which a checkpoint comes in any case: opening the table reads these one by one.
 MOST_COMMITS = 2_000
-#: Whoever began to read a log so long ago, in seconds, may still be about to read a checkpoint of then.
+#: How long a replaced checkpoint is spared, in seconds: a reader that began earlier may still be about to read it.
 SPARED = 3_600
 DAY = 86_400
 
 
 def is_due(stored: Storage, version: int) -> bool:
-    """Whether a checkpoint is worth it, where the table's interval says that there may be one."""
+    """Tell whether a checkpoint is worth it, if the table's interval allows one."""
     content = stored.read(LAST_CHECKPOINT)
     if content is None:
         return True
@@ -37,18 +37,21 @@ def is_due(stored: Storage, version: int) -> bool:
         last = json.loads(content)
         return bool(version - last["version"] >= min(MOST_COMMITS, last["size"] // LINES_A_COMMIT))
     except (KeyError, TypeError, ValueError):
-        # Only ever a hint for readers: there will be a new one.
+        # The file is only a hint for readers, and the new checkpoint replaces it.
         return True
 
 
 def replaced(files: Iterable[LogFile]) -> list[str]:
-    """The paths of checkpoints that nobody needs, of all files of a log: not the two newest, the oldest, the newest of
-    each day, nor any that was written in the hour before the log's last file."""
-    found = list(files)
-    latest = max((file.at for file in found), default=0.0)
-    # A checkpoint may be of several files: what counts is its version.
+    """Return the paths of checkpoints that nobody needs, of all files of a log.
+
+    These checkpoints are needed: the two newest, the oldest, the newest of each day, and any that was written in the
+    hour before the log's last file.
+    """
+    log_files = list(files)
+    latest = max((file.at for file in log_files), default=0.0)
+    # A checkpoint may have several files: group them by version.
     of_version: dict[int, list[LogFile]] = {}
-    for file in found:
+    for file in log_files:
         named = CHECKPOINT.fullmatch(file.path)
         if named is not None:
             of_version.setdefault(int(named[1]), []).append(file)
@@ -64,38 +67,39 @@ def replaced(files: Iterable[LogFile]) -> list[str]:
     ]
 
 
-#: A file that is older than so many hours, and that no commit names, belongs to no commit that is still under way.
+#: The hours after which a file that no commit names cannot belong to a commit under way.
 UNCOMMITTED_HOURS = 48
-#: What is known of a table that was loaded so many seconds ago tells nothing of files that were committed since.
+#: The seconds after which a loaded table says nothing about files that may have been committed since.
 KNOWN = 3_600
 
 
 def unneeded(loaded: DeltaTable, since: float, staged: StagedFolders | None = None) -> set[str]:
-    """Their paths: none that a version within the table's retention has. `since`: the system's time before the table
-    was loaded.
+    """Return the paths of files that no version within the table's retention has.
 
-    Of a file that a commit took out the log tells for as long as that retention, and a checkpoint made then forgets it.
-    Of what a commit wrote that lost or died it tells nothing. So what no version has is listed, too, once it is so old
-    that nobody may be about to commit it. What lies in a folder that is `staged` is left to
-    whoever staged it until it is published.
+    `since` is the system's time before the table was loaded.
+
+    The log names a file that a commit took out for as long as that retention. A checkpoint made later forgets it. The
+    log never names the files of a commit that lost or died. So files that no version has are included, too, once they
+    are so old that no process may still be about to commit them. Files in a `staged` folder are left to their sender
+    until they are published.
     """
-    told = loaded.vacuum(dry_run=True)
+    removed_files = loaded.vacuum(dry_run=True)
     unnamed = set(loaded.vacuum(dry_run=True, full=True))
-    if unnamed - set(told):
+    if unnamed - set(removed_files):
         old = loaded.vacuum(UNCOMMITTED_HOURS, dry_run=True, full=True, enforce_retention_duration=False)
         unnamed &= set(old)
-    # A process that stood still between the two for days would take what was committed meanwhile for uncommitted.
+    # A process that stood still for days since loading would take files that were committed meanwhile for uncommitted.
     if not 0 <= time.time() - since <= KNOWN:
-        return set(told)
+        return set(removed_files)
     return {
-        *told,
+        *removed_files,
         *(path for path in unnamed if _is_of_rows(loaded, path, staged) and _is_published(loaded, path, staged)),
     }
 
 
 def _is_of_rows(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> bool:
-    """Whether a file lies where the rows of a partition do: of what others keep below a table nothing is ours to
-    remove."""
+    """Tell whether a file lies where the rows of a partition do. Other files below a table are not the
+    ledger's to remove."""
     *folders, name = path.split("/")
     partition = [folder.partition("=")[0] for folder in folders] == loaded.metadata().partition_columns
     is_staged = staged is not None and staged.folder_of(path) is not None and "_delta_log" not in folders
@@ -103,7 +107,8 @@ def _is_of_rows(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> 
 
 
 def _is_published(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> bool:
-    """Whether all that will ever be published of a file's folder is so, by what is loaded; of other files it is."""
+    """Tell whether a file's folder is published, by the loaded table. A file outside of such folders counts
+    as published."""
     folder = None if staged is None else staged.folder_of(path)
     if staged is None or folder is None:
         return True

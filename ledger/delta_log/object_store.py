@@ -1,15 +1,16 @@
-"""What lies on an object store: small files in one request, of larger ones what is needed, and the storage's own time.
+"""Files on an object store, and the storage's own time.
 
-Through obstore, which is the same Rust library (object_store) that delta-rs reads and writes with; unlike delta-rs's,
-its calls let other threads run. An object store has no folders: one is there as long as a file's name begins with it.
+All access is through obstore, which is the same Rust library (object_store) that delta-rs reads and writes with. Unlike
+delta-rs's calls, those of obstore let other threads run. An object store has no folders: a folder exists as long as a
+file's name begins with its name.
 
-Nothing is read through delta-rs's own file system for Arrow, which is written in Python: Arrow's threads let go of its
-objects a moment after a read, and a process that ends in that moment is aborted (exit code 134, "terminate called
-without an active exception").
+Nothing is read through delta-rs's own file system for Arrow, which is written in Python. Arrow's threads let go of its
+objects a moment after a read. A process that ends in that moment is aborted (exit code 134, "terminate called without
+an active exception").
 
-obstore finds credentials of AWS for itself, as delta-rs does: keys in the options or in the environment, a web
-identity's token, the role of a container, and that of a machine. What delta-rs finds by the SDK's rules and obstore
-does not (a role to assume, a profile) is looked up through boto3, where it is installed.
+obstore finds credentials of AWS by itself, as delta-rs does: keys in the options or in the environment, a web
+identity's token, the role of a container, and that of a machine. Through the SDK's rules delta-rs finds more (a role to
+assume, a profile). Those are looked up through boto3, where it is installed.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from ledger.rules.storage import AZURE, FIRST_REQUEST, GCS, PREFIXES, S3, bare, 
 from ledger.runtime.forks import require_own
 from ledger.runtime.threads import map_at_once
 
-#: The schemes that it works for, and obstore's class for each.
+#: The schemes that this module works for, and obstore's class for each.
 STORES: dict[str, Any] = {
     **dict.fromkeys(S3, S3Store),
     **dict.fromkeys(AZURE, AzureStore),
@@ -77,7 +78,7 @@ CLIENT = (
 OF_ENVIRONMENT = ("access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint_url")
 #: Two names of one option, of which obstore takes one at a time.
 ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
-#: Options on S3 of delta-rs's own, of which obstore knows nothing.
+#: Options on S3 of delta-rs's own, which obstore does not know.
 OF_DELTA_RS = (
     *("access_key_id_dynamodb", "ec2_metadata_disabled", "ec2_metadata_timeout", "endpoint_url_dynamodb"),
     *("force_credential_load", "iam_role_arn", "iam_role_session_name", "profile", "region_dynamodb"),
@@ -88,9 +89,9 @@ OF_DELTA_RS = (
     *("concurrency_limit", "max_concurrency", "object_store_concurrency_limit", "ssl_cert_file", "certificate_path"),
     *("allow_unsafe_rename", "mount_allow_unsafe_rename"),
 )
-#: How the storages say that the bucket or container is missing, where obstore says that the file is.
+#: The storages' messages for a missing bucket or container, which obstore reports as a missing file.
 NO_BUCKET = ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "FilesystemNotFound")
-#: In durations, in seconds.
+#: The units of durations, in seconds.
 UNITS = {
     **dict.fromkeys(("ms", "msec"), 0.001),
     **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
@@ -101,15 +102,15 @@ UNITS = {
 class ObjectStore:
     """The files below one place of an object store, by their paths from there. Threads may share it.
 
-    `options` are delta-rs's storage_options, over what the environment says. Every method raises StorageFailed, and
-    InvalidParameterValue for an option with a value that is none.
+    `options` are delta-rs's storage_options; they override the environment. Every method raises StorageFailed, and
+    InvalidParameterValue for an option with an invalid value.
     """
 
     def __init__(self, location: str, options: Mapping[str, str] | None = None) -> None:
         self.place, self._options = location, dict(options or {})
 
     def get(self, path: str) -> bytes | None:
-        """What is in a file; None: there is none."""
+        """Return the content of a file; None: there is none."""
         with self._naming_errors():
             try:
                 return bytes(obstore.get(self._store, path).bytes())
@@ -119,7 +120,7 @@ class ObjectStore:
                 return None
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file."""
+        """Tell whether a file exists."""
         with self._naming_errors():
             try:
                 obstore.head(self._store, path)
@@ -128,25 +129,26 @@ class ObjectStore:
             return True
 
     def beginning(self, path: str, length: int) -> tuple[bytes, int]:
-        """The first `length` bytes of a file that is there, and how many it has; one request."""
+        """Return the first `length` bytes of an existing file, and its size; one request."""
         with self._naming_errors():
-            found = obstore.get(self._store, path, options={"range": (0, length)})
-            return bytes(found.bytes()), found.meta["size"]
+            answer = obstore.get(self._store, path, options={"range": (0, length)})
+            return bytes(answer.bytes()), answer.meta["size"]
 
     def part(self, path: str, start: int, length: int) -> bytes:
-        """Some bytes of a file that is there; one request."""
+        """Return some bytes of an existing file; one request."""
         with self._naming_errors():
             return bytes(obstore.get_range(self._store, path, start=start, length=length))
 
     def put(self, path: str, content: bytes) -> None:
-        """Writes a file, over whatever is there."""
+        """Write a file, over an existing one."""
         with self._naming_errors():
             obstore.put(self._store, path, content)
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Writes a file where there is none; False, and nothing, where there is one. Of two at once one is True.
+        """Write a file that must be new. Return False, and write nothing, if it exists. Of two calls at once, one
+        returns True.
 
-        An answer that is lost makes it False, too: what is there may be of this very call.
+        If an answer is lost, the result is False, too: the existing file may be of this very call.
         """
         with self._naming_errors():
             try:
@@ -156,59 +158,61 @@ class ObjectStore:
             return True
 
     def names(self, folder: str = "") -> list[str]:
-        """The names of the folders in a folder, sorted."""
+        """Return the sorted names of the folders in a folder."""
         with self._naming_errors():
-            found = obstore.list_with_delimiter(self._store, folder or None)["common_prefixes"]
-            return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+            prefixes = obstore.list_with_delimiter(self._store, folder or None)["common_prefixes"]
+            return sorted(path.rstrip("/").rpartition("/")[2] for path in prefixes)
 
     def paths(self, folder: str = "", after: str | None = None) -> Iterator[str]:
-        """The paths of all files in a folder, at any depth; of those that are sorted after one, if any."""
+        """Return the paths of all files in a folder, at any depth; only those sorted after a path, if it is given."""
         return (path for path, _ in self.written(folder, after))
 
     def written(self, folder: str = "", after: str | None = None) -> Iterator[tuple[str, float]]:
-        """The same, and when each was written, in seconds since 1970."""
+        """Return all files in a folder with the time when each was written, in seconds since 1970."""
         with self._naming_errors():
-            for some in obstore.list(self._store, folder or None, offset=after):
-                yield from ((one["path"], one["last_modified"].timestamp()) for one in some)
+            for page in obstore.list(self._store, folder or None, offset=after):
+                yield from ((one["path"], one["last_modified"].timestamp()) for one in page)
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Yield the paths of all files, and how many bytes each has."""
         with self._naming_errors():
-            for some in obstore.list(self._store):
-                yield from ((one["path"], one["size"]) for one in some)
+            for page in obstore.list(self._store):
+                yield from ((one["path"], one["size"]) for one in page)
 
     def files(self) -> Iterator[tuple[str, int, float]]:
-        """Yield the same, and when each was written, in seconds since 1970."""
+        """Yield the same, and when each file was written, in seconds since 1970."""
         with self._naming_errors():
-            for some in obstore.list(self._store):
-                yield from ((one["path"], one["size"], one["last_modified"].timestamp()) for one in some)
+            for page in obstore.list(self._store):
+                yield from ((one["path"], one["size"], one["last_modified"].timestamp()) for one in page)
 
     def remove_folder(self, folder: str) -> None:
-        """Removes all files in a folder, at any depth."""
+        """Remove all files in a folder, at any depth."""
         self.remove_all(list(self.paths(folder)))
 
     def remove_all(self, paths: Sequence[str]) -> None:
-        """Removes files, as far as they are there."""
+        """Remove files, as far as they exist."""
         with self._naming_errors():
             try:
                 obstore.delete(self._store, paths)
             except FileNotFoundError:
-                # Somebody else is at it: what is left is left to them.
+                # Another process removes the same files: leave the others to it.
                 return
 
     def delete(self, path: str) -> None:
-        """Removes a file, if it is there."""
+        """Remove a file, if it exists."""
         with self._naming_errors(), contextlib.suppress(FileNotFoundError):
             obstore.delete(self._store, path)
 
     def written_at(self, path: str) -> int:
-        """When a file was written by the storage's own clock, in milliseconds; many storages tell whole seconds."""
+        """Return when a file was written by the storage's own clock, in milliseconds; many storages have
+        whole seconds."""
         with self._naming_errors():
             return round(obstore.head(self._store, path)["last_modified"].timestamp() * MILLISECONDS)
 
     @property
     def address(self) -> tuple[str, ...]:
-        """What tells the place from all others of this process: the same names may be at several endpoints."""
+        """Return what distinguishes the place from all others of this process: the same names may exist at several
+        endpoints."""
         of_environment = [value for name, value in sorted(os.environ.items()) if name.startswith("AWS_ENDPOINT")]
         return self.place, str(self._store.config.get("endpoint")), *of_environment
 
@@ -238,7 +242,7 @@ class ObjectStore:
     def _made(self) -> Any:
         kind = STORES[recorded(self.place).scheme]
         config, client, retries = split_options(self._options)
-        # obstore leaves those of the environment alone where it is given others.
+        # When obstore gets HTTP options, it ignores those of the environment: so add them.
         client = {**split_options({n: v for n, v in os.environ.items() if n.lower().startswith(PREFIXES)})[1], **client}
         provider = credential_provider(config) if kind is S3Store else None
         more = {} if provider is None else {"credential_provider": provider}
@@ -246,21 +250,23 @@ class ObjectStore:
             try:
                 return kind.from_url(self.place, config=config, client_options=client, retry_config=retries, **more)
             except UnknownConfigurationKeyError as error:
-                # Of delta-rs's own options (a lock's, say) obstore knows nothing.
+                # obstore does not know delta-rs's own options (a lock's, say).
                 unknown = re.search(r"Configuration key: '(.*?)' is not valid", str(error))
                 if unknown is None or unknown[1] not in config:
                     raise
                 del config[unknown[1]]
 
     def _naming_errors(self) -> Any:
-        """A context that turns obstore's errors into StorageFailed, which names the place."""
+        """Return a context that turns obstore's errors into StorageFailed, which names the place."""
         return naming(self.place, BaseError)
 
 
 def open_checked(location: str, options: Mapping[str, str], given: Mapping[str, str]) -> ObjectStore:
-    """Return what lies at a place, with `options`. First make one request, with the options `given` and a bound of
-    seconds: where a name or a key is wrong it is of no use to try for long. Raises StorageFailed that says what to look
-    at."""
+    """Return the store at a place, with `options`.
+
+    First make one request, with the options `given` and a bound of seconds: if a name or a key is wrong, long retries
+    do not help. Raises StorageFailed that says what to check.
+    """
     try:
         ObjectStore(location, with_defaults(given, FIRST_REQUEST)).names()
     except StorageFailed as error:
@@ -269,7 +275,7 @@ def open_checked(location: str, options: Mapping[str, str], given: Mapping[str, 
 
 
 def unknown_options(place: str, options: Mapping[str, str]) -> list[str]:
-    """Those of some options on S3 that neither obstore nor delta-rs looks at: most likely mistyped."""
+    """Return the S3 options that neither obstore nor delta-rs reads: most likely mistyped."""
     return [name for name, value in options.items() if _is_unknown(place, name, value)]
 
 
@@ -282,7 +288,7 @@ def _is_unknown(place: str, name: str, value: str) -> bool:
     except UnknownConfigurationKeyError:
         return True
     except BaseError:
-        # It is known, and alone not enough, or its value is wrong: who uses it says so.
+        # The option is known. If its value is wrong, or needs another option, the first use raises that error.
         return False
     return False
 
@@ -324,7 +330,7 @@ def _seconds(name: str, value: str) -> float:
 
 
 class Parts(io.RawIOBase):
-    """A file of an object store, of which each read is one request."""
+    """A file of an object store. Each read is one request."""
 
     def __init__(self, store: ObjectStore, path: str, size: int) -> None:
         self._store, self._path, self._size, self._at = store, path, size, 0
@@ -351,9 +357,9 @@ class Parts(io.RawIOBase):
 
 
 class ObjectFiles:
-    """On an object store: small files in one request, of larger ones what is needed."""
+    """Table files on an object store: small files in one request, parts of larger ones."""
 
-    #: What an object store has answered survives.
+    #: An object store keeps what it has acknowledged.
     is_synced = False
 
     def __init__(self, store: ObjectStore) -> None:
@@ -372,11 +378,11 @@ class ObjectFiles:
         return ()
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        # A put with a condition may be refused for nothing, and say so of a file that is not there.
+        # Put without a condition: a conditional put may be refused although the file does not exist.
         if len(files) == 1:
             self._store.put(*next(iter(files.items())))
         else:
-            # Each is asked for when it is its turn: it may be made then.
+            # Ask for each content only when it is written: it may be made then (`data_files.Encoded`).
             map_at_once(lambda path: self._store.put(path, files[path]), files, AT_ONCE)
 
     def held_log(self) -> AbstractContextManager[LogEntries]:
@@ -398,7 +404,7 @@ class ObjectFiles:
         pass
 
     def newest_from(self, version: int) -> int | None:
-        # One request lists what is sorted after a name.
+        # One request lists the files that are sorted after a name.
         listed = map(version_of, self._store.paths(LOG, log_file(version)))
         return max((one for one in listed if one is not None), default=version)
 
@@ -419,7 +425,7 @@ class ObjectFiles:
         return {path: size for path, size in self._store.sizes() if path in asked} if asked else {}
 
     def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
-        # Nothing is read through this file system: the dataset says which files there are, and what is in them.
+        # Nothing is read through this file system: the dataset only names the files and their statistics.
         dataset = dataset_of(loaded, arrow_fs.LocalFileSystem(), where, wanted)
         wanted = wanted or Wanted(dataset.schema.names)
         schema = pa.schema([dataset.schema.field(name) for name in dict.fromkeys((*wanted.columns, *wanted.asks))])
@@ -431,7 +437,7 @@ class ObjectFiles:
         return column_of(map(self.open, paths), name)
 
     def _rows_of(self, fragment: Any, schema: pa.Schema, where: Any) -> pa.Table:
-        """The rows of one file, with the columns of its partition."""
+        """Return the rows of one file, with the columns of its partition."""
         partition = pads.get_partition_keys(fragment.partition_expression)
         whole = rows_of_file(self.open(fragment.path), schema, partition)
         return whole if where is None else whole.filter(where)
@@ -442,7 +448,7 @@ class ObjectFiles:
         if kept is None:
             kept, size = self._store.beginning(path, SMALL)
             if size > len(kept):
-                # Without buffering ahead all is read in this thread: Arrow's own would hold on to the file.
+                # Without read-ahead everything is read in this thread: Arrow's own threads would hold on to the file.
                 return pq.ParquetFile(pa.PythonFile(Parts(self._store, path, size), "r"), pre_buffer=False)
             self._keep(path, kept)
         return pq.ParquetFile(pa.BufferReader(kept), pre_buffer=False)
@@ -457,15 +463,15 @@ class ObjectFiles:
                 while self._size > KEPT:
                     self._size -= len(self._kept.popitem(last=False)[1])
             except BaseException:
-                # Interrupted in between: what is kept and its size would not fit any more.
+                # After an interrupt in between, the kept content and its size would not match any more.
                 self._kept.clear()
                 self._size = 0
                 raise
 
 
-#: The options of a role to assume: delta-rs's, and the name that it had before.
+#: The options of a role to assume: delta-rs's name, and its earlier name.
 ROLES = ("iam_role_arn", "s3_assume_role_arn")
-#: With one of these obstore needs nobody's help.
+#: Options with which obstore finds credentials by itself.
 SUFFICIENT = ("access_key_id", "skip_signature", "web_identity_token_file", "container_credentials_relative_uri")
 BOTO3 = (
     "Install boto3, or give keys: storage_options={'aws_access_key_id': …, 'aws_secret_access_key': …, 'aws_region': …}"
@@ -473,17 +479,17 @@ BOTO3 = (
 
 
 def credential_provider(config: Mapping[str, str]) -> Any:
-    """What obstore is to ask for credentials, or None: it finds them by itself. `config`: the options of the storage,
-    without aws_ before their names, over what the environment says.
+    """Return what obstore asks for credentials, or None: it finds them by itself.
 
-    Raises InvalidParameterValue where a role or a profile is configured, and boto3 is not there to follow it.
+    `config` are the options of the storage, without aws_ before their names; they override the environment. Raises
+    InvalidParameterValue if a role or a profile is configured and boto3 is missing.
     """
 
     def known(name: str) -> str | None:
         return config.get(name) or os.environ.get(f"AWS_{name.upper()}")
 
     role = next((found for found in map(known, ROLES) if found), None)
-    # At another endpoint than AWS's delta-rs does not ask the SDK either.
+    # At other endpoints than AWS's, delta-rs does not ask the SDK either.
     elsewhere = known("endpoint") or known("endpoint_url")
     if role is None and (elsewhere or any(map(known, SUFFICIENT)) or known("container_credentials_full_uri")):
         return None
@@ -506,7 +512,7 @@ def credential_provider(config: Mapping[str, str]) -> Any:
     if role is not None:
         name = known("iam_role_session_name") or known("s3_role_session_name") or "ledger"
         return StsCredentialProvider(session, RoleArn=role, RoleSessionName=name)
-    # A file that has no credentials in it: those of the machine, perhaps.
+    # The file has no credentials in it: the machine's role may have some.
     return None if session.get_credentials() is None else Boto3CredentialProvider(session)
 
 

@@ -1,8 +1,8 @@
-"""Which path commits of rows take: written out by the client, or made by a statement of the engine, and why.
+"""The paths of commits of rows: direct, or by a statement, and why.
 
-A *path* is one of these two ways to commit. It is no path of a file here. The client writes small commits out by
-itself. A statement does the same, and takes longer. So each commit of rows is counted with its path and the reason, and
-the log names the first statement of each kind.
+A *path* is one of the two ways to commit; no file path is meant here. The client writes small commits directly. A
+statement of the engine has the same result, and takes longer. So each commit of rows is counted with its path and the
+reason, and the log names the first statement of each kind.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ledger.runtime.forks import renew_in_child
 
 log = logging.getLogger("ledger.commits")
 DIRECT, STATEMENT = "direct", "statement"
-#: Why a commit of rows takes a statement.
+#: The reasons why a commit of rows takes a statement.
 SETTING, ALTERED, LARGE, WIDER, NEW_PARTITION = "setting", "altered", "large", "wider", "new partition"
 STATISTICS = "statistics"
 #: The reasons in words.
@@ -31,12 +31,12 @@ REASONS = {
     NEW_PARTITION: "others committed meanwhile, and a partition without files does not tell whether they were there",
 }
 
-#: What the parameters of a MERGE say that was written out: files take the place of others without a statement.
+#: The operation's parameters of a direct MERGE: files replace others without a statement.
 REWRITTEN = {"rewrittenDirectly": "true"}
 
 
 class CommitKind(NamedTuple):
-    """A kind of commits of rows: what they were for, their table, their path, and why it was a statement."""
+    """A kind of commits of rows: their purpose, their table, their path, and the reason for a statement."""
 
     purpose: str
     table: str
@@ -45,7 +45,7 @@ class CommitKind(NamedTuple):
 
 
 def path_of(said: Mapping[str, Any]) -> str:
-    """Return the path of a commit by its `commitInfo`, where it is a MERGE; else an empty text."""
+    """Return the path of a MERGE by its `commitInfo`; an empty text for other commits."""
     if said.get("operation") != "MERGE":
         return ""
     parameters = said.get("operationParameters")
@@ -53,15 +53,15 @@ def path_of(said: Mapping[str, Any]) -> str:
 
 
 def no_purpose(metadata: Mapping[str, Any]) -> str:
-    """Commits do not say what they are for."""
+    """Return no purpose, for commits whose metadata does not name one."""
     return ""
 
 
 class Paths:
-    """Counts commits of rows by their paths. Threads share it; counts are of this process and only grow."""
+    """Counts commits of rows by their paths. Threads share it. The counts are of this process and only grow."""
 
     def __init__(self, engine: str, purpose_of: Callable[[Mapping[str, Any]], str]) -> None:
-        """`engine`: its name, for the log. `purpose_of` returns what a commit with such metadata is for."""
+        """`engine` is its name, for the log. `purpose_of` returns what a commit with such metadata is for."""
         self._engine, self._purpose_of = engine, purpose_of
         self._counts: Counter[CommitKind] = Counter()
         self._told: set[tuple[str, str]] = set()
@@ -87,9 +87,9 @@ class Paths:
 
         Args:
             table: The table.
-            metadata: What the commit says of itself.
-            directly: Writes the commit out. Raises NotDirect where only a statement can make it.
-            by_statement: Runs the statement. It is given the reason.
+            metadata: The commit's metadata.
+            directly: Makes the direct commit. Raises NotDirect if only a statement can make the commit.
+            by_statement: Runs the statement, and is given the reason for it.
         """
         try:
             version, kind = directly(), CommitKind(self._purpose_of(metadata), table, DIRECT)
@@ -101,8 +101,10 @@ class Paths:
         return version
 
     def log_statement(self, table: str, metadata: Mapping[str, Any], reason: str, text: str, rows: int) -> None:
-        """Log a statement that is about to be run, at level DEBUG; and at INFO, once for each table and reason, that
-        statements are run."""
+        """Log a statement that is about to be run, at level DEBUG.
+
+        Once for each table and reason, log at level INFO that statements are run.
+        """
         if (table, reason) not in self._told:
             self._told.add((table, reason))
             log.info("%s runs statements on the table %s: %s (%s)", self._engine, table, reason, REASONS[reason])

@@ -1,4 +1,4 @@
-"""What the client of Delta's log takes and returns, and how it says that a commit lost."""
+"""The contract of the client: its calls, their results, and its errors."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ import pyarrow as pa
 from ledger.delta_log.spec import Layout, PartitionFilter
 from ledger.errors import LedgerDamaged
 
-#: How Java begins what caused an error.
+#: The beginning of a cause in Java's error messages.
 CAUSED_BY = "Caused by: "
-#: The column of an edit that says what to do with its row: insert, update or delete.
+#: The column of an edit with its operation: insert, update or delete.
 OPERATION = "operation"
-#: The column of an edit: the revision its row must still have, or null for no such demand.
+#: The column of an edit with the revision that its row must still have; null: any.
 EXPECTED_REVISION = "expected_revision"
 
 
 class Conflict(Exception):
-    """Another writer changed what the commit relied on. Nothing was committed. But where the answer of a storage was
-    lost, the commit may exist."""
+    """Another writer changed what the commit relied on. Nothing was committed.
+
+    But if the answer of a storage was lost, the commit may exist.
+    """
 
 
 class NotDirect(Conflict):
@@ -34,8 +36,10 @@ class NotDirect(Conflict):
 
 
 class LogReplaced(Conflict):
-    """The table's log is another one than was read: the table was made anew, or a backup was put in its place. The
-    commit is not in the log."""
+    """The table's log is another one than was read. The commit is not in the log.
+
+    The table was made anew, or a backup was put in its place.
+    """
 
 
 @dataclass(frozen=True)
@@ -46,14 +50,16 @@ class Snapshot:
     where: PartitionFilter
     rows: pa.Table
     loaded: Any = None
-    #: When it was read, in monotonic seconds.
+    #: When the snapshot was read, in monotonic seconds.
     read_at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit of a table's history. `timestamp`: its writer's, in milliseconds. `path`: how a MERGE was made, see
-    `paths`; empty for other commits."""
+    """One commit of a table's history.
+
+    `timestamp` is its writer's, in milliseconds. `path` is how a MERGE was made (see `paths`); empty for other commits.
+    """
 
     version: int
     timestamp: int
@@ -63,10 +69,11 @@ class Commit:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A data file below a table's root, as Delta's log tells of it: `path` from there, as the file is named.
+    """A data file below a table's root, as Delta's log describes it. `path` leads there from the root, as the file is
+    named.
 
-    `modified_at` is in milliseconds. `statistics` is the text of the log: a decimal that was read as a float on its way
-    would bound other values than are in the file, and readers would pass it by.
+    `modified_at` is in milliseconds. `statistics` is the text of the log. A decimal that was read as a float on the way
+    would give wrong bounds, and readers would skip the file.
     """
 
     path: str
@@ -77,11 +84,11 @@ class StagedFile:
 
 
 class DeltaTables(Protocol):
-    """Some Delta tables, by their names: what is in them as of a version, and commits to them. Threads share it.
+    """Some Delta tables by name: their content as of a version, and commits to them. Threads share it.
 
     Every method may raise StorageFailed, LedgerDamaged and ForkedProcess. A method that commits returns the version
-    that it committed. It raises Conflict where another writer changed what the commit relied on. Nothing is committed
-    then. But where the answer of a storage was lost, the commit may exist.
+    that it committed. It raises Conflict if another writer changed what the commit relied on. Nothing is committed
+    then. But if the answer of a storage was lost, the commit may exist.
     """
 
     name: str
@@ -90,12 +97,15 @@ class DeltaTables(Protocol):
         """Return where a table lies."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, if there is any. It is called after a failure, and looks at the table then."""
+        """Return the damage of a table, if there is any. Callers use this after a failure, and it reads the
+        table then."""
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
-        """Return why the engine does not read or write the newest version of a table, and what to do about it; None: it
-        does. The words are those of the error TableAltered, which verbs raise for it. `appends`: for a user that only
-        reads and appends rows, to whom an append-only table will do."""
+        """Return why the engine does not read or write the newest version of a table, and what to do; None: it does.
+
+        The words are those of the error TableAltered, which verbs raise for the same reason. `appends`: the user only
+        reads and appends rows, so an append-only table will do.
+        """
 
     # --- a table as a whole
 
@@ -103,13 +113,13 @@ class DeltaTables(Protocol):
         """Return whether there is such a table."""
 
     def create(self, table: str) -> None:
-        """Make the table, as its spec has it, if there is none. Of several that do so at once one makes it."""
+        """Make the table, as its spec has it, if there is none. Of several calls at once, one makes it."""
 
     def layout(self, table: str) -> Layout:
-        """Return what the table says of itself."""
+        """Return the table's description and properties."""
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
-        """Commit further properties. Raises Conflict when the table has them, or another writer commits meanwhile."""
+        """Commit further properties. Raises Conflict if the table has them, or if another writer commits meanwhile."""
 
     # --- reads
 
@@ -117,12 +127,14 @@ class DeltaTables(Protocol):
         """Return the newest version."""
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
-        """Return the newest versions of some tables, by name, for less than `version` costs: nothing is loaded."""
+        """Return the newest versions of some tables, by name. This costs less than `version`: nothing is loaded."""
 
     def generation(self) -> int:
-        """Return how many replacements of these tables were found since they were opened: tables that were made anew,
-        or a backup in their place. What is kept in memory is kept under the generation that it was read in. Asks the
-        storage nothing."""
+        """Return how many replacements of these tables were found since they were opened.
+
+        A replaced table was made anew, or has a backup in its place. Data in memory is kept under the generation in
+        which it was read. Asks the storage nothing.
+        """
 
     def load(self, table: str, where: PartitionFilter) -> Snapshot:
         """Return all rows of some partitions, as of the newest version."""
@@ -151,8 +163,8 @@ class DeltaTables(Protocol):
         """Return the newest version, and the facts of its data files (see TableSpec), from the log alone."""
 
     def greatest(self, table: str, column: str) -> int | None:
-        """Return the largest value of a column of numbers, None where there is none. The log tells it, and of files of
-        which it does not they are read."""
+        """Return the largest value of a column of numbers; None: there is none. Files without statistics of it in the
+        log are read."""
 
     def history(self, table: str, since: int) -> list[Commit]:
         """Return the commits with a version > `since`, oldest first."""
@@ -163,26 +175,30 @@ class DeltaTables(Protocol):
     # --- commits
 
     def is_direct(self, table: str) -> bool:
-        """Return whether rows are committed without a statement of the engine, as far as that is known without asking
+        """Tell whether rows are committed without a statement of the engine, as far as is known without a request to
         the storage."""
 
     def why_not_direct(self, table: str) -> tuple[str, str] | None:
-        """Return why no row of a table is committed without a statement of the engine: the reason (see `paths`), and
-        what it is in words; None: rows are. Looks at the newest version."""
+        """Return why no row of a table is committed without a statement of the engine; None: rows are.
+
+        The result is the reason (see `paths`) and its words. Looks at the newest version.
+        """
 
     def statement(self, table: str, where: PartitionFilter | None, source: str) -> str:
-        """Return the statement that `merge` equals, as SQL, for edits of some partitions that are in a view `source`;
-        with None for partitions, the one that `add_rows` equals. It is run only where rows are not committed
-        directly."""
+        """Return the statement that `merge` equals, as SQL, for edits of some partitions that are in a view `source`.
+
+        Without partitions (None), return the statement that `add_rows` equals. It is run only if rows are not committed
+        directly.
+        """
 
     def merge(
         self, snapshot: Snapshot, table: str, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
     ) -> int:
         """Commit one MERGE of `edits`: the table's columns, OPERATION and EXPECTED_REVISION.
 
-        Raises Conflict when a row that an edit names is not as the edit supposes, or when another writer committed to
-        the partitions of `where` since the snapshot. A statement of Spark's checks only the rows that edits name. If
-        decisions rely on other rows of a partition, each of them must edit one row that they share.
+        Raises Conflict if a row that an edit names is not as the edit supposes. Raises it also if another writer
+        committed to the partitions of `where` since the snapshot. A statement of Spark's checks only the rows that
+        edits name. If decisions rely on other rows of a partition, each of them must edit one row that they share.
         """
 
     def add_rows(
@@ -197,64 +213,75 @@ class DeltaTables(Protocol):
         """Commit one blind append.
 
         Each of the `transactions` (application id, version) is committed only as the first one of its application, or
-        directly after the version before; else Conflict. Those `beside` them go with the commit, whatever was before.
-        `still_valid` is called with the files (`replay.Files`) of the
-        version that the commit follows, and raises where it may not. NotDirect: only a statement could commit it, and
-        a statement does not call that.
+        directly after the version before; else Conflict is raised. The transactions `beside` them go with the commit in
+        any case. `still_valid` is called with the files (`replay.Files`) of the version that the commit follows, and
+        raises if it may not follow. With `still_valid`, NotDirect is raised if only a statement could make the commit:
+        a statement cannot call it.
         """
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
-        """Commit no rows, under transactions. Raises Conflict where the first may not be committed next, see
-        `add_rows`; the others go with it, whatever was before."""
+        """Commit no rows, under transactions. Raises Conflict if the first may not be committed next (see `add_rows`).
+
+        The other transactions go with the commit in any case.
+        """
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        """Remove the rows that a SQL predicate names; cheapest when it names whole partitions by literals. With the
-        `generation` in which that was decided, raise LogReplaced where that is over."""
+        """Remove the rows that a SQL predicate names. This is cheapest if it names whole partitions by literals.
+
+        Raises LogReplaced if the `generation` in which that was decided is over.
+        """
 
     # --- maintenance
 
     def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
-        """Make few large files of the many small ones that some partitions have, without changing a row; return whether
-        that did anything. `growing`: for frequent calls, while the partitions get more files. Then files are left alone
-        from a smaller size on."""
+        """Join the many small files of some partitions into few large ones, without changing a row. Return whether any
+        were joined.
+
+        `growing`: for frequent calls, while the partitions get more files. Then files are left alone from a smaller
+        size on.
+        """
 
     def vacuum(self, table: str) -> None:
         """Remove files that no version within the table's retention needs."""
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        """Make a version of a table survive a power cut, and all before it; without a table, all that this process has
-        seen of its tables. Costs nothing where that is so already."""
+        """Make a version of a table, and all before it, survive a power cut.
+
+        Without a table, do so for all that this process has seen of its tables. This costs nothing if it was done
+        already.
+        """
 
 
 def require_generation(table: str, expected: int | None, current: int) -> None:
-    """Raise LogReplaced where a commit was decided in an `expected` generation that is over; None: in whichever."""
+    """Raise LogReplaced if a commit was decided in an `expected` generation that is over; None: any
+    generation will do."""
     if expected is not None and expected != current:
         raise LogReplaced(f"the log was replaced since this commit to {table} was decided")
 
 
 def require_next(transaction: tuple[str, int] | None, committed: int | None) -> None:
-    """Raises Conflict when an application that has committed this version may not commit the transaction next."""
+    """Raise Conflict if an application that has committed this version may not commit the transaction next."""
     if transaction is not None and committed not in (None, transaction[1] - 1):
         raise Conflict(f"{transaction[0]} has committed {committed}, so not {transaction[1]}")
 
 
 def require_unset(table: str, properties: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Raises Conflict when a table has all of these properties already."""
+    """Raise Conflict if a table has all of these properties already."""
     if properties.items() <= known.items():
         raise Conflict(f"{table} has these properties")
 
 
 def reason(error: BaseException) -> str:
-    """An error of a library's, in a line: what happened, and the first cause of it."""
+    """Return a library's error in one line: what happened, and its first cause."""
     lines = str(error).strip().splitlines()
     if not lines:
         return type(error).__name__
-    said = f"{type(error).__name__}: {lines[0]}"
+    message = f"{type(error).__name__}: {lines[0]}"
     if lines[1:] and lines[0].startswith("An error occurred while calling"):
-        # Py4J tells what happened in the next line.
-        said = lines[1].removeprefix(": ")
-    # A job of Spark's that was aborted says why only far below, where Java lists the causes.
+        # Py4J has the message in the next line.
+        message = lines[1].removeprefix(": ")
+    # An aborted Spark job names its reason only far below, where Java lists the causes.
     causes = [line.strip().removeprefix(CAUSED_BY) for line in lines if line.strip().startswith(CAUSED_BY)]
-    if causes and causes[-1] not in said:
-        return f"{said[:400]} (because of {causes[-1][:400]})"
-    return said[:400]
+    if causes and causes[-1] not in message:
+        return f"{message[:400]} (because of {causes[-1][:400]})"
+    return message[:400]

@@ -1,4 +1,4 @@
-"""Rows of a table: of the files alone that may hold what is asked for, and of files that are kept in memory."""
+"""Reads of rows from the files that may hold them, or from memory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from deltalake import DeltaTable
 from ledger.delta_log.spec import PartitionFilter, TableSpec
 from ledger.delta_log.values import INSTANT
 
-#: By column, the lowest and the highest value that is asked for; None: no such bound.
+#: By column, the lowest and the highest value to read; None: no such bound.
 Bounds = Mapping[str, tuple[Any, Any]]
 NO_BOUNDS: Bounds = MappingProxyType({})
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 #: The reader's version of tables whose files hold their rows as they are, and nothing but them.
 READER = 1
-#: Paths that are the same in a log as on a storage, where others are escaped.
+#: Paths that need no escapes, so that they are the same in a log as on a storage.
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_.=/-]+")
 _FORMAT = pads.ParquetFileFormat(default_fragment_scan_options=pads.ParquetFragmentScanOptions(pre_buffer=True))
 _PARTITION = "partition."
@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
     Attributes:
         columns: The columns.
         where: A condition of Arrow's, which holds for the rows; None: all rows.
-        asks: The columns that `where` is about.
+        asks: The columns that `where` uses.
         bounds: The part of `where` that bounds columns. Files whose statistics lie outside are not read.
         above: The columns of `bounds` whose lowest value is itself excluded.
     """
@@ -48,7 +48,8 @@ class Wanted(NamedTuple):
 
 
 def filters(where: PartitionFilter) -> list[Any] | None:
-    """The files that may hold what `where` names, as delta-rs takes it: alternatives of conditions on partitions."""
+    """Return the files that may hold what `where` names, as delta-rs takes it: alternatives of conditions on
+    partitions."""
     alternatives = [
         [(name, "in", list(map(str, values))) for name, values in one.items()] for one in where.bounded().alternatives()
     ]
@@ -58,7 +59,7 @@ def filters(where: PartitionFilter) -> list[Any] | None:
 
 
 def row_condition(where: PartitionFilter) -> Any:
-    """Return the condition on rows where `where` names more than the filter on files can say; else None."""
+    """Return the condition on rows if `where` is narrower than the filter on files; else None."""
     if where.bounded() is where:
         return None
     condition = pc.scalar(False)
@@ -85,36 +86,38 @@ def wanted_rows(
         since = _bound(table, name, bound)
         conditions.append(pc.field(name) > since)
         bounds[name] = since, None
-    known = [condition for condition in conditions if condition is not None]
-    asked = reduce(and_, known) if known else None
-    return Wanted(columns, asked, (*table.partitions, *bounds), bounds, tuple(above))
+    set_conditions = [condition for condition in conditions if condition is not None]
+    condition = reduce(and_, set_conditions) if set_conditions else None
+    return Wanted(columns, condition, (*table.partitions, *bounds), bounds, tuple(above))
 
 
 def _bound(table: TableSpec, name: str, value: int) -> Any:
-    """Return a bound of a column as Arrow compares it: of a column of instants it is given in milliseconds."""
+    """Return a bound of a column as Arrow compares it. A bound of a column of instants is given in milliseconds."""
     is_instant = pa.types.is_timestamp(table.schema.field(name).type)
     return pa.scalar(value * 1_000, pa.int64()).cast(INSTANT) if is_instant else value
 
 
 def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
-    """Return what is wanted of rows in memory, which are of the partitions that are named. They are compared without a
-    query, which takes longer than all else that is done for a small read."""
+    """Return the wanted rows among rows in memory, which are of the partitions that are named.
+
+    They are compared without a query, which would take longer than everything else in a small read.
+    """
     columns = list(wanted.columns)
     if not wanted.bounds:
         return rows.select(columns)
-    # In one piece: each piece is compared by itself.
-    there = rows.select(list(dict.fromkeys((*columns, *wanted.bounds)))).combine_chunks()
+    # Combine the chunks: each chunk is compared by itself.
+    candidates = rows.select(list(dict.fromkeys((*columns, *wanted.bounds)))).combine_chunks()
     chosen = []
     for name, (lowest, highest) in wanted.bounds.items():
         if lowest is not None:
-            chosen.append((pc.greater if name in wanted.above else pc.greater_equal)(there[name], lowest))
+            chosen.append((pc.greater if name in wanted.above else pc.greater_equal)(candidates[name], lowest))
         if highest is not None:
-            chosen.append(pc.less_equal(there[name], highest))
-    return there.filter(reduce(pc.and_, chosen)).select(columns)
+            chosen.append(pc.less_equal(candidates[name], highest))
+    return candidates.filter(reduce(pc.and_, chosen)).select(columns)
 
 
 def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted: Wanted | None) -> Any:
-    """The files that may hold rows of `where` and what is wanted, as a dataset on Arrow's file system `storage`.
+    """Return the files that may hold wanted rows of `where` as a dataset on Arrow's file system `storage`.
 
     delta-rs would describe the statistics of each file to Arrow, which takes 0.7 ms a file: longer than to read it.
     """
@@ -132,8 +135,11 @@ def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted:
 
 
 def files_of(actions: pa.Table, where: PartitionFilter, bounds: Bounds) -> pa.Table:
-    """Of a table's files, at least one, as delta-rs lists them, those that may hold rows of `where` within the bounds.
-    One without statistics may hold any."""
+    """Return those of a table's files (at least one, as delta-rs lists them) that may hold rows of `where` within the
+    bounds.
+
+    A file without statistics may hold any row.
+    """
     parts = []
     for one in where.bounded().alternatives():
         columns = [(actions[f"{_PARTITION}{name}"], values) for name, values in one.items()]

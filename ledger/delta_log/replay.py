@@ -1,13 +1,13 @@
-"""The files of a table, by partition, as its log tells them: what commits are decided on and made on.
+"""The files of a table, by partition, as its log lists them.
 
-A commit is a few lines of JSON. To follow one takes a tenth of a millisecond, where delta-rs lists the log, replays
-all of it and checks it, 5 ms and more, and Spark runs a job. And it costs the same however many commits and files
-there are. The engine says how things stand at first, once a minute, and whenever a commit says more than which files
-come and go.
+Commits are decided on these files and follow them. A commit is a few lines of JSON. Following one takes a tenth of a
+millisecond, however many commits and files there are. delta-rs lists the log, replays all of it and checks it, which
+takes 5 ms and more, and Spark runs a job. The engine replays the log at first, once a minute, and whenever a commit has
+other actions than added and removed files.
 
-Transactions: only an engine that loads the table can tell which version of an application's was committed last, which
-takes longer the more was committed since. But whatever a commit carries is seen where commits are followed. So the
-engine is asked for an application once, and again only when the log was listed again.
+Transactions: only an engine that loads the table can find the last committed version of an application. This takes
+longer with each commit since. But a process that follows commits sees the transactions in them. So the engine is asked
+for an application once, and again only after the log was listed again.
 """
 
 from __future__ import annotations
@@ -38,24 +38,26 @@ from ledger.runtime.threads import map_at_once
 
 
 class Last(NamedTuple):
-    """The version of an application's that was committed last (None: none was), as of a version of the table."""
+    """The version that an application committed last (None: none), as of a version of the table."""
 
     table_version: int
     committed: int | None
 
 
 class TransactionsSeen:
-    """What was seen in the commits between a listing of the log and one version. It never changes. The answers that the
-    engine gave since that listing are shared with later versions, until the log is listed again."""
+    """The transactions in the commits between a listing of the log and one version. The object never changes.
+
+    The answers that the engine gave since that listing are shared with later versions, until the log is listed again.
+    """
 
     def __init__(self, listed: int = 0) -> None:
-        """`listed`: the version of the listing."""
+        """`listed` is the version of the listing."""
         self._listed = listed
         self._seen: Mapping[str, int] = {}
         self._told: dict[str, Last] = {}
 
     def after(self, carried: Mapping[str, int]) -> TransactionsSeen:
-        """Of the next version, whose commit carries these versions, by their applications."""
+        """Return the transactions of the next version, whose commit carries these versions, by application."""
         if not carried:
             return self
         following = TransactionsSeen(self._listed)
@@ -63,36 +65,45 @@ class TransactionsSeen:
         return following
 
     def last(self, application: str, version: int, ask: Callable[[str], tuple[int, int | None]]) -> Last:
-        """Return what an application committed last. The answer is valid for `version`, which is the one that this is
-        of, unless the engine was at another version: at a later one, or at one before the listing. Then the caller has
-        to see that version first. Raises what `ask` does."""
+        """Return what an application committed last. Raises what `ask` raises.
+
+        The answer is valid for `version`, the version of this object, unless the engine was at another one: a later
+        version, or one before the listing. Then the caller has to reach that version first.
+        """
         if application in self._seen:
             return Last(version, self._seen[application])
-        told = self._told.get(application)
-        if told is None:
-            told = Last(*ask(application))
-            if told.table_version < self._listed:
-                return told
-            self._told[application] = told
-        # No commit in between is the application's: it would have been seen.
-        return told if told.table_version > version else told._replace(table_version=version)
+        last = self._told.get(application)
+        if last is None:
+            last = Last(*ask(application))
+            if last.table_version < self._listed:
+                return last
+            self._told[application] = last
+        # No commit in between is the application's: this object would have it.
+        return last if last.table_version > version else last._replace(table_version=version)
 
 
 log = logging.getLogger("ledger.commits")
-#: The protocol (reader, writer) that the ledger's tables are made with. Later ones ask more of a writer than it does.
+#: The protocol (reader, writer) of the ledger's tables. Later ones ask more of a writer than this client does.
 PROTOCOL = (1, 2)
-#: What `Files.after` raises for a commit that says more than which files come and go.
+#: The errors that `Files.after` raises for a commit with other actions than added and removed files.
 NOT_UNDERSTOOD = (AttributeError, KeyError, TypeError, ValueError)
-#: What a commit may say that only tells which files there are, and who made it.
+#: The actions of a commit that only adds and removes files.
 _KNOWN = {"add", "remove", "commitInfo", "txn"}
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files of one version: by partition, their sizes by their paths. `checkpoints`: after how many commits the
-    table wants one. `statistics`: the facts of a table that has some, else None. `transactions`: those that were seen.
-    `entry`: the version's own in the log; None: it is not known. `table_id`: the table's own; "": it is not known.
-    `generation`: that of the log, see `history.Generations`."""
+    """The files of one version.
+
+    Attributes:
+        by_partition: By partition, the sizes of its files by path.
+        checkpoints: After how many commits the table wants a checkpoint.
+        statistics: The facts of a table that has some, else None.
+        transactions: The transactions that were seen.
+        entry: The version's own entry in the log; None: it is not known.
+        table_id: The table's id; "": it is not known.
+        generation: The generation of the log, see `history.Generations`.
+    """
 
     version: int
     by_partition: Mapping[Partition, Mapping[str, int]]
@@ -104,17 +115,18 @@ class Files:
     generation: int = field(default=0, compare=False)
 
     def of(self, partition: Partition) -> Mapping[str, int]:
-        """Those of one partition."""
+        """Return the files of one partition, with their sizes."""
         return self.by_partition.get(partition, {})
 
     def named(self, where: PartitionFilter, columns: Sequence[str]) -> Iterator[tuple[Partition, str]]:
-        """Those of the partitions that are named, with their partition; of a table without any, all."""
+        """Yield the files of the partitions that are named, with their partition; all files of a table
+        without partitions."""
         for partition in self.partitions(where, columns):
             for path in self.of(partition):
                 yield partition, path
 
     def partitions(self, where: PartitionFilter, columns: Sequence[str]) -> Iterable[Partition]:
-        """The partitions that are named, by their columns; some may have no files."""
+        """Return the partitions that are named, by their columns; some may have no files."""
         if not columns:
             return self.by_partition
         named = where.partitions(columns)
@@ -123,33 +135,35 @@ class Files:
     def after(
         self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str], entry: LogEntry | None = None
     ) -> Files:
-        """Those of the next version, whose commit says this, in this `entry`. Raises AttributeError, KeyError,
-        TypeError and ValueError for what is not understood here."""
+        """Return the files of the next version, whose commit has these `actions`, in this `entry`.
+
+        Raises AttributeError, KeyError, TypeError and ValueError for an action that is not understood here.
+        """
         partitions = dict(self.by_partition)
         touched: dict[Partition, dict[str, int]] = {}
         added, removed, carried = [], [], {}
         for action in actions:
-            (kind, said), *more = action.items()
-            if more or kind not in _KNOWN or said.get("deletionVector"):
+            (kind, fields), *more = action.items()
+            if more or kind not in _KNOWN or fields.get("deletionVector"):
                 raise KeyError(kind)
             if kind == "txn":
-                carried[str(said["appId"])] = int(said["version"])
+                carried[str(fields["appId"])] = int(fields["version"])
             if kind not in ("add", "remove"):
                 continue
-            if not PLAIN_PATH.fullmatch(said["path"]):
-                raise KeyError(said["path"])
-            values = said["partitionValues"]
+            if not PLAIN_PATH.fullmatch(fields["path"]):
+                raise KeyError(fields["path"])
+            values = fields["partitionValues"]
             partition = tuple(values[name] for name in columns)
             files = touched.setdefault(partition, dict(self.of(partition)))
             if kind == "add":
-                if said["path"] in files:
-                    # The same file with other statistics, as ANALYZE TABLE has it.
-                    raise KeyError(said["path"])
-                files[said["path"]] = said["size"]
-                added.append(said)
+                if fields["path"] in files:
+                    # The same file is added with other statistics, as by ANALYZE TABLE.
+                    raise KeyError(fields["path"])
+                files[fields["path"]] = fields["size"]
+                added.append(fields)
             else:
-                del files[said["path"]]
-                removed.append(said["path"])
+                del files[fields["path"]]
+                removed.append(fields["path"])
         partitions.update(touched)
         for emptied in [key for key, files in touched.items() if not files]:
             del partitions[emptied]
@@ -166,13 +180,15 @@ class Files:
 
 
 class Altered(Exception):
-    """A table is not as the ledger makes it. The message says what it has."""
+    """A table is not as the ledger makes it. The message names what it has."""
 
 
 @dataclass(frozen=True)
 class _SeenLog:
-    """What was seen last, and when the log was last listed for it. Without files: only the engine can tell them, and
-    `altered` says why."""
+    """The files that were seen last, and when the log was last listed for them.
+
+    Without files, only the engine can read the log, and `altered` tells why.
+    """
 
     files: Files | None = None
     listed_at: float = -math.inf
@@ -180,20 +196,20 @@ class _SeenLog:
 
 
 class Replay(Protocol):
-    """A table's log, all of which an engine reads."""
+    """A replay of a table's whole log by an engine."""
 
     def files(self) -> Files:
-        """The files of the newest version. Raises Altered for a table that is not as the ledger makes it."""
+        """Return the files of the newest version. Raises Altered for a table that is not as the ledger makes it."""
 
     def transaction(self, application: str) -> tuple[int, int | None]:
-        """The newest version, and which version of an application's is committed by then."""
+        """Return the newest version, and the version that an application has committed by then."""
 
     def checkpoint(self, version: int) -> None:
-        """Sums up a version, or a later one, for who reads the log next. Raises what the engine does, and OSError."""
+        """Make a checkpoint of a version, or of a later one. Raises what the engine raises, and OSError."""
 
 
 class DeltaRsReplay:
-    """As delta-rs reads it."""
+    """A replay by delta-rs."""
 
     def __init__(
         self,
@@ -221,7 +237,7 @@ class DeltaRsReplay:
 
 
 class LogFollower:
-    """The newest files of one table. Threads share it."""
+    """Follows the newest files of one table. Threads share it."""
 
     def __init__(
         self,
@@ -231,7 +247,7 @@ class LogFollower:
         passing: Callable[[], float] = time.monotonic,
         generations: Generations | None = None,
     ) -> None:
-        """`generations`: of the ledger that the table is one of."""
+        """`generations` are those of the table's ledger."""
         self._table, self._replay, self._stored, self._passing = table, replay, stored, passing
         self._generations = generations or Generations()
         self._seen, self._is_told = _SeenLog(), False
@@ -239,66 +255,69 @@ class LogFollower:
         renew_in_child(self, LogFollower._renew)
 
     def generation(self) -> int:
-        """The generation of the ledger's tables, see `history.Generations`."""
+        """Return the generation of the ledger's tables, see `history.Generations`."""
         return self._generations.current
 
     def seen(self) -> int | None:
-        """The version that was seen last, of however long ago; None: none was, of the log that there is."""
+        """Return the version of the current log that was seen last, however long ago; None: none was seen."""
         files = self._seen.files
         return None if files is None or files.generation != self._generations.current else files.version
 
     def altered(self) -> str:
-        """What the table has that the ledger's have not, as of the last listing; empty: nothing."""
+        """Return what the table has beyond the ledger's own, as of the last listing; empty: nothing."""
         return self._seen.altered
 
     def newest(self, *, listing: bool = False) -> Files | None:
-        """The files of the newest version; None for a table that is not as the ledger makes them. The log is listed
-        when that was LISTED_AFTER seconds ago, where a log of the ledger was replaced, or where the caller asks for a
-        `listing`.
+        """Return the files of the newest version; None: the table is not as the ledger makes it.
 
-        Where files have stamps, the version that was seen last is known to be there still, as it was."""
+        The log is listed if the last listing was more than LISTED_AFTER seconds ago, if a log of the ledger was
+        replaced, or if the caller asks for a `listing`. If files have stamps, the version that was seen last is known
+        to exist unchanged.
+        """
         while True:
             seen = self._seen
             if listing or self._is_due(seen):
                 seen, listing = self._remember(seen, self._listed_or_followed_on(seen)), False
-            # Not under the lock: other threads need not wait until the storage has answered this one.
+            # Do not hold the lock here: other threads need not wait for the storage's answer to this one.
             files = seen.files
             if files is None:
                 return None
             following = log_file(files.version + 1)
             stamp = self._stored.stamp(following)
             content = None if stamp is None else self._stored.read(following)
-            # Asked after the next version was read: so that one is known to follow the version that was seen.
-            there = self._still_there(seen)
-            if there is None:
+            # Check the seen version after reading the next one: so the next one is known to follow it.
+            still_seen = self._still_there(seen)
+            if still_seen is None:
                 listing = self._seen is seen
             elif content is None:
-                return there.files
+                return still_seen.files
             else:
-                self._remember(there, self._followed(there, content, stamp))
+                self._remember(still_seen, self._followed(still_seen, content, stamp))
 
     def is_same(self, before: Files, log: LogEntries | None = None) -> bool:
-        """Whether a log, the table's own if none is given, still has the entry of a version that was read; one request,
-        or none where files have stamps."""
-        there = log or self._stored
-        stamp = there.stamp(log_file(before.version))
+        """Tell whether a log (by default the table's) still has the entry of a version that was read.
+
+        This is one request, or none if files have stamps.
+        """
+        entries = log or self._stored
+        stamp = entries.stamp(log_file(before.version))
         if stamp and before.entry is not None and stamp == before.entry.stamp:
             return True
-        found = None if stamp is None else there.read(log_file(before.version))
+        content = None if stamp is None else entries.read(log_file(before.version))
         if before.entry is None:
-            return found is not None
-        return found is not None and entry_of(found).digest == before.entry.digest
+            return content is not None
+        return content is not None and entry_of(content).digest == before.entry.digest
 
     def may_be_same(self, before: Files, log: LogEntries) -> bool:
-        """As `is_same`, and True, without a request, where files have no stamps."""
+        """Tell what `is_same` tells; but return True, without a request, if files have no stamps."""
         return log.stamp(log_file(before.version)) == () or self.is_same(before, log)
 
     def committed(self, before: Files, actions: Iterable[Mapping[str, Any]], content: bytes) -> None:
-        """Takes note of a commit that this process made, in the version after `before`, with this `content`."""
+        """Note a commit that this process made, in the version after `before`, with this `content`."""
         seen = self._seen
         if seen.files is before:
-            # Without a stamp: that of the file which is there now may be another one's. What an engine has written may
-            # not be understood here: whoever comes next reads it.
+            # Keep no stamp: the file in place may be another one by now. If an engine wrote entries that are not
+            # understood here, the next caller has the engine read them.
             with suppress(*NOT_UNDERSTOOD):
                 files = before.after(actions, self._table.partitions, entry_of(content))
                 self._remember(seen, replace(seen, files=files))
@@ -311,7 +330,8 @@ class LogFollower:
         )
 
     def _still_there(self, seen: _SeenLog) -> _SeenLog | None:
-        """What was seen, if its version is still there as it was: not asked where files have no stamps."""
+        """Return what was seen, if its version still exists unchanged; None: it does not. Without stamps, this is not
+        checked."""
         files = seen.files
         if files is None or files.entry is None:
             return seen
@@ -322,11 +342,11 @@ class LogFollower:
             return seen
         if not self.is_same(files):
             return None
-        # The same content: a file of this process's own, or one that was copied. From now on its stamp is known.
+        # The content is the same: this process wrote the file, or it was copied. Remember its stamp from now on.
         return self._remember(seen, replace(seen, files=replace(files, entry=replace(files.entry, stamp=stamp))))
 
     def forget(self) -> None:
-        """Lists the log for whoever comes next: what is known may be of another one, and is compared with it."""
+        """Have the next caller list the log: what is known may be of another log, and is compared with it."""
         seen = self._seen
         self._remember(seen, replace(seen, listed_at=-math.inf))
 
@@ -351,12 +371,15 @@ class LogFollower:
             entry, columns = entry_of(content, stamp), self._table.partitions
             return replace(seen, files=seen.files.after(actions, columns, entry))
         except NOT_UNDERSTOOD:
-            # The commit says more than which files come and go: the engine knows what it means.
+            # The commit has other actions than added and removed files: the engine understands them.
             return self._listed(seen)
 
     def _listed_or_followed_on(self, seen: _SeenLog) -> _SeenLog:
-        """Return what a listing shows. A forked child cannot list the log with delta-rs: it follows on from what was
-        seen, as long as the log has that version. Raises ForkedProcess where it does not."""
+        """Return what a listing shows.
+
+        A forked child cannot list the log with delta-rs. It follows on from what was seen, as long as the log has that
+        version. Otherwise raises ForkedProcess.
+        """
         try:
             return self._listed(seen)
         except ForkedProcess:
@@ -366,7 +389,7 @@ class LogFollower:
             return replace(seen, listed_at=self._passing())
 
     def _listed(self, seen: _SeenLog) -> _SeenLog:
-        """Return what a listing shows. Ends the generation where the log is not the one that was `seen`."""
+        """Return what a listing shows. End the generation if the log is not the one that was `seen`."""
         now, generation, before = self._passing(), self._generations.current, seen.files
         try:
             files = self._replay.files()
@@ -399,16 +422,18 @@ class LogFollower:
             )
 
     def _continues(self, before: Files, found: Files) -> bool:
-        """Whether the log that was found is the one that had the files `before`."""
+        """Tell whether the log that was found is the one that had the files `before`."""
         if found.table_id != before.table_id or found.version < before.version:
             return False
-        # Upkeep removes old entries: of a process that stood still the entry that it knows may be gone.
+        # Upkeep removes old entries: after a process stood still, the entry that it knows may be gone.
         return self.is_same(before) or not self._stored.has(log_file(before.version))
 
 
 def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
-    """The files of a loaded table. Raises Altered where it is not as the ledger makes them, or a file's name may be
-    another one on the storage."""
+    """Return the files of a loaded table.
+
+    Raises Altered if the table is not as the ledger makes it, or if a file may have another name on the storage.
+    """
     known, protocol = loaded.metadata(), loaded.protocol()
     require_plain(
         table,
@@ -433,13 +458,15 @@ def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
 
 
 def checkpoints_of(properties: Mapping[str, str], table: TableSpec) -> int:
-    """After how many commits a table with these properties wants a checkpoint: where they do not say a number above 0,
-    as many as the ledger's own."""
-    told = properties.get(CHECKPOINT_INTERVAL, "")
-    return int(told) if told.isdecimal() and int(told) else int(table.properties[CHECKPOINT_INTERVAL])
+    """Return after how many commits a table with these properties wants a checkpoint.
+
+    If the properties have no number above 0, return that of the ledger's own tables.
+    """
+    interval = properties.get(CHECKPOINT_INTERVAL, "")
+    return int(interval) if interval.isdecimal() and int(interval) else int(table.properties[CHECKPOINT_INTERVAL])
 
 
-#: What a table has whose files' names are others on the storage than in the log.
+#: The alteration of a table whose files have other names on the storage than in the log.
 ESCAPED = "a file whose name needs escapes"
 
 
@@ -451,26 +478,28 @@ def require_plain(
     asking: Iterable[str],
     properties: Mapping[str, str],
 ) -> None:
-    """Raise Altered where rows need more than their columns to be in a table.
+    """Raise Altered if rows need more than their columns to be in a table.
 
     Args:
         table: The table as its user wants it.
         protocol: The versions of readers and writers that it asks for.
-        features: The features that it has, where its protocol names them.
+        features: The features that it has, if its protocol names them.
         columns: Its columns.
         asking: Its constraints, and the columns that ask more of a row than a value, by name.
         properties: Its properties.
     """
-    found = [name for name in alterations(features, properties) if name != APPEND_ONLY]
-    if protocol != PROTOCOL and not found:
-        found.append(f"the protocol {protocol[0]}, {protocol[1]}")
-    found += [f"the column {name}" for name in sorted({*columns} - {*table.schema.names})]
-    found += [f"no column {name}" for name in sorted({*table.schema.names} - {*columns})]
-    found += [name if name.startswith("delta.") else f"demands of the column {name}" for name in dict.fromkeys(asking)]
+    altered = [name for name in alterations(features, properties) if name != APPEND_ONLY]
+    if protocol != PROTOCOL and not altered:
+        altered.append(f"the protocol {protocol[0]}, {protocol[1]}")
+    altered += [f"the column {name}" for name in sorted({*columns} - {*table.schema.names})]
+    altered += [f"no column {name}" for name in sorted({*table.schema.names} - {*columns})]
+    altered += [
+        name if name.startswith("delta.") else f"demands of the column {name}" for name in dict.fromkeys(asking)
+    ]
     if properties.get(APPEND_ONLY, "false") != "false":
-        found.append(APPEND_ONLY)
-    if found:
-        raise Altered(", ".join(found))
+        altered.append(APPEND_ONLY)
+    if altered:
+        raise Altered(", ".join(altered))
 
 
 class LatestVersions:
@@ -479,29 +508,34 @@ class LatestVersions:
     def __init__(
         self, files: Mapping[str, Storage], logs: Mapping[str, LogFollower], first: Callable[[str], int], at_once: bool
     ) -> None:
-        """`logs`: of the tables, for what is known of them. `first` answers where nothing is; `at_once`: what is asked
-        is a request for each table, and they go together."""
+        """`logs` are those of the tables, with what they know. `first` answers if nothing is known.
+
+        `at_once`: each table costs a request, and the requests are made together.
+        """
         self._files, self._logs, self._first, self._at_once = files, logs, first, at_once
-        #: A version that was there, by table and generation. A thread may put an older one over a newer one: then the
-        #: next search only begins earlier.
+        #: A version that existed, by table and generation. A thread may store an older version over a newer one:
+        #: then the next search only begins earlier.
         self._known: dict[tuple[str, int], int] = {}
 
     def of(self, tables: Sequence[str]) -> dict[str, int]:
-        """By name, versions that are no older than the newest before this call. Raises what the storage does."""
+        """Return, by name, versions no older than the newest before this call.
+
+        Raises what the storage raises.
+        """
         if not self._at_once or len(tables) < 2:
             return {table: self._end(table) for table in tables}
         return dict(zip(tables, map_at_once(self._end, tables, len(tables))))
 
     def make_durable(self, table: str | None, version: int) -> None:
-        """See DeltaTables.make_durable, and `durability` for what it is for (rule 4)."""
-        known = {name: log.seen() for name, log in self._logs.items()} if table is None else {table: version}
-        for name, seen in known.items():
+        """Make versions durable: see DeltaTables.make_durable, and rule 4 of `durability`."""
+        seen_by_table = {name: log.seen() for name, log in self._logs.items()} if table is None else {table: version}
+        for name, seen in seen_by_table.items():
             if seen is not None:
                 self._files[name].make_durable(seen)
 
     def _end(self, table: str) -> int:
         key = table, self._logs[table].generation()
-        known = self._known.get(key, self._logs[table].seen())
-        found = None if known is None else self._files[table].newest_from(known)
-        self._known[key] = self._first(table) if found is None else found
+        seen = self._known.get(key, self._logs[table].seen())
+        newest = None if seen is None else self._files[table].newest_from(seen)
+        self._known[key] = self._first(table) if newest is None else newest
         return self._known[key]

@@ -1,19 +1,19 @@
-"""What edits make of a partition's files, and what they suppose of its rows.
+"""Rewrites of a partition's files by edits, and checks of what edits suppose.
 
-**What they suppose** is held against the snapshot that they were decided on, before they are committed. Spark's MERGE
-statement can raise where an edit does not find its row; delta-rs's lets such an edit pass in silence. A commit is made
-from the snapshot, and fails when others committed to the same partitions since. So what holds of the snapshot's rows
-holds of the table, and checking these is enough.
+**Checks.** Before edits are committed, they are checked against the snapshot that they were decided on. Spark's MERGE
+statement can raise if an edit does not find its row; delta-rs's MERGE ignores such an edit. A commit is made from the
+snapshot, and fails if others committed to the same partitions since. So what holds of the snapshot's rows holds of the
+table, and checking these is enough.
 
-**Which files give way**: those with a row that changes, and those that are small. A row is *settled* if it has
-a value in one of the `final_columns` of its table's spec, and no value of `still_changing`: it hardly ever changes any
-more. A partition that gets thirty commits a second has 100,000 settled rows after an hour. In one file with the others
-each commit would write them again. So settled rows come into files of their own as soon as they are ENOUGH, and those
-files into larger ones, each made of files that are at most twice as large as what joins them. A row is then written a
-dozen times, and not with every commit. A partition has a dozen files, and one for each FULL rows.
+**Files that are replaced.** Files with a row that changes are replaced, and small files are. A row is *settled* if it
+has a value in one of the `final_columns` of its table's spec, and no value of `still_changing`: it hardly ever changes
+any more. A partition that gets thirty commits a second has 100,000 settled rows after an hour. In one file with the
+others, each commit would write them again. So settled rows get files of their own once there are ENOUGH of them. Those
+files are joined into larger ones, each made of files that are at most twice as large as what joins them. A row is then
+written a dozen times, and not with every commit. A partition has a dozen files, and one for each FULL rows.
 
-Rows are told apart, and found in other tables: of many by Arrow's queries, of few without one. To plan a query takes
-Arrow a third of a millisecond and more, which a small commit would do twenty times.
+Rows are compared, and found in other tables: many rows by Arrow's queries, few rows without a query. To plan a query
+takes Arrow a third of a millisecond and more, which a small commit would do twenty times.
 """
 
 from __future__ import annotations
@@ -30,21 +30,24 @@ from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict, Sn
 from ledger.delta_log.spec import TableSpec
 from ledger.errors import LedgerDamaged
 
-#: Up to so many rows are few: no query is planned for them.
+#: The most rows that are compared without planning a query.
 FEW_ROWS = 1_000
-#: So many rows more than others are simply compared with them.
+#: The most rows beyond the number of edits that are compared without narrowing them down first.
 VERY_FEW_ROWS = 100
 _ROW, _EDIT = "row", "edit"
 
 
 def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarray, np.ndarray]:
-    """A number from 0 on for each of so many rows, given by columns, which equal rows share; and some row of each."""
+    """Return a number from 0 on for each of so many rows, given by columns. Equal rows share a number.
+
+    Returns also the index of one row for each number.
+    """
     number, some_row = np.zeros(length, dtype=np.int64), np.zeros(min(length, 1), dtype=np.int64)
     for column in columns:
         if column.null_count == length:
             continue
         values = _comparable(column)
-        # Mostly a column says no more than those before it, a receipt's above all. To sort what says more takes longer.
+        # Mostly a column separates no more rows than those before it, above all after the receipt. So avoid the sort.
         if (values[some_row][number] != values).any():
             _, values = np.unique(values, return_inverse=True)
             together = number * (int(values.max()) + 1) + values
@@ -53,37 +56,39 @@ def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarra
 
 
 def distinct(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """What is in some columns, each combination once."""
+    """Return the distinct combinations of values in some columns."""
     if rows.num_rows > FEW_ROWS:
         rows = rows.group_by(list(columns), use_threads=False).aggregate([])
     return [dict(zip(columns, one)) for one in dict.fromkeys(_tuples(rows, columns))]
 
 
 def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of rows and of edits that are the same in the columns `keys`, a pair for each. A null matches
+    """Return the numbers of rows and of edits that are equal in the columns `keys`, a pair for each. A null matches
     nothing."""
     if edits.num_rows > FEW_ROWS:
         pairs = _placed(rows, keys, _ROW).join(_placed(edits, keys, _EDIT), keys, join_type="inner")
         return pairs[_ROW].to_numpy(), pairs[_EDIT].to_numpy()
-    near, some = np.arange(rows.num_rows), rows
+    candidates, candidate_rows = np.arange(rows.num_rows), rows
     if rows.num_rows > edits.num_rows + VERY_FEW_ROWS:
         for key in keys:
-            # What has an edit's value in each column, one by one, is mostly the row itself.
-            values = rows[key] if len(near) == rows.num_rows else rows[key].take(pa.array(near))
-            near = near[pc.is_in(values, pc.unique(edits[key]), skip_nulls=True).to_numpy()]
-        some = rows.select(list(keys)).take(pa.array(near))
+            # A row that has some edit's value in each column by itself is mostly the row of an edit.
+            values = rows[key] if len(candidates) == rows.num_rows else rows[key].take(pa.array(candidates))
+            candidates = candidates[pc.is_in(values, pc.unique(edits[key]), skip_nulls=True).to_numpy()]
+        candidate_rows = rows.select(list(keys)).take(pa.array(candidates))
     known: dict[tuple[Any, ...], list[int]] = {}
     for number, one in enumerate(_tuples(edits, keys)):
         if None not in one:
             known.setdefault(one, []).append(number)
-    found = [known.get(one, []) for one in _tuples(some, keys)]
-    return np.repeat(near, [len(some) for some in found]), np.array([*chain(*found)], dtype=np.int64)
+    edits_of_row = [known.get(one, []) for one in _tuples(candidate_rows, keys)]
+    return np.repeat(candidates, [len(numbers) for numbers in edits_of_row]), np.array(
+        [*chain(*edits_of_row)], dtype=np.int64
+    )
 
 
 def _comparable(column: pa.ChunkedArray) -> np.ndarray:
-    """Numbers that are equal where a column's values are."""
+    """Return numbers that are equal where a column's values are."""
     if pa.types.is_timestamp(column.type):
-        # No instant of ours is before 1970.
+        # No instant of the ledger is before 1970.
         instants: np.ndarray = pc.fill_null(column.cast(pa.int64()), -1).to_numpy()
         return instants
     encoded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
@@ -96,22 +101,23 @@ def _tuples(rows: pa.Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def _placed(rows: pa.Table, keys: Sequence[str], name: str) -> pa.Table:
-    # Without the others: columns of maps cannot go through a join.
+    # Leave out other columns: columns of maps cannot go through a join.
     return rows.select(list(keys)).append_column(name, pa.array(np.arange(rows.num_rows)))
 
 
-#: Stands for no revision: revisions count from 1.
+#: The number for "no revision": revisions count from 1.
 NO_REVISION = -1
 
 
 def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> None:
-    """Raise Conflict when an edit does not find the table as it supposes.
+    """Raise Conflict if an edit does not find the table as it supposes.
 
-    It supposes that a row to insert is not there, that one to update or delete is, with the revision that it names, and
-    that the partition was read.
+    An edit supposes that a row to insert does not exist, that a row to update or delete exists with the expected
+    revision, and that the partition was read.
 
-    Raises LedgerDamaged for an edit of a row that is there twice, and for two inserts of one key where the table says
-    what that means; ValueError for two edits of another row, which no commit may have, and for one without a partition.
+    Raises LedgerDamaged for an edit of a row that exists twice. It also raises it for two inserts of one key if the
+    table's spec has a text for that. Raises ValueError for two edits of another row, which no commit may have, and for
+    an edit without a partition.
     """
     keys = [*table.partitions, *table.key]
     if edits.num_rows != len(distinct(edits, keys)):
@@ -125,18 +131,18 @@ def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> N
     if not all(snapshot.where.covers(*one.values()) for one in touched):
         raise Conflict(f"of {table.name} more is changed than was read")
     row, edit = matches(snapshot.rows, edits, keys)
-    there = np.bincount(edit, minlength=edits.num_rows)
-    if (there > 1).any():
+    found_rows = np.bincount(edit, minlength=edits.num_rows)
+    if (found_rows > 1).any():
         raise LedgerDamaged(
             f"A row of the table {table.name} is there twice. Run upkeep (Ledger.upkeep or jobs/upkeep.py), which "
             "repairs it"
         )
     wanted = pc.not_equal(edits[OPERATION], "insert").to_numpy()
-    # A row that is not there has no revision. So it has not the expected one.
+    # A missing row has no revision, so it cannot have the expected one.
     revision = np.full(edits.num_rows, NO_REVISION)
     revision[edit] = _numbers(snapshot.rows["revision"].take(pa.array(row)))
     expected = _numbers(edits[EXPECTED_REVISION])
-    if ((there > 0) != wanted).any() or ((expected != NO_REVISION) & (expected != revision)).any():
+    if ((found_rows > 0) != wanted).any() or ((expected != NO_REVISION) & (expected != revision)).any():
         raise Conflict(f"{table.name} is not as the decision supposed")
 
 
@@ -145,43 +151,44 @@ def _numbers(revisions: pa.ChunkedArray) -> np.ndarray:
     return numbers
 
 
-#: So many settled rows get a file of their own. Files with fewer rows than these are written anew with every commit.
+#: The number of settled rows that get a file of their own. Files with fewer rows are written anew with every commit.
 ENOUGH = 256
-#: Files are joined into one of at most so many rows.
+#: The most rows of a file that others are joined into.
 FULL = 50_000
 
 
 class Rewrite(NamedTuple):
-    """The files that give way, and the rows of each that comes in their place."""
+    """The files that are replaced, and the rows of each new file."""
 
     gone: list[str]
     written: list[pa.Table]
 
 
 def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpec) -> Rewrite:
-    """What edits make of a partition's files, whose rows they suppose as they are (see `require_expected`)."""
+    """Return the rewrite of a partition's files by edits that find the rows as they suppose (see
+    `require_expected`)."""
     rows = pa.concat_tables([table.nothing, *files.values()])
     sizes = np.array([one.num_rows for one in files.values()], dtype=np.int64)
     file_of = np.repeat(np.arange(len(files)), sizes)
-    left = np.ones(rows.num_rows, dtype=bool)
-    # All of it is of one partition.
-    left[matches(rows, edits, table.key)[0]] = False
+    is_kept = np.ones(rows.num_rows, dtype=bool)
+    # All rows and edits are of one partition.
+    is_kept[matches(rows, edits, table.key)[0]] = False
     coming = _coming(edits, table)
-    arriving, staying = _settled(coming, table), _settled(rows, table) & left
+    arriving, staying = _settled(coming, table), _settled(rows, table) & is_kept
     gone = sizes < ENOUGH
-    gone[file_of[~left]] = True
+    gone[file_of[~is_kept]] = True
     while True:
         count = np.count_nonzero(arriving) + np.count_nonzero(staying[gone[file_of]])
         joined = ~gone & (sizes <= 2 * count)
-        # Large files stay: a commit of more rows is a statement's, which makes no files of settled rows.
+        # Large files stay: they come from a statement, which commits more rows and makes no files of settled rows.
         if count < ENOUGH or not joined.any() or count + sizes[joined].sum() > FULL:
             break
         gone |= joined
-    chosen = left & gone[file_of]
+    chosen = is_kept & gone[file_of]
     after = pa.concat_tables([rows.filter(pa.array(chosen)), coming])
     settled = np.concatenate([staying[chosen], arriving]) & (count >= ENOUGH)
     parts = [after.filter(pa.array(mine)) for mine in (~settled, settled)] if settled.any() else [after]
-    # In one piece each: they are kept in memory, and each commit would add a piece.
+    # Combine the chunks: the rows are kept in memory, and each commit would add a chunk.
     written = [part.combine_chunks() for part in parts if part.num_rows]
     return Rewrite([path for path, is_gone in zip(files, gone) if is_gone], written)
 
@@ -191,7 +198,7 @@ def _coming(edits: pa.Table, table: TableSpec) -> pa.Table:
     stays = pc.not_equal(edits[OPERATION], "delete")
     rows = edits.select(table.schema.names)
     rows = rows if pc.all(stays).as_py() else rows.filter(stays)
-    # Arrow casts column by column, to what they are.
+    # Cast each column to its type in the table.
     return rows if rows.schema.equals(table.schema) else rows.cast(table.schema)
 
 

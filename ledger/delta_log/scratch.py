@@ -1,4 +1,4 @@
-"""Folders for a while, in which delta-rs commits beside a table's log, or sums it up."""
+"""Temporary folders, in which delta-rs commits to copies of logs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pathlib import Path
 from deltalake.exceptions import DeltaError
 
 PREFIX = "ledger-commit-"
-#: Whoever made a folder so many seconds ago was killed: no commit takes a day.
+#: The age of a folder, in seconds, from which its process must be dead: no commit takes a day.
 ABANDONED = 86_400
-#: What a probe writes: more than a file system keeps beside a name.
+#: The content of a probe: more than a file system stores beside a name.
 PROBE = b"0" * 65_536
 _swept: set[str] = set()
 
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[str]:
-    """Yield a new folder below that for temporary files (TMPDIR), which goes with the context. The first one of a
-    process removes those that killed processes of the same user have left.
+    """Yield a new folder in the folder for temporary files (TMPDIR), which is removed with the context.
 
-    Raises OSError, which names the folder for temporary files, where that takes no file.
+    The first call of a process removes folders that killed processes of the same user have left. Raises OSError, which
+    names the folder for temporary files, if that takes no file.
     """
     place = tempfile.gettempdir()
     if place not in _swept:
@@ -38,8 +38,8 @@ def scratch_folder() -> Iterator[str]:
         full = _refused(place)
         if full is None:
             raise
-        said = f"the folder for temporary files {place} (TMPDIR) takes no file: {full.strerror}"
-        raise OSError(full.errno, said) from error
+        problem = f"the folder for temporary files {place} (TMPDIR) takes no file: {full.strerror}"
+        raise OSError(full.errno, problem) from error
 
 
 def _sweep(place: Path) -> None:
@@ -51,7 +51,7 @@ def _sweep(place: Path) -> None:
 
 
 def _refused(place: str) -> OSError | None:
-    """What a folder says to a file; None: it takes it."""
+    """Return why a folder takes no file; None: it takes one."""
     try:
         with tempfile.NamedTemporaryFile(dir=place, prefix="ledger-probe-") as file:
             file.write(PROBE)

@@ -1,4 +1,7 @@
-"""The log of a table as Spark's Delta reads it: for commits that are written out where delta-rs cannot reach."""
+"""A table's log as Spark reads it, where delta-rs cannot reach.
+
+Direct commits are decided on it.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,10 @@ def direct_tables(
     *failures: type[Exception],
     by_statement: bool,
 ) -> dict[str, DirectTable]:
-    """By name, the small commits to some tables, which lie at these locations and have these files. The other arguments
-    are those of SparkReplay and DirectTable, and what Spark raises."""
+    """Return, by name, the direct commits to some tables, which lie at these locations and have these files.
+
+    The other arguments are those of SparkReplay and DirectTable, and the errors that Spark raises.
+    """
     generations = Generations()
     return {
         name: DirectTable(
@@ -50,14 +55,17 @@ def direct_tables(
 
 
 def files_at(location: str, session: Callable[[], SparkSession], *, sync: bool = True) -> Storage:
-    """The files of a table: on a local path without the JVM. `sync`: what is written survives a power cut."""
+    """Return the files of a table; on a local path without the JVM. `sync`: what is written survives a power cut."""
     place = recorded(location)
     return LocalFiles(place, sync=sync) if place.is_local else HadoopFiles(location, session, sync=sync)
 
 
 class SparkReplay:
-    """Of one of the ledger's tables. `session` returns the thread's, `state` Delta's own snapshot of the newest version
-    of a table, and `stored` has the table's files."""
+    """A replay of one of the ledger's tables by Spark.
+
+    `session` returns the thread's session, and `state` Delta's own snapshot of a table's newest version. `stored` has
+    the table's files.
+    """
 
     def __init__(
         self,
@@ -102,7 +110,7 @@ class SparkReplay:
         state.deltaLog().checkpoint(state, none)
 
     def _require_plain(self, state: Any) -> None:
-        """Raise Altered where rows need more than their columns to be in the table."""
+        """Raise Altered if rows need more than their columns to be in the table."""
         protocol, fields, configuration = state.protocol(), state.schema().fields(), self._configuration(state)
         asking = [name for name in configuration if name.startswith("delta.constraints.")]
         asking += [field.name() for field in fields if not field.nullable() or field.metadata().json() != "{}"]
@@ -121,8 +129,10 @@ class SparkReplay:
 
 
 def statistics_of(state: Any, session: SparkSession, table: TableSpec) -> FileStatistics:
-    """Return what the log tells of each file of a table, in a snapshot of Delta's. Of a file with a deletion vector it
-    does not tell which rows are left."""
+    """Return the log's facts of each file of a table, from a snapshot of Delta's.
+
+    For a file with a deletion vector, they do not include which rows are left.
+    """
     from pyspark.sql import DataFrame
 
     bounded = dict.fromkeys(fact.column for fact in table.facts if fact.source in ("min", "max"))

@@ -1,5 +1,6 @@
-"""What a user's session of Spark is: where its JVM is, where its executors are, what it makes for us, and what it knows
-of S3; and which versions of both engines were run.
+"""Facts about a user's Spark session, and the engine versions that were run.
+
+The facts: where its JVM and its executors are, what it makes for the ledger, and its settings for S3.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from ledger.rules.version_numbers import version_numbers
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The engine's sessions; the user's keeps its own settings.
+#: Settings of the engine's sessions. The user's session keeps its own.
 EVERY_TRANSACTION = {
     # A deadline means the same moment to every reader, and Delta need not rebuild a table's state at each commit.
     "spark.sql.session.timeZone": "UTC",
-    # A verb decides on all rows, or fails.
+    # A verb must decide on all rows, or fail.
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # VACUUM would start as many tasks to list a handful of folders: 10,000 by default.
+    # By default VACUUM would start up to 10,000 tasks to list a handful of folders.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
 }
-#: Beside them, for the usual transaction: a few rows.
+#: Further settings for the usual transaction of a few rows.
 SMALL_TRANSACTIONS = {
     # One task to read a table's state, one for a shuffle: measured 4.2 s to 1.4 s a MERGE.
     "spark.databricks.delta.snapshotPartitions": "1",
@@ -44,19 +45,19 @@ SMALL_TRANSACTIONS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-#: No more tasks than these write a send: each begins segments of its own.
+#: The most tasks that write a send: each begins segments of its own.
 MOST_TASKS = 4_096
 
 
 def has_jvm(spark: SparkSession) -> bool:
-    """Whether this process has the JVM of a session; that of Spark Connect is somewhere else."""
+    """Tell whether this process has the JVM of a session. The JVM of Spark Connect is somewhere else."""
     from pyspark.sql import SparkSession
 
     return isinstance(spark, SparkSession)
 
 
 def require_jvm(spark: SparkSession) -> None:
-    """Raises InvalidParameterValue for a session through which nothing can be committed."""
+    """Raise InvalidParameterValue for a session through which nothing can be committed."""
     if not has_jvm(spark):
         raise InvalidParameterValue(
             "spark",
@@ -67,7 +68,8 @@ def require_jvm(spark: SparkSession) -> None:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks a session runs at once, which Spark Connect only shows by how it parts what is made of nothing."""
+    """Return how many tasks a session runs at once. Spark Connect shows this only by the partitions of a
+    generated range."""
     if has_jvm(spark):
         return min(max(1, int(spark.sparkContext.defaultParallelism)), MOST_TASKS)
     from pyspark.sql import functions as F
@@ -76,12 +78,14 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def require_executors_here(root: str, spark: SparkSession) -> None:
-    """Raises UnsafeStorage for a path of this machine when the session has executors on others: what they write there
-    is not here. Of those that are not started yet nobody knows."""
+    """Raise UnsafeStorage for a local path if the session has executors on other machines: their files are not here.
+
+    Executors that have not started yet are not checked.
+    """
     if not has_jvm(spark) or str(spark.sparkContext.master).startswith("local"):
         return
-    known = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
-    elsewhere = elsewhere_of({executor.host() for executor in known})
+    executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    elsewhere = elsewhere_of({executor.host() for executor in executors})
     if elsewhere:
         raise UnsafeStorage(
             f"{root} is a path of this machine, and the session has executors on {', '.join(elsewhere)}, which would "
@@ -92,7 +96,7 @@ def require_executors_here(root: str, spark: SparkSession) -> None:
 
 
 def elsewhere_of(hosts: Iterable[str]) -> list[str]:
-    """Those of some hosts that are not this machine: whose address nothing here can listen at."""
+    """Return the hosts that are not this machine: nothing here can listen at their addresses."""
     return sorted(host for host in hosts if not _is_here(host))
 
 
@@ -108,13 +112,13 @@ def _is_here(host: str) -> bool:
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """A DataFrame of an Arrow table's rows, all of them: PySpark 4.2 loses those after an empty chunk."""
+    """Return a DataFrame of all rows of an Arrow table: PySpark 4.2 loses rows after an empty chunk."""
     return spark.createDataFrame(rows.combine_chunks())
 
 
 @contextmanager
 def temporary_view(spark: SparkSession, rows: pa.Table) -> Iterator[str]:
-    """A temporary view of an Arrow table's rows, there within the context: its name in SQL."""
+    """Return a context with a temporary view of an Arrow table's rows: its name in SQL."""
     name = f"ledger_edits_{secrets.token_hex(4)}"
     arrow_frame(spark, rows).createOrReplaceTempView(name)
     try:
@@ -124,12 +128,12 @@ def temporary_view(spark: SparkSession, rows: pa.Table) -> Iterator[str]:
 
 
 def jvm_of(spark: SparkSession) -> Any:
-    """The JVM that a session runs on. Nothing says of what types its classes are."""
+    """Return the JVM that a session runs on. Its classes have no types in Python."""
     return spark._jvm
 
 
 def create_table(spark: SparkSession, name: str, known: TableSpec, scheme: str = FILE) -> None:
-    """CREATE TABLE IF NOT EXISTS for a table under a name in SQL, on the storage of a scheme."""
+    """Return CREATE TABLE IF NOT EXISTS for a table under a name in SQL, on the storage of a scheme."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     layout = known.layout(scheme)
@@ -142,13 +146,13 @@ def create_table(spark: SparkSession, name: str, known: TableSpec, scheme: str =
     )
 
 
-#: By a package, the first version that works, and the first that was not run. Before 1.6.6 delta-rs fails on
-#: what upkeep deletes and on the views, 1.2 on nearly everything.
+#: By package, the first version that works, and the first that was not run. Before 1.6.6 delta-rs fails on
+#: upkeep's deletes and on the views; 1.2 fails on nearly everything.
 KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
 
 
 def require_known(package: str, version: str) -> None:
-    """Raises UnsupportedVersion for a version of a package that was not run."""
+    """Raise UnsupportedVersion for a version of a package that was not run."""
     first, end = KNOWN[package]
     if not first <= version_numbers(version) < end:
         raise UnsupportedVersion(
@@ -159,7 +163,7 @@ def require_known(package: str, version: str) -> None:
 
 
 def require_engines(spark: SparkSession | None) -> None:
-    """Raises UnsupportedVersion for a delta-rs, or for a session's Spark, that was not run."""
+    """Raise UnsupportedVersion for a delta-rs, or for a session's Spark, that was not run."""
     require_known("deltalake", deltalake.__version__)
     if spark is not None:
         require_known("pyspark", spark.version)
@@ -169,7 +173,7 @@ def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-#: Secrets, which Hadoop may have in a store of its own, and delta-rs's names for them.
+#: Hadoop's settings for secrets, which may be in a store of its own, and delta-rs's names for them.
 SECRETS = {
     "access.key": "aws_access_key_id",
     "secret.key": "aws_secret_access_key",
@@ -180,7 +184,7 @@ _AMAZON = re.compile(r"(?:https?://)?s3(?:[.-](?P<region>[a-z0-9-]+))?\.amazonaw
 
 
 def require_s3a(spark: SparkSession) -> None:
-    """Raises InvalidParameterValue for a session without the jars of S3."""
+    """Raise InvalidParameterValue for a session without the jars of S3."""
     if _settings(spark).getClassByNameOrNull("org.apache.hadoop.fs.s3a.S3AFileSystem") is None:
         raise InvalidParameterValue(
             "spark",
@@ -191,9 +195,9 @@ def require_s3a(spark: SparkSession) -> None:
 
 
 def storage_options_of(spark: SparkSession, bucket: str) -> dict[str, str]:
-    """The storage_options of a bucket that follow from the session's settings; none where these say nothing.
+    """Return the storage_options of a bucket that follow from the session's settings; empty: there are none.
 
-    Credentials that are none of its settings, but come from a provider, delta-rs has to find by itself.
+    If credentials come from a provider instead of the settings, delta-rs has to find them by itself.
     """
     settings = _settings(spark)
 
@@ -204,8 +208,8 @@ def storage_options_of(spark: SparkSession, bucket: str) -> dict[str, str]:
         return value
 
     def secret(name: str) -> str:
-        found = settings.getPassword(f"fs.s3a.bucket.{bucket}.{name}") or settings.getPassword(f"fs.s3a.{name}")
-        return "".join(found) if found is not None else ""
+        characters = settings.getPassword(f"fs.s3a.bucket.{bucket}.{name}") or settings.getPassword(f"fs.s3a.{name}")
+        return "".join(characters) if characters is not None else ""
 
     options = {ours: found for name, ours in SECRETS.items() if (found := secret(name))}
     region, endpoint = of_bucket("endpoint.region"), of_bucket("endpoint")
@@ -225,10 +229,10 @@ def _settings(spark: SparkSession) -> Any:
 
 
 def _elsewhere(endpoint: str, bucket: str, *, encrypted: bool, in_path: bool) -> dict[str, str]:
-    """The options of a server that is not Amazon's."""
+    """Return the options of a server that is not Amazon's."""
     scheme, _, host = endpoint.rpartition("://")
     scheme = scheme or ("https" if encrypted else "http")
-    # delta-rs takes an address of the bucket as it is.
+    # delta-rs uses an address of the bucket as it is.
     options = {"aws_endpoint": f"{scheme}://{host if in_path else f'{bucket}.{host}'}"}
     if not in_path:
         options["aws_virtual_hosted_style_request"] = "true"

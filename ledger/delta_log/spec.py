@@ -1,4 +1,7 @@
-"""What a user of the client says of one of its tables: a TableSpec. The client knows no table by its name."""
+"""The TableSpec: a user's description of a table for the client.
+
+The client knows no table by its name.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
-#: The property that says after how many commits there is a checkpoint.
+#: The property for the checkpoint interval, in commits.
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
-#: What is kept of a new table's past; the settings of an upkeep may say otherwise.
+#: The retention of a new table's past. The settings of an upkeep may change it.
 COMMIT_DAYS, FILE_DAYS = 30, 7
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 _INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?")
@@ -20,30 +23,31 @@ _SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604
 
 
 class Kept(NamedTuple):
-    """How long a table keeps commits, and files that it does not need any more, in seconds."""
+    """How long a table keeps commits, and files that it no longer needs, in seconds."""
 
     log_retention: int
     deleted_file_retention: int
 
 
 def kept_by(properties: Mapping[str, str]) -> Kept:
-    """Return what a table's properties say. Delta's defaults stand for what they do not say in words known here."""
+    """Return the retention in a table's properties. Delta's defaults stand in for properties that are missing or not
+    understood."""
     log, files = interval_seconds(properties.get(LOG_RETENTION)), interval_seconds(properties.get(FILE_RETENTION))
     day = _SECONDS["day"]
     return Kept(COMMIT_DAYS * day if log is None else log, FILE_DAYS * day if files is None else files)
 
 
 def interval_seconds(interval: str | None) -> int | None:
-    """Return an interval of Delta's in seconds; None for one that has not the words that the ledger uses."""
+    """Return an interval of Delta's in seconds; None: it has other words than the ledger uses."""
     named = _INTERVAL.fullmatch(interval or "")
     return None if named is None else int(named[1]) * _SECONDS[named[2]]
 
 
-#: Types of columns that a table may be partitioned by, and those that the log may have statistics of: values of other
-#: types have a text in the log that depends on who writes it. No partition may be null.
+#: Types of columns for partitions, and types for statistics in the log. The text of other types' values in the log
+#: depends on the writer. No partition may be null.
 PARTITION_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
 STATISTICS_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp)
-#: And that a fact may be of.
+#: Types of columns that a fact may be about.
 FACT_TYPES = (pa.types.is_string, pa.types.is_integer)
 #: The values of a partition's columns, as text.
 Partition = tuple[str | None, ...]
@@ -51,7 +55,7 @@ Filter = TypeVar("Filter", bound="PartitionFilter")
 
 
 class Layout(NamedTuple):
-    """What a table in the storage says of itself: its description and its properties."""
+    """A table's own description and properties in the storage."""
 
     description: str | None
     properties: Mapping[str, str]
@@ -61,27 +65,30 @@ class PartitionFilter(Protocol):
     """Partitions named by literals: the only predicates that narrow a Delta transaction."""
 
     def alternatives(self) -> Sequence[Mapping[str, Sequence[Any]]]:
-        """Return the values that are named, by partition column. A partition is named where it has one of the values in
-        each column of one alternative. A column that is not in an alternative may have any value."""
+        """Return the values that are named, by partition column, as alternatives.
+
+        A partition is named if it has one of the values in each column of one alternative. A column that is not in an
+        alternative may have any value.
+        """
 
     def bounded(self: Filter) -> Filter:
-        """Return the filter itself, or one that names less, and covers it: very long predicates are not planned."""
+        """Return the filter itself, or a shorter one that covers it: engines cannot plan very long predicates."""
 
     def sql(self, alias: str = "") -> str:
         """Return the filter as a SQL predicate on columns of `alias`."""
 
     def covers(self, *values: Any) -> bool:
-        """Return whether the filter names all of a partition, by the values of its columns (or as text)."""
+        """Tell whether the filter names all of a partition, by the values of its columns (or as text)."""
 
     def partitions(self, columns: Sequence[str]) -> list[Partition] | None:
-        """Return the partitions one by one, where the filter names a value of each of these columns; else None."""
+        """Return the partitions one by one, if the filter names a value of each of these columns; else None."""
 
 
 class Fact(NamedTuple):
-    """Something that the log tells of each data file: the column of a table of files, and what it is made of.
+    """A fact that the log has about each data file: the column of a table of files, and its origin.
 
-    `source` is "partition", "min" or "max" of a `column` of the rows, or "rows", their number. Facts about instants
-    are milliseconds.
+    `source` is "partition", "min" or "max" of a `column` of the rows, or "rows", their number. Facts about instants are
+    milliseconds.
     """
 
     name: str
@@ -92,10 +99,11 @@ class Fact(NamedTuple):
 
 
 class Ordinals(NamedTuple):
-    """A column whose values no two rows of a partition share, and what becomes of rows that do.
+    """A column whose values no two rows of a partition share, and what happens to rows that do.
 
-    Rows are sorted by `column`, then by `earliest`. The first of each value stays; equal ones are dropped; others get
-    new values of `column`, from 0 on, in a partition that `new_partition` names (from the one that they were in).
+    Rows are sorted by `column`, then by `earliest`. The first row of each value stays. Equal rows are dropped. Other
+    rows get new values of `column`, from 0 on, in a partition that `new_partition` names (from the one that they were
+    in).
     """
 
     column: str
@@ -128,22 +136,22 @@ class TableSpec:
     schema: pa.Schema
     partitions: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
-    #: The columns of which the log says the smallest and the greatest value in each file; none: all of them.
+    #: The columns whose smallest and greatest value in each file the log has; none: all of them.
     statistics: tuple[str, ...] = ()
     #: A row that has a value in one of these columns is settled: it hardly ever changes any more, and a rewrite puts it
     #: into a file of settled rows.
     final_columns: tuple[str, ...] = ()
     #: A row with one of these values, by column, is never settled.
     still_changing: Mapping[str, Any] | None = None
-    #: What the client keeps of each data file, if anything.
+    #: The facts that the client keeps of each data file, if any.
     facts: tuple[Fact, ...] = ()
-    #: How rows are told apart where small files are joined; None: the table's files are never joined.
+    #: How rows are distinguished when small files are joined; None: the table's files are never joined.
     ordinals: Ordinals | None = None
     #: The folders whose files `publish` commits; None: the table has none.
     staged: StagedFolders | None = None
     #: Partition columns. A delete conflicts only with commits to partitions that have its values in these columns.
     independent_by: tuple[str, ...] = ()
-    #: The text of the error LedgerDamaged where one commit inserts two rows with one key; None: that is a ValueError.
+    #: The text of the error LedgerDamaged for a commit that inserts two rows with one key; None: that is a ValueError.
     duplicate_error: str | None = None
 
     def __post_init__(self) -> None:
@@ -168,7 +176,7 @@ class TableSpec:
         return self.schema.empty_table()
 
     def require_partition(self, values: Mapping[str, Any]) -> None:
-        """Raise ValueError for the values of a partition that the log cannot tell from null."""
+        """Raise ValueError for the values of a partition that look like null in the log."""
         for name, value in values.items():
             if value is None or value == "":
                 what = "null" if value is None else "an empty text, which Delta reads as null"
@@ -180,5 +188,5 @@ class TableSpec:
         return {CHECKPOINT_INTERVAL: "50"}
 
     def layout(self, scheme: str) -> Layout:
-        """Return what a new table on the storage of a scheme says of itself."""
+        """Return the description and properties of a new table on the storage of a scheme."""
         return Layout(None, self.properties)

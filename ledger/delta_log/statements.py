@@ -1,13 +1,13 @@
-"""The statements that commits of rows are: the MERGE of edits, and the INSERT of an append.
+"""Statements that commit rows: the MERGE of edits, the INSERT of appends.
 
 A MERGE matches source rows, the edits, with the rows of some partitions by the table's key. Literals on partition
 columns narrow it, so that writers of other partitions do not conflict with it. Spark runs the text. delta-rs has no SQL
-for it, and is given the same predicate and the same clauses one by one.
+for it, and gets the same predicate and the same clauses one by one.
 
-**Who checks what an edit supposes.** An update that finds no row changes nothing, in delta-rs. So the edits are held
-against the rows that they were decided on before the statement is run, and the statement is run on that very version:
-delta-rs refuses it where others committed to these partitions since. Spark runs it on the newest version. There the
-statement itself fails with CHANGED_MEANWHILE where an edit does not find the table as it supposes: a row with another
+**Who checks an edit's suppositions.** In delta-rs, an update that finds no row changes nothing. So the edits are
+compared with the rows that they were decided on before the statement is run. The statement is run on that very version:
+delta-rs refuses it if others committed to these partitions since. Spark runs it on the newest version. There the
+statement itself fails with CHANGED_MEANWHILE if an edit does not find the table as it supposes: a row with another
 revision, a row to insert that exists, a row to update or delete that does not.
 """
 
@@ -20,9 +20,9 @@ from typing import NamedTuple
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
 from ledger.delta_log.spec import PartitionFilter, TableSpec
 
-#: What the MERGE's own conditions say when the table is not as the decision supposed.
+#: The message of the MERGE's own conditions when the table is not as the decision supposed.
 CHANGED_MEANWHILE = "ledger: the partition changed after it was read"
-#: Statements are shown on lines of about so many characters.
+#: The length of a line, in characters, when a statement is shown.
 WIDTH = 110
 #: The aliases of the table and of its source in a statement.
 TARGET, SOURCE = "t", "s"
@@ -31,8 +31,11 @@ SOURCE_VIEW = "source"
 
 
 class Clause(NamedTuple):
-    """What a MERGE does with a source row that matches a row of the table, or none, where a condition holds (empty:
-    always): DELETE, UPDATE or INSERT, with values by column."""
+    """A clause of a MERGE: DELETE, UPDATE or INSERT, with values by column.
+
+    It applies to source rows that match a row of the table, or to those that match none, under a condition (empty:
+    always).
+    """
 
     is_matched: bool
     condition: str
@@ -52,7 +55,8 @@ class Clause(NamedTuple):
 
 @dataclass(frozen=True)
 class Merge:
-    """A MERGE of edits into a table: how rows match, and the clauses, of which the first that applies to a row does."""
+    """A MERGE of edits into a table: how rows match, and the clauses. For each row the first clause that
+    applies is used."""
 
     on: str
     clauses: tuple[Clause, ...]
@@ -78,8 +82,8 @@ def plain_merge(table: TableSpec, where: PartitionFilter) -> Merge:
 
 
 def checking_merge(table: TableSpec, where: PartitionFilter) -> Merge:
-    """Return the MERGE that fails as a whole, with CHANGED_MEANWHILE, where an edit does not find the table as it
-    supposes."""
+    """Return the MERGE that fails as a whole, with CHANGED_MEANWHILE, if an edit does not find the table as
+    it supposes."""
     sources = _sources(table)
     changes = {column: value for column, value in sources.items() if column not in table.partitions}
     fail = f"CAST(raise_error('{CHANGED_MEANWHILE}') AS BIGINT)"
@@ -103,7 +107,7 @@ def append_statement(table: TableSpec, place: str, source: str) -> str:
 
 
 def _lines(parts: Iterable[str]) -> str:
-    """Return parts of a list on lines of at most WIDTH characters, none of which is broken."""
+    """Return a list's parts on lines of at most WIDTH characters. No part is broken."""
     lines, line = list[str](), ""
     for part in parts:
         if line and len(line) + len(part) > WIDTH:

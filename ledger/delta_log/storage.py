@@ -1,7 +1,7 @@
-"""The files below one table, by their paths from there: how they are read, made and removed, and which there are.
+"""The files below one table: how they are read, made, listed and removed.
 
-One interface, `Storage`, with three classes: LocalFiles here, ObjectFiles in `object_store`, and HadoopFiles in
-`hadoop`, for where only Spark's JVM reaches the files.
+Paths lead from the table's folder. There is one interface, `Storage`, with three classes: LocalFiles here, ObjectFiles
+in `object_store`, and HadoopFiles in `hadoop`, for files that only Spark's JVM reaches.
 """
 
 from __future__ import annotations
@@ -33,28 +33,29 @@ from ledger.runtime.forks import renew_in_child
 #: The folder of a table's log.
 LOG = "_delta_log"
 _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
-#: What tells a file from another one that lies in its place later, without reading either: on a local path its number
-#: on the disk, its time and its size. () where the storage tells nothing that is cheaper than the content.
+#: A stamp: it distinguishes a file from a later one in its place, without reading either. On a local path it is the
+#: file's number on the disk, its time and its size. (): the storage has nothing that is cheaper than the content.
 Stamp = tuple[int, ...]
-#: Up to so many bytes a file is read in one request. No file is ever written anew, so small ones are kept, too.
+#: The size, in bytes, up to which a file is read in one request, and kept: no file is ever written again.
 SMALL = 1 << 20
-#: So many bytes of them.
+#: The most bytes of files that are kept.
 KEPT = 64 << 20
-#: What a table of few rows takes in memory beside them, in bytes, measured.
+#: The memory that a table of few rows takes beside its rows, in bytes, measured.
 TABLE_OVERHEAD = 20_000
-#: So many files are written at the same time.
+#: The number of files that are written at the same time.
 AT_ONCE = 8
 
 
 class LogFile(NamedTuple):
-    """A file: its path, and when it was written, in seconds since 1970."""
+    """A file of a log: its path, and when it was written, in seconds since 1970."""
 
     path: str
     at: float
 
 
 class StoredFile(NamedTuple):
-    """A file of a table, of whatever kind: its path, its bytes, and when it was written, in seconds since 1970."""
+    """A file of a table, of whatever kind: its path, its size in bytes, and when it was written, in seconds
+    since 1970."""
 
     path: str
     bytes: int
@@ -62,57 +63,63 @@ class StoredFile(NamedTuple):
 
 
 class LogEntries(Protocol):
-    """The entries of a table's log, by their paths below the table. Raises what the storage does."""
+    """The entries of a table's log, by their paths below the table. The methods raise what the storage raises."""
 
     def has(self, path: str) -> bool:
-        """Whether there is a file."""
+        """Tell whether a file exists."""
 
     def read(self, path: str) -> bytes | None:
-        """What is in a file; None: there is none."""
+        """Return the content of a file; None: there is none."""
 
     def stamp(self, path: str) -> Stamp | None:
-        """Return the stamp of a file; None: there is no such file. Where the storage has no stamps, return (), without
-        a request: the file may be there or not."""
+        """Return the stamp of a file; None: there is no such file.
+
+        If the storage has no stamps, return (), without a request: the file may exist or not.
+        """
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Makes a file, all at once, in a folder that is there; False, and nothing, where there is one already. Of two
-        at once one is True. On an object store an answer that is lost may make it False, too."""
+        """Make a whole file, in a folder that exists. Return False, and do nothing, if the file exists already.
+
+        Of two calls at once, one returns True. On an object store a lost answer may make the result False, too.
+        """
 
     def remove(self, path: str) -> None:
-        """Removes a file, if it is there."""
+        """Remove a file, if it exists."""
 
 
 class Storage(LogEntries, Protocol):
-    """What commits are read from, and made of. Raises what the storage does."""
+    """The files that commits read and make. The methods raise what the storage raises."""
 
     def held_log(self) -> AbstractContextManager[LogEntries]:
-        """The folder of the log as it is now, whatever takes its place meanwhile: a new entry joins the very entries
-        that were read there. Where a storage has no folders, this is the storage itself. Raises FileNotFoundError where
-        there is no such folder."""
+        """Return the current folder of the log, even if another one takes its place meanwhile.
+
+        So a new entry joins the very entries that were read there. A storage without folders returns itself. Raises
+        FileNotFoundError if there is no such folder.
+        """
 
     def open(self, path: str) -> pq.ParquetFile:
-        """A file of rows that is there."""
+        """Return an existing file of rows."""
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Makes files, of names that nobody uses twice. They survive a power cut when this thread's next `put_new`, or
+        """Make files, of names that nobody uses twice. They survive a power cut once this thread's next `put_new`, or
         `sync`, is over."""
 
     @property
     def is_synced(self) -> bool:
-        """Whether commits say that they were synced before they became visible; see `durability`."""
+        """Whether commits have the mark that they were synced before they became visible; see `durability`."""
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Makes files that others wrote survive a power cut. On an object store they do."""
+        """Make files that others wrote survive a power cut. On an object store they do anyway."""
 
     def make_durable(self, version: int) -> None:
-        """Makes all versions up to this one survive a power cut, if this process has not done so before."""
+        """Make all versions up to this one survive a power cut, unless this process has done so before."""
 
     def sync_checkpoints(self) -> None:
-        """Makes the log's checkpoints survive one, whoever wrote them."""
+        """Make the log's checkpoints survive a power cut, whoever wrote them."""
 
     def newest_from(self, version: int) -> int | None:
-        """Return the newest version of the table, from a version that it has had; None where the log does not have that
-        one any more."""
+        """Return the newest version of the table, from a version that existed; None: the log no longer has
+        that version."""
 
 
 class TableStorage(Storage, Protocol):
@@ -123,49 +130,61 @@ class TableStorage(Storage, Protocol):
         the table is gone from a local path."""
 
     def log_files(self) -> list[LogFile]:
-        """All files of the table's log."""
+        """Return all files of the table's log."""
 
     def log_paths(self) -> list[str]:
-        """Their paths."""
+        """Return the paths of all files of the log."""
 
     def files(self) -> Iterator[StoredFile]:
-        """Yield all files below the table: of rows, those that versions of the past alone have, and of the log."""
+        """Yield all files below the table: those of rows, those that only versions of the past have, and
+        those of the log."""
 
     def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
-        """Return the bytes of those files that are there, by their paths."""
+        """Return the sizes in bytes of those files that exist, by their paths."""
 
     def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
-        """Rows of a loaded table, of the files that may hold what `where` names; all columns unless some are wanted."""
+        """Return rows of a loaded table, from the files that may hold what `where` names. Without `wanted`, return all
+        columns."""
 
     def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
-        """A column of all rows in some files; None where one of them has none of this name, in whatever case."""
+        """Return a column of all rows in some files; None: one of the files lacks it. The case of its name does not
+        matter."""
 
 
 def log_file(version: int) -> str:
-    """The file of a table's log that is a version."""
+    """Return the path of a version's file in a table's log."""
     return f"{LOG}/{version:020d}.json"
 
 
-#: What the commitInfo of a commit of this client's says: how many lines its entry has.
+#: The field in the commitInfo of this client's commits with the number of lines of the entry.
 LINES = "lines"
 
 
 def log_entry(actions: Iterable[Mapping[str, Any]]) -> bytes:
-    """What is in it: a line of JSON for each action, each with its end, as Delta's LogStores write them. How many there
-    are is said in the first that tells of the commit: an entry that was cut between two lines shows it."""
-    known = list(actions)
-    lines = [{"commitInfo": {**one["commitInfo"], LINES: len(known)}} if "commitInfo" in one else one for one in known]
+    """Return the content of an entry: a line of JSON for each action, each with its end, as Delta's LogStores write
+    them.
+
+    The commitInfo has the number of lines, so that an entry that was cut between two lines shows it.
+    """
+    all_actions = list(actions)
+    lines = [
+        {"commitInfo": {**one["commitInfo"], LINES: len(all_actions)}} if "commitInfo" in one else one
+        for one in all_actions
+    ]
     return "".join(f"{json.dumps(line)}\n" for line in lines).encode()
 
 
 def version_of(path: str) -> int | None:
-    """The version that a file of a table's log is; None for what is no commit."""
+    """Return the version that a file of a table's log is; None: it is no commit."""
     named = _COMMIT.fullmatch(path)
     return int(named[1]) if named else None
 
 
 def find_latest_version(files: Storage, version: int) -> int | None:
-    """See Storage.newest_from, where each file is asked for: a log is cut at its beginning, and has no gaps."""
+    """Return what Storage.newest_from returns, by looking each file up by its name.
+
+    This is right because a log is cut at its beginning, and has no gaps.
+    """
     if not files.has(log_file(version)):
         return None
     step = 1
@@ -176,7 +195,7 @@ def find_latest_version(files: Storage, version: int) -> int | None:
 
 
 def table_files(location: str, storage_options: Mapping[str, str] | None, *, sync: bool = True) -> TableStorage:
-    """The files of the table at a location. `sync`: on a local path what is written survives a power cut."""
+    """Return the files of the table at a location. `sync`: on a local path what is written survives a power cut."""
     place = recorded(location)
     if place.is_local:
         return LocalFiles(place, sync=sync)
@@ -186,7 +205,8 @@ def table_files(location: str, storage_options: Mapping[str, str] | None, *, syn
 
 
 class LocalFiles:
-    """On a local path, where Arrow reads by itself. `sync`: what is written survives a power cut; see `durability`."""
+    """Files on a local path, which Arrow reads by itself. `sync`: what is written survives a power cut; see
+    `durability`."""
 
     def __init__(self, place: Location, *, sync: bool = True) -> None:
         self._place, self._root, self.is_synced = Path(place.text), place.text, sync
@@ -231,8 +251,10 @@ class LocalFiles:
             return log.put_new(path, content)
 
     def make_log(self, below: Path | None = None) -> None:
-        """Makes the folder of the table's log, with its parents. Raises FileNotFoundError where the folder `below`
-        which it is to lie is gone."""
+        """Make the folder of the table's log, with its parents.
+
+        Raises FileNotFoundError if the folder `below` which it is to lie is gone.
+        """
         if not (self._place / LOG).exists():
             self.durability.make_folder(self._place / LOG, below)
 
@@ -240,11 +262,11 @@ class LocalFiles:
         self.durability.make_folder(self._place / path, below=self._place)
 
     def absolute(self, path: str) -> Path:
-        """Where a file lies."""
+        """Return where a file lies."""
         return self._place / path
 
     def write_synced(self, opened: FileIO, content: bytes) -> None:
-        """Writes to a new file, which is durable then, as are those that this thread wrote before."""
+        """Write to a new file. It is durable then, as are the files that this thread wrote before."""
         self._fill(opened, content)
         if self.is_synced:
             self.durability.sync_files(self._unsynced(), [opened.fileno()])
@@ -258,7 +280,7 @@ class LocalFiles:
             begin_writing(opened.fileno())
 
     def _unsynced(self) -> list[str]:
-        """What this thread has written, for a commit that it has not made yet."""
+        """Return what this thread has written for a commit that it has not made yet."""
         paths: list[str] = getattr(self._pending, "paths", [])
         return paths
 
@@ -285,7 +307,7 @@ class LocalFiles:
         found = []
         with os.scandir(self._place / LOG) as files:
             for file in files:
-                # Others commit meanwhile, by files that are there for a moment.
+                # Others commit meanwhile, by files that exist only for a moment.
                 with contextlib.suppress(FileNotFoundError):
                     found.append(LogFile(f"{LOG}/{file.name}", file.stat().st_mtime))
         return found
@@ -324,14 +346,17 @@ class LocalFiles:
 
 
 class HeldLog:
-    """The folder of a table's log on a local path, held open. Whoever renames it, removes it or puts another one in its
-    place does so beside what is read and made here."""
+    """The folder of a table's log on a local path, held open.
+
+    If another process renames or removes the folder, or puts another one in its place, reads and writes here still go
+    to the held folder.
+    """
 
     def __init__(self, descriptor: int, files: LocalFiles) -> None:
         self._descriptor, self._files = descriptor, files
 
     def names(self) -> list[str]:
-        """The names of all its files."""
+        """Return the names of all its files."""
         return os.listdir(self._descriptor)  # noqa: PTH208
 
     def has(self, path: str) -> bool:
@@ -352,7 +377,8 @@ class HeldLog:
         durability, version = self._files.durability, version_of(path)
         if self._files.is_synced and version:
             durability.prepare(version - 1, log_file)
-        # No context manager of our own: one that an interrupt leaves half entered ends when the descriptor is closed.
+        # Do not use a context manager of our own here. If an interrupt leaves this one half entered, it ends when the
+        # descriptor is closed.
         temporary = _temporary_name()
         try:
             self._write(temporary, content)
@@ -367,8 +393,10 @@ class HeldLog:
         return True
 
     def replace(self, path: str, content: bytes) -> None:
-        """Makes a file, or puts it in place of the one that is there, all at once. The checksum that Hadoop keeps of
-        that one goes first: Spark would hold the new one against it."""
+        """Make a whole file, or put it in place of an existing one in one step.
+
+        The checksum that Hadoop keeps of the old file goes first: Spark would compare the new file with it.
+        """
         temporary = _temporary_name()
         try:
             self._write(temporary, content)
@@ -393,12 +421,12 @@ class HeldLog:
 
 
 def _temporary_name() -> str:
-    """Named as delta-rs names what it links."""
+    """Return a name like those that delta-rs gives to files that it links."""
     return f"_commit_{uuid.uuid4()}.json.tmp"
 
 
 def _name(path: str) -> str:
-    """The name in the folder of the log of a file, of which the path below the table is given."""
+    """Return the name, in the folder of the log, of a file with this path below the table."""
     return path.removeprefix(f"{LOG}/")
 
 
@@ -414,8 +442,11 @@ def column_of(files: Iterable[pq.ParquetFile], name: str) -> pa.ChunkedArray | N
 
 
 def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str, Any]) -> pa.Table:
-    """The rows of a file with all columns of a schema: those that it has none of are its partition's, or nothing.
-    Raises ArrowInvalid, also for a text that is none: Parquet's readers take any bytes for texts."""
+    """Return the rows of a file with all columns of a schema. Columns that the file lacks come from its partition, or
+    are null.
+
+    Raises ArrowInvalid, also for invalid text: Parquet's readers accept any bytes as text.
+    """
     there = [name for name in schema.names if name in file.schema_arrow.names]
     rows, count = file.read(there, use_threads=False), file.metadata.num_rows
     rows.validate(full=True)
@@ -429,8 +460,10 @@ def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str
 
 
 class FileRows:
-    """The rows of a table's files with all its columns, those of the partition too. No file is ever written anew, so
-    what was read is kept, and what was written."""
+    """The rows of a table's files with all its columns, including those of the partition.
+
+    No file is ever written again, so rows that were read or written are kept.
+    """
 
     def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: Storage) -> None:
         self._schema, self._partitions, self._stored = schema, partitions, stored
@@ -440,7 +473,7 @@ class FileRows:
         renew_in_child(self, FileRows._renew)
 
     def of(self, partition: Sequence[str | None], path: str) -> pa.Table:
-        """The rows of a file of a partition."""
+        """Return the rows of a file of a partition."""
         with self._lock:
             kept = self._kept.get(path)
             if kept is not None:
@@ -448,12 +481,12 @@ class FileRows:
         return kept if kept is not None else self._read(dict(zip(self._partitions, partition)), path)
 
     def _renew(self) -> None:
-        """Another thread of the parent may have been changing it."""
+        """Start anew in a forked child: another thread of the parent may have been changing the content."""
         self._lock, self._size = threading.Lock(), 0
         self._kept.clear()
 
     def keep(self, path: str, rows: pa.Table) -> None:
-        """What is in a file, for the next reads."""
+        """Keep the content of a file for the next reads."""
         if rows.nbytes > KEPT // 4:
             return
         with self._lock:
@@ -463,21 +496,21 @@ class FileRows:
                 while self._size > KEPT:
                     self._size -= _taken(self._kept.popitem(last=False)[1])
             except BaseException:
-                # Interrupted in between: what is kept and its size would not fit any more.
+                # After an interrupt in between, the kept content and its size would not match any more.
                 self._kept.clear()
                 self._size = 0
                 raise
 
     def forget(self, paths: Iterable[str]) -> None:
-        """Keep no rows of files that a commit has removed: whoever still has an older version reads them again."""
+        """Drop the rows of files that a commit has removed. A reader of an older version reads them again."""
         with self._lock:
             for path in paths:
                 self._size -= _taken(self._kept.pop(path, None))
 
     def _read(self, partition: Mapping[str, str | None], path: str) -> pa.Table:
-        found = rows_of_file(self._stored.open(path), self._schema, partition)
-        self.keep(path, found)
-        return found
+        rows = rows_of_file(self._stored.open(path), self._schema, partition)
+        self.keep(path, rows)
+        return rows
 
 
 def _taken(rows: pa.Table | None) -> int:

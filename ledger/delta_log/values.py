@@ -1,4 +1,4 @@
-"""Values of columns: as SQL, as the log has them, and instants as milliseconds."""
+"""Values of columns as SQL and log text, and instants as milliseconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 
 def literal(text: str) -> str:
-    """A SQL string literal."""
+    """Return a SQL string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
@@ -26,7 +26,7 @@ def milliseconds(instants: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def partition_text(value: Any) -> str | None:
-    """Return the value of a partition's column as the log has it (see `spec.PARTITION_TYPES`); a text stays as it is.
+    """Return the value of a partition's column as the log has it (see `spec.PARTITION_TYPES`). A text stays as it is.
 
     Source: Delta's protocol, "Partition Value Serialization".
     """
@@ -38,8 +38,8 @@ def partition_text(value: Any) -> str | None:
 def bound_text(value: Any) -> Any:
     """Return a least or greatest value as the statistics of the log have it (see `spec.STATISTICS_TYPES`).
 
-    An instant has milliseconds, and microseconds where it needs them: a greatest value that was cut would be none, and
-    delta-rs passes by the file of whoever asks for that value.
+    An instant has milliseconds, and microseconds if it needs them. A greatest value that was cut would be too small,
+    and delta-rs would skip the file when a reader looks for that value.
     """
     if isinstance(value, datetime):
         exact = "microseconds" if value.microsecond % 1_000 else "milliseconds"

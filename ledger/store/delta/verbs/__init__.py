@@ -1,1 +1,1 @@
-"""What users ask for, decided by the rules over whole lanes at once: each verb is one commit, or none."""
+"""The verbs on queues: each decides by the rules, in at most one commit."""

@@ -1,4 +1,7 @@
-"""Actions on messages that were handed out: delete, extend and release, one MERGE over the lanes that they name."""
+"""Actions on received messages: delete, extend and release.
+
+The actions of a call are one MERGE over the lanes that they name.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +45,13 @@ class _AskedActions:
 
 @dataclass(frozen=True)
 class _Wish:
-    """What an action would do: to which pieces of what is recorded, with which outcomes by code, and the change."""
+    """The effect of an action: the recorded pieces that it names, the outcome by code, and the change."""
 
     action: Action
     pieces: Pieces
     outcome_of: Mapping[int, Outcome]
     change: Runs
-    #: By the new code, why messages had been parked or postponed that are released now without another reason.
+    #: By the new code, the reason why messages had been parked or postponed. Only for a release without a reason.
     reason_of: Mapping[int, str]
 
 
@@ -61,14 +64,14 @@ class Applier:
     def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
-        """One MERGE over the lanes that the actions name, or part of one."""
-        named = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
-        if not named:
+        """Apply actions by one MERGE over the lanes that they name, or by part of one."""
+        named_lanes = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
+        if not named_lanes:
             return [OUTCOME_RUNS.empty_table() for _ in actions]
-        # A change keeps messages in flight, or a late one puts them there again, that a receive may have counted as
-        # free: under a quota the two have to meet.
-        keeps = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
-        meeting = (0,) if keeps and limits_of(queue.attributes).maximum_in_flight is not None else ()
+        # A change can keep messages in flight, or put them in flight again when it comes late. A receive may have
+        # counted these messages as free: under a quota the two must conflict.
+        keeps_in_flight = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
+        meeting = (0,) if keeps_in_flight and limits_of(queue.attributes).maximum_in_flight is not None else ()
         asked = _AskedActions(actions, limits, receipts, meeting)
 
         def decide(loaded: Loaded, losses: int) -> Decision[list[pa.Table]]:
@@ -77,14 +80,16 @@ class Applier:
 
         names = {action.name for action in actions}
         name = names.pop() if len(names) == 1 else "settle"
-        lanes = tuple_of((*named, *meeting))
+        lanes = tuple_of((*named_lanes, *meeting))
         return self._shared.run(
             GroupedCall(name, queue, clock, decide, lanes, joint=self._decide_together, asked=asked)
         )
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
-        """Decide several calls at once. None where two of them name one message: the second one's outcome would depend
-        on what the first does."""
+        """Decide several calls in one step. Return None if two of them name one message.
+
+        The outcome of the second call would then depend on the first.
+        """
         asked = [verb.asked for verb in verbs]
         decided = self._decide(asked, loaded)
         if decided.meets:
@@ -94,41 +99,42 @@ class Applier:
         return Joint(decision, decided.answers, decided.parts)
 
     def _decide(self, asked: Sequence[_AskedActions], loaded: Loaded) -> _Decided:
-        events, every = Events(), _wishes(self._tables, loaded, asked)
-        replacement, contradicted = laid_together([wish.change for wish in every])
-        done = [wish.change.parted(contradicted)[1] if len(contradicted) else wish.change for wish in every]
-        outcomes = self._outcomes(loaded.lanes, every, contradicted)
-        for wish, mine in zip(every, done):
-            for reason, some in _by_reason(wish, mine):
+        events, wishes = Events(), _wishes(self._tables, loaded, asked)
+        replacement, contradicted = laid_together([wish.change for wish in wishes])
+        done = [wish.change.parted(contradicted)[1] if len(contradicted) else wish.change for wish in wishes]
+        outcomes = self._outcomes(loaded.lanes, wishes, contradicted)
+        for wish, change in zip(wishes, done):
+            for reason, changed in _by_reason(wish, change):
                 action = wish.action if reason == wish.action.reason else replace(wish.action, reason=reason)
-                events.applied(action, loaded.lanes, some)
+                events.applied(action, loaded.lanes, changed)
         calls = [slice(*ends) for ends in pairwise(accumulate((len(one.actions) for one in asked), initial=0))]
-        answers = [_always(outcomes[mine]) for mine in calls]
-        parts = [_together(done[mine]) for mine in calls]
-        return _Decided(replacement, events, answers, parts, len(asked) > 1 and _may_meet([every[m] for m in calls]))
+        answers = [_always(outcomes[call]) for call in calls]
+        parts = [_together(done[call]) for call in calls]
+        return _Decided(replacement, events, answers, parts, len(asked) > 1 and _may_meet([wishes[m] for m in calls]))
 
     def _outcomes(self, lanes: Lanes, wishes: Sequence[_Wish], contradicted: Runs) -> list[pa.Table]:
-        """OUTCOME_RUNS for each action; `contradicted`: where two of them would record different things (M2)."""
+        """Return OUTCOME_RUNS for each action. `contradicted` are messages for which two actions would record different
+        things (M2)."""
         runs, numbers = list[Runs](), list[np.ndarray]()
         for wish in wishes:
-            mine, refused = wish.pieces.coded(wish.pieces.code), None
+            named, refused = wish.pieces.coded(wish.pieces.code), None
             if len(contradicted):
-                pieces = wish.change.parted(contradicted)[0].cut(mine.first, mine.last)
-                mine, refused = pieces.coded(mine.code[pieces.query]), pieces.code != ABSENT
-            # A number for each, and a look-up: there may be as many runs as messages.
-            number = _looked_up(mine.code, {code: OUTCOMES.index(one) for code, one in wish.outcome_of.items()})
-            unknown = mine.code == ABSENT
+                pieces = wish.change.parted(contradicted)[0].cut(named.first, named.last)
+                named, refused = pieces.coded(named.code[pieces.query]), pieces.code != ABSENT
+            # Look outcomes up by number, in one step for all runs: there may be as many runs as messages.
+            number = _looked_up(named.code, {code: OUTCOMES.index(one) for code, one in wish.outcome_of.items()})
+            unknown = named.code == ABSENT
             if unknown.any():
-                # Nothing is recorded: either never received, or deleted so long ago that upkeep dropped it.
+                # A message without a record was never received, or was deleted so long ago that upkeep dropped it.
                 exists = self._listings.newest().segments()
-                dropped = np.array([name not in exists for name in lanes.segments])[mine.segment]
+                dropped = np.array([name not in exists for name in lanes.segments])[named.segment]
                 gone = Outcome.SETTLED if wish.action.whole_claim else Outcome.ALREADY_DELETED
                 number[unknown & dropped] = OUTCOMES.index(gone)
             if refused is not None:
                 number[refused] = OUTCOMES.index(Outcome.CONTRADICTED)
-            runs.append(mine)
+            runs.append(named)
             numbers.append(number)
-        # One table for all: to make one takes as long for the runs of a call as for those of thirty.
+        # One table for all calls: making it takes as long for the runs of one call as for those of thirty.
         outcome = _OUTCOME_TEXTS.take(pa.array(np.concatenate(numbers)))
         table = pa.table([*lanes.to_arrow(Runs.concatenated(runs)), outcome], schema=OUTCOME_RUNS)
         ends = pairwise(accumulate(map(len, runs), initial=0))
@@ -137,8 +143,10 @@ class Applier:
 
 @dataclass(frozen=True)
 class _Decided:
-    """What some calls come to together; each one's answer, and its part of the replacement. `meets`: two of them may
-    name one message."""
+    """The result of some calls together, with the answer and the part of the replacement of each call.
+
+    `meets` tells whether two of them may name one message.
+    """
 
     replacement: Runs
     events: Events
@@ -149,24 +157,25 @@ class _Decided:
 
 def _wishes(tables: Tables, loaded: Loaded, asked: Sequence[_AskedActions]) -> list[_Wish]:
     """Return what the actions of some calls would do, one after the other."""
-    lanes, every = loaded.lanes, [(one, action) for one in asked for action in one.actions]
-    # What is recorded is looked up for all actions at once, which takes as long for one as for thirty.
-    pieces = lanes.cut(pa.concat_tables([action.runs for _, action in every]).combine_chunks())
+    lanes, actions = loaded.lanes, [(one, action) for one in asked for action in one.actions]
+    # Look up the records of all actions in one step: this takes as long for one action as for thirty.
+    pieces = lanes.cut(pa.concat_tables([action.runs for _, action in actions]).combine_chunks())
     lanes.records.read(distinct_codes(pieces.code))
-    ends = accumulate((action.runs.num_rows for _, action in every), initial=0)
+    ends = accumulate((action.runs.num_rows for _, action in actions), initial=0)
     places = pairwise(np.searchsorted(pieces.query, list(ends)).tolist())
-    return [_wish(tables, loaded, *one, pieces.where(slice(*place))) for one, place in zip(every, places)]
+    return [_wish(tables, loaded, *one, pieces.where(slice(*place))) for one, place in zip(actions, places)]
 
 
 def _wish(tables: Tables, loaded: Loaded, asked: _AskedActions, action: Action, pieces: Pieces) -> _Wish:
     lanes, outcome_of, new_code = loaded.lanes, dict[int, Outcome](), dict[int, int]()
     codes = distinct_codes(pieces.code)
-    known = _earlier_reasons(tables, loaded, action, codes)
-    # As where one action gives back for several reasons: the views find each by its deadline.
-    marks = {reason: action.mark + number for number, reason in enumerate(dict.fromkeys(known.values()))}
+    earlier_reasons = _earlier_reasons(tables, loaded, action, codes)
+    # Give each reason a mark of its own, as for a call that releases for several reasons. The views find a reason by
+    # the deadline that its mark changes.
+    marks = {reason: action.mark + number for number, reason in enumerate(dict.fromkeys(earlier_reasons.values()))}
     reason_of = dict[int, str]()
     for code in codes:
-        record, reason = lanes.record(code), known.get(code)
+        record, reason = lanes.record(code), earlier_reasons.get(code)
         one = action if reason is None else replace(action, mark=marks[reason])
         outcome_of[code], record = apply_action(loaded.queue, one, record, asked.limits, asked.receipts, loaded.now)
         new_code[code] = lanes.code(record) if code != ABSENT else ABSENT
@@ -177,8 +186,11 @@ def _wish(tables: Tables, loaded: Loaded, asked: _AskedActions, action: Action, 
 
 
 def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iterable[int]) -> Mapping[int, str]:
-    """By code, why messages were parked or postponed that the action releases without a reason of its own. Should they
-    die next, this is the only reason that anybody gave. The receipts are read only where there are such messages."""
+    """Return, by code, why messages had been parked or postponed that the action releases without a reason of its own.
+
+    If such a message is dead-lettered next, this is the only reason that anybody gave. The receipts are read only if
+    there are such messages.
+    """
     if action.event != "released" or action.reason is not None:
         return {}
     records = {code: loaded.lanes.record(code) for code in codes if code != ABSENT}
@@ -190,12 +202,16 @@ def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iter
     if not hidden:
         return {}
     events = history(tables, loaded.queue.id, action.receipt_id)
-    said = {event["visible_at"]: event["reason"] for event in events if event["reason"] is not None}
-    return {code: said[record.visible_at] for code, record in hidden.items() if record.visible_at in said}
+    reason_by_deadline = {event["visible_at"]: event["reason"] for event in events if event["reason"] is not None}
+    return {
+        code: reason_by_deadline[record.visible_at]
+        for code, record in hidden.items()
+        if record.visible_at in reason_by_deadline
+    }
 
 
 def _by_reason(wish: _Wish, done: Runs) -> Iterator[tuple[str | None, Runs]]:
-    """What an action changed, by the reason that the receipts note of it."""
+    """Yield what an action changed, by the reason that the receipts record."""
     for reason in dict.fromkeys(wish.reason_of.values()):
         codes = [code for code, one in wish.reason_of.items() if one == reason]
         yield reason, done.where(np.isin(done.code, codes))
@@ -208,29 +224,29 @@ def _always(tables: list[pa.Table]) -> Callable[[int], list[pa.Table]]:
 
 
 def _together(changes: Sequence[Runs]) -> Runs:
-    """The changes of one call, sorted by place."""
+    """Return the changes of one call, sorted by place."""
     return changes[0] if len(changes) == 1 else Runs.concatenated(changes).in_order()
 
 
 def _may_meet(wishes: Sequence[Sequence[_Wish]]) -> bool:
-    """Whether two calls name one message; perhaps also where one call names it twice."""
-    named = Runs.concatenated([wish.pieces.coded(0) for some in wishes for wish in some])
-    order = np.argsort(named.first, kind="stable")
-    first, furthest = named.first[order], np.maximum.accumulate(named.last[order])
+    """Tell whether two calls name one message. The answer may also be yes if one call names a message twice."""
+    places = Runs.concatenated([wish.pieces.coded(0) for some in wishes for wish in some])
+    order = np.argsort(places.first, kind="stable")
+    first, furthest = places.first[order], np.maximum.accumulate(places.last[order])
     return bool((first[1:] <= furthest[:-1]).any())
 
 
 def _mapped(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:
-    """The pieces whose code changes, with their new codes."""
+    """Return the pieces whose code changes, with their new codes."""
     changes = _looked_up(pieces.code, dict.fromkeys(new_code, 1)) == 1
     return pieces.coded(_looked_up(pieces.code, new_code)).where(changes)
 
 
 def _looked_up(codes: np.ndarray, known: Mapping[int, int]) -> np.ndarray:
-    """What is known of each code; 0 where nothing is."""
+    """Return the value of each code in `known`; 0 if there is none."""
     table = np.zeros(int(codes.max(initial=ABSENT)) - ABSENT + 1, dtype=np.int64)
     for code, value in known.items():
         if code - ABSENT < len(table):
             table[code - ABSENT] = value
-    found: np.ndarray = table[codes - ABSENT]
-    return found
+    values: np.ndarray = table[codes - ABSENT]
+    return values

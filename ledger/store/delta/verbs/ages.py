@@ -1,17 +1,18 @@
-"""How old things are, for what upkeep destroys because of their age: only what a second look at the clock confirms.
+"""Ages for upkeep: by which instant it may drop old messages.
 
-A clock that is days ahead makes everything look old. A verb that goes by it can be put right later, but what upkeep has
-dropped is gone. So one look at the clock is never enough. Upkeep *marks* the instant of its first look, and drops in a
-later round, when the wall clock and the time that passed agree that the setting `mark_seconds` is over:
+A clock that is days ahead makes everything look old. A verb that used such a clock can be put right later, but what
+upkeep has dropped is gone. So one look at the clock is never enough. Upkeep *marks* the instant of its first look. A
+later round drops, when both the wall clock and the passing time say that the setting `mark_seconds` is over:
 
-- A process that has been open for so long without a step of its clock needs no mark: its opening was the first look.
-- Else the mark is the property MARK of the table `tasks`: the instant, and how long the machine had been running. A
-  round that finds the two further apart than they were, or the mark in the future, marks anew and drops nothing.
-- On another machine, or after a restart, no time that passed can be compared. Then only what was old at the instant of
-  the mark is dropped, and only if no commit since then is from before it.
+- A process that has been open for that long without a step of its clock needs no mark: its opening was the first look.
+- Otherwise the mark is the property MARK of the table `tasks`. It holds the instant, and how long the machine had been
+  running. If the two have drifted apart since, or the mark is in the future, the round marks anew and drops nothing.
+- On another machine, or after a restart, passing time cannot be compared. Then a round drops only what was old at the
+  instant of the mark, and only if no commit since the mark has an earlier instant.
 - A storage with a clock of its own (an object store, or Ledger.open's `storage_clock`) is the second look itself.
 
-The mark is a fact about looks. It says nothing about messages: what is old follows from it and from when they came.
+The mark is a fact about looks at the clock. It records nothing about messages: their ages follow from it and from when
+they came.
 """
 
 from __future__ import annotations
@@ -34,33 +35,39 @@ from ledger.store.delta.verbs.tidying import retried
 log = logging.getLogger("ledger.upkeep")
 #: The property of the table `tasks` that holds the mark.
 MARK = "ledger.marked"
-#: The tables that verbs commit to all the time, and how many of their newest commits are asked for the time.
+#: The tables that verbs commit to all the time, and how many of their newest commits serve as evidence of the time.
 WITNESSES, MOST_COMMITS = ("messages", "visibility"), 20
 
 
-#: In seconds, see Judged.is_near.
+#: How far ahead a clock may be for Judged.is_near, in seconds.
 NEAR = 86_400
 
 
 class Judged(NamedTuple):
-    """By which instant ages may be judged (None: by none), and whether the clock itself was confirmed. Where it was
-    not, no queue's time is moved beyond that instant."""
+    """The instant by which ages may be judged (None: none may), and whether the clock itself was confirmed.
+
+    With an unconfirmed clock, upkeep moves no queue's time beyond that instant.
+    """
 
     at: int | None
     is_confirmed: bool
 
     def is_near(self, now: int) -> bool:
-        """Whether a clock that says `now` may be ahead by no more than NEAR, far less than files are kept for: what
-        goes by the machine's clock, as the engines do, may be done. Rounds may each be on another machine."""
+        """Tell whether a clock that says `now` is ahead by no more than NEAR, far less than the time that files are
+        kept.
+
+        If so, work that goes by the machine's clock, such as the engines' vacuum, may be done. Rounds may each run on
+        another machine.
+        """
         return self.is_confirmed or (self.at is not None and now - self.at <= NEAR * MILLISECONDS)
 
 
-#: A first look.
+#: The result of a first look: nothing may be dropped for its age.
 UNCONFIRMED = Judged(None, is_confirmed=False)
 
 
 class _Mark(NamedTuple):
-    """A look at the clock: the instant, the milliseconds that had passed since the machine's start `boot`, and the
+    """A look at the clock: the instant `at`, the milliseconds `passed` since the machine's start `boot`, and the
     versions of WITNESSES then."""
 
     at: int
@@ -70,7 +77,7 @@ class _Mark(NamedTuple):
 
 
 class Ages:
-    """Tells upkeep by which instant it may judge ages. `storage`: the storage's own clock, if it has one."""
+    """Tells upkeep by which instant it may judge ages. `storage` is the storage's own clock, if it has one."""
 
     def __init__(
         self,
@@ -84,9 +91,9 @@ class Ages:
         self._wait, self._skew = settings.mark_seconds * MILLISECONDS, settings.maximum_clock_skew
 
     def judge(self) -> Judged:
-        """Return by which instant this round may judge ages; a round that may judge none leaves a mark.
+        """Return by which instant this round may judge ages. A round that may judge none leaves a mark.
 
-        Raises ClocksDisagree where the clock made a step, or is not the storage's; StorageFailed.
+        Raises StorageFailed. Raises ClocksDisagree if the clock made a step, or differs from the storage's clock.
         """
         now, steady_for = self._clock.look()
         if self._storage is not None:
@@ -95,7 +102,8 @@ class Ages:
         mark, skew = self._marked(), round(self._skew * MILLISECONDS)
         if steady_for * MILLISECONDS >= self._wait:
             if mark is not None and mark.at > now + skew:
-                # By a clock that was ahead: it is not to be confirmed by that clock, should it come back.
+                # A clock that was ahead made this mark. Replace it, so that it cannot confirm that clock if it comes
+                # back.
                 self._mark(now)
             return Judged(now, is_confirmed=True)
         if mark is None:
@@ -119,21 +127,21 @@ class Ages:
             return UNCONFIRMED
         if here:
             return Judged(now, is_confirmed=True)
-        # By the next round's time there will be no more evidence: so this round marks what that one drops.
+        # The next round will have no more evidence than this one. So this round marks what the next may drop.
         self._mark(now)
         return Judged(mark.at, is_confirmed=False)
 
     def explain(self, now: int, expected: int) -> bool:
-        """Return whether the storage's clock, or what others committed, confirms a step of the clock."""
+        """Tell whether the storage's clock, or the commits of others, confirm a step of the clock."""
         if self._storage is not None:
             return abs(self._storage() - now) <= self._skew * MILLISECONDS
         owner = self._transactions.owner
         commits = (commit.metadata for name in WITNESSES for commit in self._newest(name))
-        others = [said["at"] for said in commits if said.get("owner", owner) != owner and "at" in said]
+        others = [metadata["at"] for metadata in commits if metadata.get("owner", owner) != owner and "at" in metadata]
         return instants.explains(others, now, expected, self._skew)
 
     def _newest(self, table: str, since: int = -1) -> list[Any]:
-        """The newest commits to a table with a version > `since`, some at most."""
+        """Return the newest commits to a table with a version above `since`, at most MOST_COMMITS."""
         return self._engine.history(table, max(since, self._engine.version(table) - MOST_COMMITS))
 
     def _passed(self) -> int:
@@ -144,7 +152,7 @@ class Ages:
         try:
             return None if content is None else _Mark(**json.loads(content))
         except (TypeError, ValueError):
-            # A later release may mark in another way: what this one does not know confirms nothing.
+            # A later release may mark in another way. A mark that this release cannot read confirms nothing.
             return None
 
     def _none_yet(self, now: int, why: str) -> Judged:

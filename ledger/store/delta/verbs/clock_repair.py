@@ -1,19 +1,20 @@
-"""Putting a queue's time right, after a clock that was ahead has committed there.
+"""Repair of a queue's time after a commit by a clock ahead.
 
-In a queue time never goes back, so one commit of such a clock makes every right clock disagree until it has caught up.
-A repair is one commit for each queue. It sets the time of each lane that is ahead to now. Everything that a lane
-records in the future becomes an event of now. A deadline that no hold by a right clock could have comes back by as much
-as the lane does. So a lease lasts as long as its timeout says (see `instants.put_back`). Messages never change, so what
-the wrong clock sent keeps its instant, and becomes visible when that has come.
+Time in a queue never goes back. One commit by a clock that is ahead makes every right clock disagree until it has
+caught up. A repair is one commit for each queue. It sets the time of each lane that is ahead to now. Every event that
+the lane records in the future becomes an event of now. A deadline that is too far away for any hold by a right clock
+comes back by as much as the lane does. So a lease lasts as long as its timeout says (see `instants.put_back`). Message
+rows never change: a message that the wrong clock sent keeps its instant, and becomes visible when that instant has
+come.
 
-The queue itself may have been changed by that clock. A longer MessageRetentionPeriod notes what had expired until then,
-and by a clock ahead that is too much, or even what is sent later. The repair notes what has expired by the period that
-there is now (`QueueRecord.put_back`).
+The wrong clock may also have changed the queue itself. A longer MessageRetentionPeriod records what had expired until
+then. By a clock that is ahead this is too much, and can even cover messages that are sent later. The repair records
+what has expired by the current period (`QueueRecord.put_back`).
 
-Sends to a FIFO queue follow each other, and none is before the last. So the repair also records when the messages that
-were sent ahead arrived: now. A second commit, to `messages`, notes that the instants of the sends until now do not
-count (`state.last_sends`). It counts as a send does: of a send that came in between, or was decided before, one of the
-two decides again. Then each message is before what follows it, by number and by arrival.
+Sends to a FIFO queue follow each other: none has an earlier instant than the last. So the repair also records when the
+messages that were sent ahead arrived: now. A second commit, to `messages`, notes that the instants of the sends until
+now do not count (`state.send_history`). That commit counts as a send. If a send came in between or was decided before,
+either the send or the repair decides again. Then each message is before the next one, by number and by arrival.
 """
 
 from __future__ import annotations
@@ -47,13 +48,18 @@ from ledger.store.protocol import RUNS, QueueRecord
 
 @dataclass(frozen=True)
 class ClockRepair:
-    """What a repair puts right in a queue.
+    """The changes that a repair makes in a queue.
 
-    `ahead`: by how many seconds its time was. `lanes`: how many lanes were. `messages`: of how many messages what is
-    recorded changes. `sent_ahead`: how many were sent by a clock that was ahead (the files that have such, counted
-    whole); they become visible when their time has come. `refused_sends`: sends to this FIFO queue were refused for
-    them. `changed_ahead`: the queue was made or changed by such a clock: its timestamps are set to now, and what had
-    expired is noted anew. `tasks`: how many running message move tasks of it were started or carried on by one.
+    Attributes:
+        ahead: By how many seconds the queue's time was ahead.
+        lanes: How many lanes were ahead.
+        messages: The number of messages whose records change.
+        sent_ahead: The number of messages that a clock ahead sent (files that have such messages count whole). They
+            become visible when their time has come.
+        refused_sends: Whether sends to this FIFO queue were refused because of them.
+        changed_ahead: Whether such a clock made or changed the queue. Its timestamps are then set to now, and what had
+            expired is recorded anew.
+        tasks: How many running message move tasks of the queue such a clock started or continued.
     """
 
     queue: str
@@ -66,7 +72,7 @@ class ClockRepair:
     tasks: int = 0
 
     def __bool__(self) -> bool:
-        """Whether there is anything to put right: what was sent ahead alone stays as it is."""
+        """Tell whether there is anything to put right. Messages sent ahead, alone, stay as they are."""
         return bool(self.lanes or self.refused_sends or self.changed_ahead or self.tasks)
 
 
@@ -84,22 +90,22 @@ def repair_clock(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
 
 
 def _repair(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: bool) -> ClockRepair | None:
-    found = _set_queues_time(store, queue, clock, dry_run=dry_run)
+    repair = _set_queues_time(store, queue, clock, dry_run=dry_run)
     now, skew = clock(), store.settings.skew
     is_changed = queue.put_back(now, skew) is not queue
     running = [one for one in store.tasks() if one.source == queue.id and one.is_running]
     tasks = [one for one in running if max(one.started_at, one.updated_at) > now + skew]
     if not is_changed and not tasks:
-        return found
+        return repair
     if not dry_run and is_changed:
         store.put_back_queue(queue, clock)
     for task in tasks if not dry_run else ():
-        # Another process may store it first: by a right clock, or the next repair finds it.
+        # Another process may store the task first: by a right clock, or else the next repair finds it.
         store.put_task(move_task.put_back(task, clock()))
-    found = found or ClockRepair(queue.name, 0.0, 0, 0, 0)
+    repair = repair or ClockRepair(queue.name, 0.0, 0, 0, 0)
     latest = max([queue.latest, *(max(one.started_at, one.updated_at) for one in tasks)])
-    ahead = max(found.ahead, (latest - now) / MILLISECONDS)
-    return replace(found, ahead=ahead, changed_ahead=is_changed, tasks=len(tasks))
+    ahead = max(repair.ahead, (latest - now) / MILLISECONDS)
+    return replace(repair, ahead=ahead, changed_ahead=is_changed, tasks=len(tasks))
 
 
 def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: bool) -> ClockRepair | None:
@@ -112,9 +118,9 @@ def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry
             sent, now = engine.transaction_version("messages", fifo.sends(queue.id)) or 0, clock()
             last = _last_send(store, queue, now)
             ahead = last if last > now + store.settings.skew else 0
-            found, arrived_at = _set_times(store, queue, clock, ahead, dry_run=dry_run)
+            repair, arrived_at = _set_times(store, queue, clock, ahead, dry_run=dry_run)
             if dry_run or not ahead:
-                return found
+                return repair
             since = engine.version("messages")
             metadata = transactions.metadata(secrets.token_hex(8), "repair_clock", queue.id, clock(), [])
             transactions.step("chosen")
@@ -126,12 +132,12 @@ def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry
             )
             mark = partial(engine.mark, "messages", metadata, *marks)
             if transactions.commit("messages", metadata, since, mark, attempts) is not None:
-                return found
+                return repair
     raise attempts.outlasted()
 
 
 def _last_send(store: DeltaStore, queue: QueueRecord, now: int) -> int:
-    """The instant that no send to a FIFO queue may be before."""
+    """Return the instant that no send to a FIFO queue may precede."""
     skew = store.settings.maximum_clock_skew
     return last_send(store.engine, queue.id, store.listings.newest().last_sent(queue.id), now, skew)
 
@@ -139,9 +145,11 @@ def _last_send(store: DeltaStore, queue: QueueRecord, now: int) -> int:
 def _set_times(
     store: DeltaStore, queue: QueueRecord, clock: Clock, last: int = 0, *, dry_run: bool
 ) -> tuple[ClockRepair | None, int]:
-    """Put a queue's time right, in one commit to `visibility`; return what that was, and the latest arrival that is
-    recorded then. `last`: when the last message was sent to a FIFO queue where sends to it are refused for that; else
-    0."""
+    """Put a queue's time right in one commit to `visibility`. Return what that was, and the latest arrival recorded
+    then.
+
+    `last` is the instant of the last message sent to a FIFO queue, if sends are refused because of it; else 0.
+    """
     skew = store.settings.skew
 
     def decide(losses: int) -> Plan[tuple[ClockRepair | None, int]]:
@@ -154,7 +162,7 @@ def _set_times(
         changed = _changed(lanes, times, right_code)
         ahead, at = (latest - now) / MILLISECONDS, now if order is None else order.last
         repair = ClockRepair(queue.name, ahead, len(times), changed.count, sent_ahead, bool(last))
-        found = repair if times or sent_ahead else None
+        result = repair if times or sent_ahead else None
         edits = NO_EDITS
         if not dry_run:
             if last and order is not None:
@@ -163,29 +171,32 @@ def _set_times(
             if times and lanes.heads.purged_at is not None:
                 lanes.heads.purged_at = min(lanes.heads.purged_at, now)
             edits = lanes.edits(Runs.empty(), at)
-            # Lanes in which nothing else changes are counted up, too: whoever decided by their time decides again.
+            # Count up lanes without other changes, too: a verb that decided by their time must decide again.
             others = set(times) - set(edits["lane"].unique().to_pylist())
             edits = pa.concat_tables([lanes.heads.edits(sorted(others), at), edits])
         reason = f"the queue's time was {repair.ahead:.1f} s ahead"
         events = [{"event": "clock repaired", "messages": changed.count, "reason": reason}]
         where = Where(queue.id, tuple_of(edits["lane"].unique().to_pylist()))
-        return Plan(snapshot, where, edits, events, lambda version: (found, at), now)
+        return Plan(snapshot, where, edits, events, lambda version: (result, at), now)
 
     if dry_run:
         return decide(0).answer(0)
-    found = store.transactions.run("repair_clock", "visibility", queue.id, decide)
+    result = store.transactions.run("repair_clock", "visibility", queue.id, decide)
     store.times.forget(queue.id)
-    return found
+    return result
 
 
 class _Order(NamedTuple):
-    """How what arrived in the future at a FIFO queue arrives now, in its order, and behind what arrived before it.
+    """New arrivals for what arrived at a FIFO queue in the future: now, in the same order, and after all earlier
+    arrivals.
 
-    `sent`: the messages that were sent ahead, by their numbers, each with its arrival (`arrived_at`, milliseconds);
-    `moved`: the arrival of what was moved here at an instant in the future, by that instant; `last`: of all.
+    Arrivals that would share an instant are a millisecond apart where the send instants would give another order. This
+    concerns messages that two wrong clocks sent, and messages that were moved here in between.
 
-    Arrivals that would be one instant are a millisecond apart where the instants of the sends would decide otherwise:
-    what two wrong clocks have sent, and what was moved here in between.
+    Attributes:
+        sent: The messages that were sent ahead, by their numbers, each with its arrival (`arrived_at`, milliseconds).
+        moved: By the future instant of a move to this queue, the new arrival of its messages.
+        last: The latest of all new arrivals.
     """
 
     sent: pa.Table
@@ -203,18 +214,21 @@ class _Order(NamedTuple):
         first, moved = max([now, *right, *recorded[recorded <= latest]]), np.unique(recorded[recorded > latest])
         places, between = _places(sent, moved)
         last = max([0, *places[-1:], *between[-1:]])
-        # However many there are, nobody's clock is found to be behind for it.
-        most = store.settings.skew // 2
-        if last > most:
-            places, between, last = places * most // last, between * most // last, most
+        # Bound the spread, however many arrivals there are: no right clock may then seem to be behind.
+        longest_spread = store.settings.skew // 2
+        if last > longest_spread:
+            places, between, last = places * longest_spread // last, between * longest_spread // last, longest_spread
         arrived_at = pa.array(first + places, pa.int64())
         rows = rows.filter(pa.array(instants > latest)).append_column("arrived_at", arrived_at)
         return _Order(rows, dict(zip(moved.tolist(), (first + between).tolist())), int(first + last))
 
 
 def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return places in one order, smaller first, of messages that were sent at the instants `sent`, given by their
-    numbers, and of moves at other instants, given in order. A move is behind what was sent by its instant."""
+    """Return the places of sends and of moves in one common order, smaller first.
+
+    `sent` holds the send instants in the order of the messages' numbers. `moved` holds the instants of moves, sorted. A
+    move comes after what was sent by its instant.
+    """
     if not len(sent):
         return np.zeros(0, dtype=np.int64), np.arange(len(moved))
     steps = np.append(0, np.cumsum(sent[1:] < sent[:-1]))
@@ -224,8 +238,10 @@ def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _arrived(order: _Order, lanes: Lanes, latest: int) -> Runs:
-    """Return the messages of a FIFO queue that were sent ahead, with what is recorded about them and when they arrive.
-    A message that an earlier repair has put right keeps its arrival, which is no later than `latest`."""
+    """Return the messages of a FIFO queue that were sent ahead, with their records and new arrivals.
+
+    A message that an earlier repair put right keeps its arrival, which is no later than `latest`.
+    """
 
     def right_code(at: int, record: Record) -> int:
         is_known = record.enqueued_at is not None and record.enqueued_at <= latest
@@ -233,21 +249,21 @@ def _arrived(order: _Order, lanes: Lanes, latest: int) -> Runs:
 
     rows, parts = order.sent, [Runs.empty()]
     for at in rows["arrived_at"].unique().to_pylist():
-        mine = rows.filter(pc.equal(rows["arrived_at"], at))
-        runs = pa.table([mine["lane"], mine["segment"], mine["seq"], mine["seq"]], schema=RUNS)
+        arriving = rows.filter(pc.equal(rows["arrived_at"], at))
+        runs = pa.table([arriving["lane"], arriving["segment"], arriving["seq"], arriving["seq"]], schema=RUNS)
         pieces = lanes.cut(runs)
         parts.append(pieces.coded(lanes.per_code(pieces.code, partial(right_code, at), np.int64)))
     return Runs.concatenated(parts).in_order()
 
 
 def _changed(lanes: Lanes, times: Mapping[int, int], right_code: Callable[[int, Record], int]) -> Runs:
-    """Of the recorded runs in lanes whose `times` are ahead those about which something else is to be recorded."""
+    """Return the recorded runs whose records change, in the lanes whose `times` are ahead."""
     parts = [Runs.empty()]
     lane_of = lanes.lanes(lanes.runs)
     for lane, latest in times.items():
-        mine = lanes.runs.where(lane_of == lane)
-        code = lanes.per_code(mine.code, partial(right_code, latest), np.int64)
-        parts.append(mine.coded(code).where(code != mine.code))
+        runs_of_lane = lanes.runs.where(lane_of == lane)
+        code = lanes.per_code(runs_of_lane.code, partial(right_code, latest), np.int64)
+        parts.append(runs_of_lane.coded(code).where(code != runs_of_lane.code))
     return Runs.concatenated(parts).in_order()
 
 
@@ -259,7 +275,7 @@ def _right_code(
 
 
 def _sent_ahead(store: DeltaStore, queue: QueueRecord, after: int) -> int:
-    """How many messages the files have of which the last was sent after an instant."""
+    """Return the number of messages in files whose last message was sent after an instant."""
     files = store.engine.files()[1]
-    mine = files.filter(pc.and_(pc.equal(files["queue"], queue.id), pc.greater(files["last_sent_at"], after)))
-    return pc.sum(mine["messages"]).as_py() or 0
+    files_ahead = files.filter(pc.and_(pc.equal(files["queue"], queue.id), pc.greater(files["last_sent_at"], after)))
+    return pc.sum(files_ahead["messages"]).as_py() or 0

@@ -1,8 +1,8 @@
-"""What the newest commits tell of the load: their paths, how often they lost to others, the last beat of each claim.
+"""The newest commits as a measure of the load: paths, conflicts, beats.
 
-Each commit is read once, and a bounded number of them is kept: as many as upkeep lets come together before a round is
-due. What is told is what the commits say, of all processes. So a process that has just started tells the same as one
-that has followed the log for days.
+Each commit is read once. A bounded number of commits is kept: as many as may come together before a round of upkeep is
+due. The values come from the commits themselves, of all processes. So a process that has just started reports the same
+as one that has followed the log for days.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ledger.store.delta.engine import Tables
 
 #: The tables that verbs commit to all the time.
 WATCHED = ("messages", "visibility")
-#: So many commits of each are kept.
+#: The number of commits that are kept of each table.
 MOST_COMMITS = COMMITS_DUE
-#: Rates are those of the last hour, in seconds.
+#: The period of the rates: the last hour, in seconds.
 RATE_SECONDS = 3_600
 #: The events that show that a claim's holder is there.
 BEATS = ("granted", "granted again", "extended")
@@ -33,13 +33,14 @@ BEATS = ("granted", "granted again", "extended")
 
 @dataclass(frozen=True)
 class RecentCommits:
-    """The commits of `messages` and `visibility` within `seconds`: the last hour, or as far back as was looked (the
-    newest 2,000 of each table).
+    """The commits of `messages` and `visibility` within `seconds`.
+
+    The period is the last hour, or as far back as the newest 2,000 commits of each table reach.
 
     Attributes:
         commits: How many there are.
-        conflicts: How often these lost to other writers before they landed, as they say themselves.
-        seconds: How long that is.
+        conflicts: How often these lost to other writers before they landed, by their own metadata.
+        seconds: The length of the period.
         merges: By path ("direct", "statement"), the newest 2,000 commits of `visibility`, however old.
     """
 
@@ -50,12 +51,13 @@ class RecentCommits:
 
     @property
     def conflicts_a_minute(self) -> float:
-        """Conflicts, by minute."""
+        """The conflicts per minute."""
         return self.conflicts * 60 / self.seconds
 
 
 class _SeenCommit(NamedTuple):
-    """What is kept of a commit; `verb` is empty for one that made a table, or that is not the ledger's."""
+    """The facts that are kept of a commit. `verb` is empty for a commit that made a table, or that is not the
+    ledger's."""
 
     verb: str
     at: int
@@ -87,7 +89,7 @@ class CommitWatch:
                 self._last[table] = max([since, *(commit.version for commit in commits)])
 
     def recent(self, now: int) -> RecentCommits:
-        """Return what the commits of the last hour before `now` (milliseconds) tell, as of the last `follow`."""
+        """Return the values of the last hour before `now` (milliseconds), as of the last `follow`."""
         with self._lock:
             full = [seen[0].at for seen in self._seen.values() if len(seen) == MOST_COMMITS]
             since = max([now - RATE_SECONDS * MILLISECONDS, *full])
@@ -98,7 +100,7 @@ class CommitWatch:
         return RecentCommits(len(lately), sum(one.losses for one in lately), seconds, merges)
 
     def last_beat(self, receipt_id: str) -> int | None:
-        """Return when a claim was granted or extended last; None: not by a commit that is kept."""
+        """Return when a claim was granted or extended last; None: no kept commit did so."""
         with self._lock:
             return max((one.at for one in self._seen["visibility"] if receipt_id in one.beats), default=None)
 
@@ -108,12 +110,14 @@ class CommitWatch:
         self._seen: dict[str, deque[_SeenCommit]] = {table: deque(maxlen=MOST_COMMITS) for table in WATCHED}
 
     def _renew(self) -> None:
-        """Another thread of the parent may have been in the midst of it."""
+        """Start anew in a forked child: another thread of the parent may have held the lock."""
         self._lock = threading.Lock()
         self._forget(self._generation)
 
 
 def _seen(commit: Commit) -> _SeenCommit:
-    said = commit.metadata
-    beats = tuple(str(one.get("receipt_id")) for one in said.get("events", ()) if one.get("event") in BEATS)
-    return _SeenCommit(verb_of(said), int(said.get("at", commit.timestamp)), commit.path, losses_in(said), beats)
+    metadata = commit.metadata
+    beats = tuple(str(one.get("receipt_id")) for one in metadata.get("events", ()) if one.get("event") in BEATS)
+    return _SeenCommit(
+        verb_of(metadata), int(metadata.get("at", commit.timestamp)), commit.path, losses_in(metadata), beats
+    )

@@ -1,4 +1,4 @@
-"""All messages that a queue has, as of one moment, in the order in which a copy takes them."""
+"""All messages of a queue at one moment, in the order of a copy."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ledger.store.delta.verbs.granting import GrantRows
 from ledger.store.delta.verbs.reading import MOST_SEGMENTS, Reader
 from ledger.store.protocol import Contents, Grant, QueueRecord, StoredMessage
 
-#: So many messages are read at first. Later parts have about PART_BYTES of bodies, by the part before them, but no more
-#: than GROWTH times as many messages as that, and than MOST.
+#: The first part has FEW messages. A later part is sized, by the part before it, to about PART_BYTES of bodies. Its
+#: number of messages is at most GROWTH times that of the part before it, and at most MOST.
 FEW, PART_BYTES, GROWTH, MOST = 100, 16 << 20, 4, 20_000
 _ORDER = ["segment", "seq", "sent_at", "sequence_number"]
 
 
 class MessagesInOrder(NamedTuple):
-    """Messages: each by its place on the axis and the code of what is recorded about it, in the order of a copy."""
+    """Messages in the order of a copy: the place of each on the axis, and the code of its record."""
 
     place: np.ndarray
     code: np.ndarray
@@ -44,7 +44,8 @@ class QueueContents:
     def contents(
         self, queue: QueueRecord, clock: Clock, after: Position | None = None, until: int | None = None
     ) -> Contents:
-        """See Store.contents. Reads four columns of each message at once, and then the messages of a part."""
+        """Return the queue's contents (see Store.contents). Reads four columns of all messages first, then the messages
+        part by part."""
         loaded = self.opened.load(queue, clock)
         _, _, pieces, state = loaded.classify(self.opened.listings)
         alive = pieces.where(~np.isin(state, GONE_STATES))
@@ -56,14 +57,14 @@ class QueueContents:
     def _in_order(
         self, lanes: Lanes, alive: Runs, after: Position | None, until: int | None
     ) -> tuple[MessagesInOrder, int]:
-        """The messages that are asked for, and when the last of them arrived."""
+        """Return the messages that are asked for, and when the last of them arrived."""
         columns = [np.concatenate(column) for column in zip(*self._rows(lanes, alive))]
         if not columns:
             nothing = np.empty(0, dtype=np.int64)
             return MessagesInOrder(nothing, nothing), 0
         place, sent_at, sequence = columns
         code = alive.code[alive.find(place)]
-        # -1 where nothing is recorded.
+        # A message without a recorded arrival has -1 here.
         moved_in = lanes.records.numbers("enqueued_at")[code - ABSENT]
         arrived = np.where(moved_in >= 0, moved_in, sent_at)
         halves = np.array([segment_numbers(name) for name in lanes.segments], dtype=np.int64)[place >> SEGMENT_SHIFT]
@@ -78,30 +79,34 @@ class QueueContents:
         return MessagesInOrder(place[order], code[order]), latest
 
     def _rows(self, lanes: Lanes, alive: Runs) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Of each message that is there its place, when it was sent, and its sequence number or 0."""
+        """Yield, for the messages that exist: their places, when they were sent, and their sequence numbers
+        (0: none)."""
         names = [lanes.segments[number] for number in np.unique(alive.segment).tolist()]
         for queue, there in self.opened.listings.newest().homes(names).items():
-            # Named one by one, many would make a predicate that takes longer than to read the others, too.
-            some = tuple_of(there) if len(there) <= MOST_SEGMENTS else None
-            rows = self.opened.files.messages(Where(queue, None, some), _ORDER)
+            # A predicate with very many segments takes longer than reading all segments of the queue.
+            segments = tuple_of(there) if len(there) <= MOST_SEGMENTS else None
+            rows = self.opened.files.messages(Where(queue, None, segments), _ORDER)
             number = lanes.look_up(rows["segment"])
             place = positions(np.maximum(number, 0), rows["seq"].to_numpy())
-            mine = (number != UNKNOWN) & (alive.find(place) != ABSENT)
-            rows, place = rows.filter(pa.array(mine)), place[mine]
+            is_asked = (number != UNKNOWN) & (alive.find(place) != ABSENT)
+            rows, place = rows.filter(pa.array(is_asked)), place[is_asked]
             yield place, milliseconds(rows["sent_at"]).to_numpy(), rows["sequence_number"].fill_null(0).to_numpy()
 
     def _parts(self, queue: QueueRecord, lanes: Lanes, ordered: MessagesInOrder) -> Iterator[Sequence[StoredMessage]]:
-        first, some = 0, FEW
+        first, size_of_part = 0, FEW
         while first < len(ordered.place):
-            part = MessagesInOrder(*(column[first : first + some] for column in ordered))
-            found = sorted(self.reader.messages(queue, _grant_of(lanes, part)), key=lambda one: one.position)
-            size = sum(len(message.body) for message in found)
-            first, some = first + some, min(max(some * PART_BYTES // max(size, 1), 1), GROWTH * some, MOST)
-            yield found
+            part = MessagesInOrder(*(column[first : first + size_of_part] for column in ordered))
+            messages = sorted(self.reader.messages(queue, _grant_of(lanes, part)), key=lambda one: one.position)
+            size = sum(len(message.body) for message in messages)
+            first, size_of_part = (
+                first + size_of_part,
+                min(max(size_of_part * PART_BYTES // max(size, 1), 1), GROWTH * size_of_part, MOST),
+            )
+            yield messages
 
 
 def _is_behind(keys: Sequence[np.ndarray], after: Position) -> np.ndarray:
-    """Which positions, given as an array for each of their numbers, are behind one."""
+    """Tell which positions come after `after`. There is one array for each number of a position."""
     behind, equal = np.zeros(len(keys[0]), dtype=bool), np.ones(len(keys[0]), dtype=bool)
     for key, number in zip(keys, after):
         behind |= equal & (key > number)
@@ -110,6 +115,6 @@ def _is_behind(keys: Sequence[np.ndarray], after: Position) -> np.ndarray:
 
 
 def _grant_of(lanes: Lanes, part: MessagesInOrder) -> Grant:
-    """Messages as if they were granted, to be read: with what is recorded about each of them."""
+    """Return a grant through which the messages can be read, with the record of each of them."""
     rows = GrantRows(lanes)
     return Grant("", 0, 0, 0, rows.of(rows.add(Runs(part.place, part.place, part.code).in_order())))

@@ -1,4 +1,7 @@
-"""Messages that come from elsewhere, a part of a copy at a time: each part is one append, or none. See rules.copies."""
+"""Copies into a queue: each part is one append, or none.
+
+See `rules.copies`.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,11 @@ class Copies:
         self._transactions, self._settings, self._quotas = opened.transactions, opened.settings, Quotas(opened)
 
     def progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
-        """See Store.copy_progress. The parts are read first: of a part that is committed meanwhile the marks may be
-        read already, and the next part, which is decided on them, does not commit."""
+        """Return the progress of a copy (see Store.copy_progress).
+
+        The number of parts is read first. If a part is committed meanwhile, its marks may be read already. The next
+        part, which is decided on them, then does not commit.
+        """
         parts = self._version(copies.application(key))
         if parts is None:
             return None
@@ -49,8 +55,11 @@ class Copies:
     def add(
         self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock
     ) -> bool:
-        """See Store.add_copies. On a FIFO queue a part counts as a send does: one that did not see the send before it
-        does not commit, so that sequence numbers grow."""
+        """Append a part (see Store.add_copies).
+
+        On a FIFO queue a part counts as a send: a part that did not see the send before it does not commit, so sequence
+        numbers grow.
+        """
         self._opened.times.require(queue, clock)
         in_order = is_fifo(queue.attributes)
         first, *beside = progress.transactions(key)
@@ -90,14 +99,17 @@ class Copies:
 def _rows(
     queue: QueueRecord, messages: Sequence[CopiedMessage], progress: CopyProgress, key: str, now: int
 ) -> pa.Table:
-    """A part is a segment of its own, in a lane of its own."""
+    """Return the rows of a part: one segment, in one lane."""
     segment = ids.segment(ids.new_send_key(), 0)
     lane = (progress.parts + int(key[:8], 16)) % int(queue.attributes["Lanes"])
     return copied_rows(queue, lane, segment, messages, now)
 
 
 def _rows_in_order(queue: QueueRecord, messages: Sequence[CopiedMessage], send: int, now: int) -> pa.Table:
-    """The lane of each message is that of its group; each lane is a segment. Numbers grow in the order of the part."""
+    """Return the rows of a part for a FIFO queue. Numbers grow in the order of the part.
+
+    Each message goes to its group's lane, and each lane has one segment.
+    """
     key, by_lane = ids.new_send_key(), dict[int, list[int]]()
     for ordinal, message in enumerate(messages):
         by_lane.setdefault(fifo.lane(message.entry.group, int(queue.attributes["Lanes"])), []).append(ordinal)

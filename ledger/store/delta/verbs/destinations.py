@@ -1,4 +1,7 @@
-"""The queues that a verb's messages may move to, and their lanes, loaded with the queue's own."""
+"""The queues that a verb's messages may move to, and their lanes.
+
+These lanes are loaded together with the queue's own.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,10 @@ from ledger.store.protocol import QueueRecord
 
 
 def dead_letter_queues(queues: Queues, queue: QueueRecord) -> list[QueueRecord]:
-    """The queue that the redrive policy names, if it can take dead letters: that may be another one by now than the one
-    that the policy was set for. Else none."""
+    """Return the queue that the redrive policy names, if it can take dead letters; else none.
+
+    The queue of this name may be another one by now than when the policy was set.
+    """
     policy = redrive.policy_of(queue.attributes)
     named = [record for record in queues.all() if record.name == policy.target] if policy else []
     return [record for record in named if redrive.broken_bound(queue, record) is None]
@@ -27,14 +32,15 @@ def load_with_destinations(
     clock: Clock,
     others: Callable[[], Sequence[QueueRecord]],
 ) -> Loaded:
-    """The lanes of a queue and of those that its messages may move to, which `others` looks up: `Loaded.targets`.
+    """Load the lanes of a queue and of those queues that its messages may move to (`Loaded.targets`).
 
-    All of them were there once the lanes had been read: where one was deleted in between, they are looked up again. A
-    message that moved to a queue that is gone would be in none. Raises QueueDoesNotExist for the queue itself.
+    `others` looks these queues up. All of them existed after the lanes had been read: if one was deleted in between,
+    they are looked up again. A message that moved to a deleted queue would be in no queue. Raises QueueDoesNotExist for
+    the queue itself.
     """
     while True:
-        asked = others()
-        loaded = opened.load(queue, clock, others=asked)
-        loaded.read["queues"], there = queues.require(queue, asked)
-        if there:
+        targets = others()
+        loaded = opened.load(queue, clock, others=targets)
+        loaded.read["queues"], all_exist = queues.require(queue, targets)
+        if all_exist:
             return loaded

@@ -1,9 +1,9 @@
-"""The room that a ledger's tables take, and what is written to them a day: by the sizes and times of their files.
+"""The disk use of a ledger's tables, and the bytes written a day.
 
-Nothing is stored for this. A file is never written twice, so the time of each says when its bytes came. Nobody knows
-what was removed meanwhile, so the bytes a day are those that are still there: the disk in use has grown by no more.
-Where upkeep runs, it removes as much from some day on (`deleted_file_retention` and `log_retention`), and the disk in
-use stays.
+Both follow from the sizes and times of the files; nothing is stored for them. A file is never written twice, so its
+time tells when its bytes came. Bytes that were removed meanwhile are unknown: the bytes a day are those that are still
+there, and the disk in use has grown by no more. From some day on, upkeep removes as much as is written
+(`deleted_file_retention` and `log_retention`). Then the disk in use stays the same.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ DAY_SECONDS, HOUR_SECONDS = 86_400.0, 3_600.0
 
 @dataclass(frozen=True)
 class DiskUse:
-    """Attributes:
-    files: All files of the tables, of the logs and of the past, too.
-    bytes: What these have.
-    log_files: Those of the logs alone.
-    log_bytes: What these have.
-    written_a_day: The bytes that were written within `measured_seconds` and are still there, scaled to a day.
-    measured_seconds: The last day. Of a ledger that is younger, its age, and at least an hour.
-    free: The bytes that this user may still write on the disk; None on an object store.
+    """The room that a ledger's tables take.
+
+    Attributes:
+        files: The number of all files of the tables, including logs and past versions.
+        bytes: The size of these files.
+        log_files: The number of files of the logs alone.
+        log_bytes: The size of these files.
+        written_a_day: The bytes that were written within `measured_seconds` and are still there, scaled to a day.
+        measured_seconds: The last day. For a younger ledger, its age, but at least an hour.
+        free: The bytes that this user may still write on the disk; None on an object store.
     """
 
     files: int
@@ -40,12 +42,12 @@ class DiskUse:
 
     @property
     def days_left(self) -> float | None:
-        """In how many days the disk is full if nothing is removed; None: nothing was written, or there is no disk."""
+        """The days until the disk is full if nothing is removed; None: nothing was written, or there is no disk."""
         return None if self.free is None or not self.written_a_day else self.free / self.written_a_day
 
 
 def measure_files(files: Iterable[StoredFile], now: float, free: int | None) -> DiskUse:
-    """Return what files take, at a time in seconds since 1970 by the clock of their storage."""
+    """Return the disk use of files, at a time in seconds since 1970 by the clock of their storage."""
     count, total, logs, of_logs, lately, oldest = 0, 0, 0, 0, 0, now
     for path, size, at in files:
         count, total, oldest = count + 1, total + size, min(oldest, at)
@@ -57,12 +59,12 @@ def measure_files(files: Iterable[StoredFile], now: float, free: int | None) -> 
 
 
 def free_bytes(place: str) -> int | None:
-    """Return how many bytes this user may still write where a table lies; None elsewhere than on a local path.
+    """Return the bytes that this user may still write where a table lies; None unless it is a local path.
 
     Raises OSError.
     """
-    known = recorded(place)
-    if not known.is_local:
+    location = recorded(place)
+    if not location.is_local:
         return None
-    disk = os.statvfs(known.text)
+    disk = os.statvfs(location.text)
     return disk.f_bavail * disk.f_frsize

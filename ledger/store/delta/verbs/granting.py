@@ -1,4 +1,7 @@
-"""What a receive answers: the messages that one receipt is granted, or the error that its request alone meets."""
+"""Answers of a receive to one request: a grant, or an error.
+
+A grant is the messages of one receipt. The error concerns this request alone.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +25,22 @@ from ledger.store.protocol import GRANTED_RUNS, Grant, Received, ReceiveRequest
 
 @dataclass(frozen=True)
 class RequestGrant:
-    """What one request of a receive comes to: runs with what is to be recorded, and the answer at a version."""
+    """The outcome of one request of a receive: runs with what is to be recorded, and the answer at a version."""
 
     runs: Runs
     answer: Callable[[int], Received]
 
 
 def refused(error: LedgerError) -> RequestGrant:
-    """An error, and nothing recorded."""
+    """Return an outcome that is an error and records nothing."""
     return RequestGrant(Runs.empty(), lambda version: error)
 
 
 def require_apart(lanes: Lanes, runs: Runs, doubled: Collection[str]) -> None:
-    """Raises LedgerDamaged for runs of a segment that is `doubled`: several messages have one place there, and whoever
-    settled one of them would settle the others, too."""
+    """Raise LedgerDamaged for runs of a segment that is `doubled`.
+
+    In such a segment several messages share one place: a caller that settled one of them would settle the others, too.
+    """
     if doubled and any(lanes.segments[number] in doubled for number in set(runs.segment.tolist())):
         raise LedgerDamaged(TWO_MESSAGES)
 
@@ -50,8 +55,11 @@ def granted(
     events: Events,
     grants: GrantRows,
 ) -> RequestGrant:
-    """Messages under a new receipt, in `order` (see Grant). When there are none: `undecided`, which says why, if some
-    are left alone in doubt. `grants`: has the rows of those that are decided with it."""
+    """Grant messages under a new receipt, in `order` (see Grant).
+
+    Without messages, the answer is `undecided`: the error that tells why messages stay in doubt, if there are such.
+    `grants` collects the rows of all grants that are decided together.
+    """
     lanes, (_, timeout, attempt_id) = loaded.lanes, request
 
     def received(record: Record) -> int:
@@ -67,8 +75,11 @@ def granted(
 def grant_of(
     lanes: Lanes, runs: Runs, order: np.ndarray | None = None, grants: GrantRows | None = None
 ) -> Callable[[int], Grant | None]:
-    """The grant of runs that one receipt holds, once its version is known; None for no messages. `order`: see Grant.
-    `grants`: has the rows of those that are decided with it."""
+    """Return a function that makes the grant of one receipt's runs once the commit's version is known; None for no
+    messages.
+
+    `order`: see Grant. `grants` collects the rows of all grants that are decided together.
+    """
     rows = GrantRows(lanes) if grants is None else grants
     number = rows.add(runs)
 
@@ -83,8 +94,10 @@ def grant_of(
 
 
 class GrantRows:
-    """The rows (GRANTED_RUNS) of grants that are decided together: parts of one table, which is made when the first of
-    them is asked for. To make a table takes as long for one grant as for thirty."""
+    """The rows (GRANTED_RUNS) of grants that are decided together, as slices of one table.
+
+    The table is made when the first rows are asked for: making it takes as long for one grant as for thirty.
+    """
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes, self._runs = lanes, list[Runs]()
@@ -117,7 +130,7 @@ class GrantRows:
 
 
 def _each_once(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
-    """The codes, and which of them each run has; None: the first run has the first one, and so on."""
+    """Return the codes, and which of them each run has; None: the first run has the first code, and so on."""
     if len(codes) <= FEW_CODES:
         return codes.tolist(), None
     distinct, which = np.unique(codes, return_inverse=True)
@@ -125,6 +138,6 @@ def _each_once(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
 
 
 def _taken(values: list[Any], kind: pa.DataType, which: pa.Array | None) -> pa.Array:
-    """A column with one of the values for each run."""
+    """Return a column with one of the values for each run."""
     column = pa.array(values, kind)
     return column if which is None else column.take(which)

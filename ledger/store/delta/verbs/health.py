@@ -1,4 +1,4 @@
-"""How a ledger is: its tables, the length of their logs, what upkeep has not gone over, what grows with the load."""
+"""The health of a ledger: its tables and logs, overdue upkeep, and load."""
 
 from __future__ import annotations
 
@@ -37,15 +37,23 @@ from ledger.store.protocol import QueueRecord
 class TableHealth:
     """One table.
 
-    `version`: the newest one. `files`, `bytes`: its data files. `log_files`: the files of its log. `since_checkpoint`:
-    the commits behind the last checkpoint. `orphans`: files that nothing within the retention needs; the next upkeep
-    removes them. `damaged`: the data files that the log names and that are missing, empty, or not as the log says; each
-    with what is wrong. `unreadable_checkpoints`: their paths; the next opening for writing takes them out.
-    `by_statement`: why verbs of a process with these settings commit rows by statements of the engine, in words; empty:
-    they commit directly. `altered`: what somebody gave the table, and what takes it back; `refused`: why no verb of a
-    process with these settings works on the table any more, and `refused_fix`: what to do, both in the words of
-    TableAltered. All three are empty where there is nothing to say. `format`: that of its layout (see `model.formats`);
-    empty: the table does not say it.
+    Attributes:
+        version: The newest version.
+        files: The number of its data files.
+        bytes: The size of its data files.
+        log_files: The number of files in its log.
+        since_checkpoint: The commits after the last checkpoint.
+        orphans: Files that nothing within the retention needs; the next upkeep removes them.
+        damaged: The data files that the log names and that are missing, empty, or not as the log says; each with what
+            is wrong.
+        unreadable_checkpoints: Their paths; the next opening for writing takes them out.
+        by_statement: Why verbs of a process with these settings commit rows by statements of the engine, in words;
+            empty: they commit directly.
+        altered: What somebody changed in the table, and what undoes it, in the words of TableAltered; empty: nothing.
+        refused: Why no verb of a process with these settings works on the table any more, in the words of TableAltered;
+            empty: verbs work.
+        refused_fix: What to do about `refused`, in the words of TableAltered; empty: nothing.
+        format: The format of its layout (see `model.formats`); empty: the table does not record it.
     """
 
     version: int
@@ -72,14 +80,14 @@ class Health:
         tables: Its tables, by name.
         oldest_without_upkeep: The age in seconds of the oldest commit of a verb that no upkeep has gone over; None:
             there is none.
-        log_retention: How many seconds commits are kept: an upkeep has to go over them within that time, or the
+        log_retention: How many seconds commits are kept. Upkeep has to go over a commit within that time, or the
             receipts get a gap.
         commits: The commits of this process that put rows into tables, by verb, table, path and reason (see
             `delta_log.paths`).
-        vitals: What grows with the load, and what hangs; None where somebody altered a table so that no verb works.
+        vitals: What grows with the load, and what hangs; None if somebody altered a table so that no verb works.
         clocks: By queue, why its verbs raise ClocksDisagree for this machine's clock, in the error's words.
-        commits_without_upkeep: Those of `messages` and `visibility` since the last round of upkeep.
-        upkeep_overdue: Why a round should have run long ago, in words; empty: there is nothing to say (see
+        commits_without_upkeep: The commits of `messages` and `visibility` since the last round of upkeep.
+        upkeep_overdue: Why a round should have run long ago, in words; empty: upkeep is not overdue (see
             `rules.upkeep`).
     """
 
@@ -95,19 +103,21 @@ class Health:
 
 
 def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
-    """Read the logs and list the files, of ledgers that delta-rs reads; `deep` opens each data file, too. Write
-    nothing. Raises StorageFailed, and LedgerDamaged for a log that cannot be read."""
+    """Read the logs and list the files of a ledger that delta-rs can read; with `deep`, also open each data file.
+
+    Writes nothing. Raises StorageFailed, and LedgerDamaged for a log that cannot be read.
+    """
     engine = store.engine
     tables = {name: _table(name, engine.place(name), store.storage_options, deep=deep) for name in TABLES}
     for name in tables:
-        why = engine.why_not_direct(name)
-        if why is not None:
-            reason, text = why
+        why_statement = engine.why_not_direct(name)
+        if why_statement is not None:
+            reason, text = why_statement
             tables[name] = replace(tables[name], by_statement=f"{reason}: {text}")
         refused = engine.refusal(name)
         if refused is not None:
-            what, fix = refused
-            tables[name] = replace(tables[name], refused=what, refused_fix=fix)
+            problem, fix = refused
+            tables[name] = replace(tables[name], refused=problem, refused_fix=fix)
     commits: tuple[Mapping[str, str | int], ...] = tuple(
         {"verb": one.purpose, "table": one.table, "path": one.path, "reason": one.reason, "commits": count}
         for one, count in sorted(engine.paths.counts().items())
@@ -129,8 +139,10 @@ def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
 
 
 def _oldest_without_upkeep(store: DeltaStore, look: Look, now: int) -> float | None:
-    """Return the age of the first commit of a verb behind what upkeep has gone over, and behind what the receipts have:
-    `Ledger.fill_receipts` copies commits, too."""
+    """Return the age of the first commit of a verb that neither upkeep nor the receipts have covered.
+
+    The receipts count because `Ledger.fill_receipts` copies commits, too.
+    """
     filled = store.engine.greatest("receipts", "version") or 0
     files = table_files(store.engine.place("visibility"), store.storage_options)
     since = max(filled, look.gone_over())
@@ -147,8 +159,8 @@ def _vitals(store: DeltaStore, clock: Clock) -> Vitals | None:
 
 
 def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> dict[str, str]:
-    """Return by queue why its verbs are refused: its time, or the last send to a FIFO queue, is too far ahead."""
-    found = {}
+    """Return, by queue, why its verbs are refused: its time, or the last send to a FIFO queue, is too far ahead."""
+    problems = {}
     for queue in queues:
         try:
             store.times.require(queue, clock)
@@ -157,11 +169,11 @@ def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> d
                 last = last_send(store.engine, queue.id, store.listings.newest().last_sent(queue.id), now, skew)
                 not_before(now, last, skew)
         except ClocksDisagree as error:
-            found[queue.name] = error.message
+            problems[queue.name] = error.message
         except TableAltered:
-            # No verb gets as far as to look at the time.
+            # No verb works on this table, so none gets to look at the time.
             return {}
-    return found
+    return problems
 
 
 def _table(table: str, place: str, storage_options: Mapping[str, str] | None, *, deep: bool) -> TableHealth:
@@ -196,5 +208,5 @@ def _looked_at(
     checkpoint = max(checkpointed(log), default=-1)
     orphans = unneeded(loaded, loaded_since, staged)
     since = sum(version > checkpoint for version in commits)
-    said = loaded.metadata().configuration.get(FORMAT) or ""
-    return TableHealth(loaded.version(), len(sizes), sum(sizes), len(log), since, len(orphans), format=said)
+    format_version = loaded.metadata().configuration.get(FORMAT) or ""
+    return TableHealth(loaded.version(), len(sizes), sum(sizes), len(log), since, len(orphans), format=format_version)

@@ -1,4 +1,4 @@
-"""The `tasks` table: message move tasks, a row each."""
+"""The `tasks` table: one row for each message move task."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ class Tasks:
         self._tables, self._transactions = tables, transactions
 
     def all(self) -> list[MoveTask]:
-        """All tasks."""
+        """Return all tasks."""
         return _tasks(self._tables.load("tasks", Where()).rows)
 
     def put(self, task: MoveTask) -> bool:
-        """See Store.put_task. A commit to the table since makes this one decide again; by Spark's MERGE only one to
-        the same row, which is enough: a new task's id follows from those that there are (`move_task.new_task`)."""
+        """Store a task (see Store.put_task).
+
+        If another commit to the table comes first, this one decides again. With Spark's MERGE only a commit to the same
+        row does that. That is enough: a new task's id follows from the existing tasks (`move_task.new_task`).
+        """
 
         def decide(losses: int) -> Plan[bool]:
             snapshot = self._tables.load("tasks", Where())
-            known = _tasks(snapshot.rows)
-            if not move_task.follows(task, known):
+            tasks = _tasks(snapshot.rows)
+            if not move_task.follows(task, tasks):
                 return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: False, task.updated_at)
             expected = task.revision - 1 or None
             row: dict[str, Any] = {name: [value] for name, value in zip(MoveTask._fields, task)}
@@ -47,8 +50,8 @@ class Tasks:
 
 
 def _tasks(rows: pa.Table) -> list[MoveTask]:
-    found = []
+    tasks = []
     for row in rows.to_pylist():
         row |= {name: round(row[name].timestamp() * 1_000) for name in ("started_at", "updated_at")}
-        found.append(MoveTask(**row))
-    return found
+        tasks.append(MoveTask(**row))
+    return tasks

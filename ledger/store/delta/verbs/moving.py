@@ -1,6 +1,7 @@
-"""Messages that count elsewhere from now on: dead letters (D1) and their way back (D2). No body is copied.
+"""Moves between queues: dead letters (D1) and redrives (D2), without copying a body.
 
-A rejection sends messages to the dead-letter queue now, however seldom they were received.
+A moved message counts in its new queue from then on. A rejection moves messages to the dead-letter queue now, however
+few times they were received.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ from ledger.store.protocol import Action, QueueRecord
 
 
 class Rejecter:
-    """The reject of a store. In one commit the messages are given back, for their reasons, and moved: what is recorded
-    of their last receive is what a release and a receive that buries them would have left."""
+    """The reject of a store. One commit gives the messages back, with their reasons, and moves them.
+
+    The record of their last receive is the same as after a release and a receive that buries them.
+    """
 
     def __init__(self, opened: OpenTables, queues: Queues, shared: SharedVerbs) -> None:
         self._opened, self._queues, self._shared = opened, queues, shared
@@ -68,7 +71,7 @@ class Rejecter:
 
     @staticmethod
     def _given_back(loaded: Loaded, action: Action, events: Events) -> Runs:
-        """The messages of an action that its receipt holds, as they are once it has given them back."""
+        """Return the messages of an action that its receipt holds, with the records that giving them back leaves."""
         lanes = loaded.lanes
         pieces = lanes.cut(action.runs)
 
@@ -84,7 +87,7 @@ class Rejecter:
 
 @dataclass(frozen=True)
 class Move:
-    """One move as two sides: what is laid on the lanes that the messages leave, and on those that they come to."""
+    """A move as two sides: the records for the lanes that the messages leave, and for the lanes that they come to."""
 
     leaving: Runs
     arriving: Runs
@@ -98,36 +101,37 @@ def move(
     arrives: Callable[[Record], Record],
     events: Events,
 ) -> Move:
-    """Moves `runs` of the queue (with the codes of what is recorded) to `target`, whose lanes are loaded too. That may
-    be the queue itself.
+    """Move `runs` of the queue (with the codes of their records) to `target`, whose lanes are loaded too.
 
-    A segment has one lane in each queue, wherever its messages come from: two moves of its messages then count up the
-    same head row, and receives find all of them. That lane follows from the one that the segment was sent to, which
-    never changes, and not from the one it is in now, which differs by the way that it took.
+    `target` may be the queue itself.
+
+    A segment has one lane in each queue, wherever its messages come from. Two moves of its messages then count up the
+    same head row, and receives find all of them. The lane follows from the lane that the segment was sent to, which
+    never changes. It does not follow from the segment's current lane, which depends on the way that the messages took.
     """
     lanes, count = loaded.lanes, runs.count
-    # What had run out before it moved is known here for the last time.
+    # Leases that ran out before the move can be recorded only here.
     events.expired(lanes, runs)
     events.note("moved", loaded.queue.id, count)
     events.note("arrived", target.id, count)
     if target.id == loaded.queue.id:
-        # M4: it leaves no row that says so, and stays where it is: in one lane.
-        again = lanes.per_code(runs.code, lambda r: lanes.code(arrives(r)), np.int64)
-        return Move(runs.coded(again), Runs.empty())
-    there = loaded.others[target.id]
+        # M4: a move within the queue leaves no row about the move, and the messages stay in their lane.
+        kept_code = lanes.per_code(runs.code, lambda r: lanes.code(arrives(r)), np.int64)
+        return Move(runs.coded(kept_code), Runs.empty())
+    target_lanes = loaded.others[target.id]
     away = lanes.per_code(runs.code, lambda r: lanes.code(redrive.moved_away(r, target.id)), np.int64)
-    arrived = lanes.per_code(runs.code, lambda r: there.code(arrives(r)), np.int64)
+    arrived = lanes.per_code(runs.code, lambda r: target_lanes.code(arrives(r)), np.int64)
     _, segment, _, _ = lanes.to_arrow(runs)
     segment = segment.dictionary_encode()
-    names, most = segment.dictionary.to_pylist(), int(target.attributes["Lanes"])
+    names, lane_count = segment.dictionary.to_pylist(), int(target.attributes["Lanes"])
     sent_to = listing.lanes_sent_to(names)
-    lane = np.array([sent_to[name] % most for name in names])[segment.indices.to_numpy()]
-    first = positions(there.register(segment, lane), runs.first_seq)
+    lane = np.array([sent_to[name] % lane_count for name in names])[segment.indices.to_numpy()]
+    first = positions(target_lanes.register(segment, lane), runs.first_seq)
     return Move(runs.coded(away), Runs(first, first + runs.lengths - 1, arrived).in_order())
 
 
 class Redriver:
-    """D2: moves dead letters back, or anywhere, as many as there are in one commit."""
+    """D2: moves dead letters back, or to a named queue, all of them in one commit."""
 
     def __init__(self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs) -> None:
         self._opened, self._groups, self._queues, self._outputs = opened, groups, queues, outputs
@@ -148,11 +152,11 @@ class Redriver:
             lanes, events = loaded.lanes, Events()
             self._outputs.fence_doubts(loaded, events)
             classified = loaded.classify(self._opened.listings)
-            found = receivable(loaded, classified, self._groups)
+            dead_letters = receivable(loaded, classified, self._groups)
             if chosen is not None:
-                found = _only(loaded.lanes, found, chosen)
-            to = lanes.per_code(found.code, lambda r: _index(r, target, loaded), np.int64)
-            runs = first_in_order(found.where(to >= 0), maximum)
+                dead_letters = _only(loaded.lanes, dead_letters, chosen)
+            to = lanes.per_code(dead_letters.code, lambda r: _index(r, target, loaded), np.int64)
+            runs = first_in_order(dead_letters.where(to >= 0), maximum)
             to = lanes.per_code(runs.code, lambda r: _index(r, target, loaded), np.int64)
             leaving, arriving = [Runs.empty()], {}
 
@@ -160,9 +164,9 @@ class Redriver:
                 return redrive.redriven(loaded.now, source.id)
 
             for index, queue in enumerate(loaded.targets):
-                mine = runs.where(to == index)
-                if len(mine):
-                    sides = move(loaded, classified.listing, queue, mine, arrives, events)
+                runs_to_queue = runs.where(to == index)
+                if len(runs_to_queue):
+                    sides = move(loaded, classified.listing, queue, runs_to_queue, arrives, events)
                     leaving.append(sides.leaving)
                     arriving[queue.id] = sides.arriving
             replacement = Runs.concatenated(leaving).in_order()
@@ -171,29 +175,29 @@ class Redriver:
         return self._opened.transactions.run("redrive", "visibility", source.id, decide)
 
     def _destinations(self, source: QueueRecord, target: QueueRecord | None) -> list[QueueRecord]:
-        known = {queue.id: queue for queue in self._queues.all() if queue.id != source.id}
+        queues_by_id = {queue.id: queue for queue in self._queues.all() if queue.id != source.id}
         if target is not None:
             redrive.require_destination(source, target)
-            if target.id not in known:
+            if target.id not in queues_by_id:
                 raise QueueDoesNotExist(target.name)
             return [target]
         origins = set(
             self._opened.tables.load("visibility", Where(source.id)).rows["origin_queue"].unique().to_pylist()
         )
-        there = [known[origin] for origin in sorted(origins - {None}) if origin in known]
-        return [queue for queue in there if redrive.broken_bound(source, queue) is None]
+        origin_queues = [queues_by_id[origin] for origin in sorted(origins - {None}) if origin in queues_by_id]
+        return [queue for queue in origin_queues if redrive.broken_bound(source, queue) is None]
 
 
 def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
-    """Which of the other queues a message goes to; -1: nowhere."""
+    """Return which of the other queues a message goes to; -1: none."""
     queue = target.id if target is not None else record.origin_queue
     return list(loaded.others).index(queue) if queue in loaded.others else -1
 
 
 def _only(lanes: Lanes, runs: Ordered, chosen: pa.Table) -> Ordered:
-    """The parts of runs that lie in `chosen` (RUNS), each with its run's place in the order."""
+    """Return the parts of runs that lie in `chosen` (RUNS), each with its run's place in the order."""
     segment = lanes.look_up(chosen["segment"])
-    wanted = Runs.from_arrow(chosen, segment, np.zeros(len(segment), dtype=np.int64)).where(segment != UNKNOWN)
-    pieces = wanted.where(np.argsort(wanted.first, kind="stable")).cut(runs.first, runs.last)
+    chosen_runs = Runs.from_arrow(chosen, segment, np.zeros(len(segment), dtype=np.int64)).where(segment != UNKNOWN)
+    pieces = chosen_runs.where(np.argsort(chosen_runs.first, kind="stable")).cut(runs.first, runs.last)
     inside = pieces.where(pieces.code != ABSENT)
     return Ordered(inside.first, inside.last, runs.code[inside.query], runs.order[inside.query])

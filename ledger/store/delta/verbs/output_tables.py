@@ -1,5 +1,8 @@
-"""Asking output tables whether a write is in, which fences off one that is not, through an engine that shares them
-safely with whoever writes."""
+"""Output tables: whether a claim's write is in, or fenced off.
+
+The question goes through an engine that can commit safely beside the table's other writers. Asking fences off a write
+that is not in.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.output")
 ATTEMPTS = 20
 Answer = TypeVar("Answer")
-#: How long whoever holds up others waits for a table that is being written to, in seconds. One that took longer to say
-#: nothing is not asked again for PATIENCE times as long.
+#: LONG: the seconds that a caller who holds up others waits for a table that is being written to. A table that took
+#: longer and gave no answer is not asked again for PATIENCE times as long.
 LONG, PATIENCE = 1.0, 10
 
 
 class OutputTables:
-    """Tables that claims were written to. `by_spark`: through the user's session, if there is one."""
+    """Tables that claims were written to. `by_spark` reaches them through the user's session, if there is one."""
 
     def __init__(self, engine: ForeignTables, by_spark: SparkOutputTables | None, settings: Settings) -> None:
         self._engine, self._by_spark, self._settings, self._fences = engine, by_spark, settings, True
@@ -49,17 +52,20 @@ class OutputTables:
         return looking
 
     def require_safe(self, table: str, why: str) -> None:
-        """Raises UnsafeStorage for a place where several drivers could lose each other's commits through Spark."""
+        """Raise UnsafeStorage for a place where several drivers could lose each other's commits through Spark."""
         require_safe_output(table, self._settings, why)
 
     def publishing(self, table: str) -> OutputPublishing | None:
-        """What publishes files at a place; None where Spark has to commit. Raises UnsafeStorage for a store that lets
-        one commit be put over another, StorageFailed for one that cannot be reached."""
+        """Return what publishes files at a place; None where Spark has to commit.
+
+        Raises UnsafeStorage for a store that lets one commit overwrite another, and StorageFailed for a store that
+        cannot be reached.
+        """
         scheme, publishing = recorded(table).scheme, self._engine.output_publishing(table)
         if publishing is None or scheme not in DELTA_RS_COMMITS:
             return None
         if scheme in S3 and time.monotonic() - self._tried.get(table, -TRUSTED_SECONDS) >= TRUSTED_SECONDS:
-            # Elsewhere than the ledger: what held for its storage need not hold here.
+            # The output may lie on another store than the ledger, so the ledger's own check says nothing about it.
             from ledger.delta_log.object_store import ObjectStore
 
             require_conditional_puts(ObjectStore(table, publishing.storage_options))
@@ -67,20 +73,21 @@ class OutputTables:
         return publishing
 
     def table_id(self, table: str) -> str:
-        """The id of a table that is about to be written to. Raises OutputUnreadable."""
+        """Return the id of a table that is about to be written to. Raises OutputUnreadable."""
         return self._first(table, lambda engine: engine.output_log(table, "").table_id)
 
     def committed(self, table: str, write_id: str) -> int | None:
-        """Which version of a write is in its table, if one is; commits nothing. Raises OutputUnreadable."""
+        """Return the version that the table's log has for a write (None: none), without a commit. Raises
+        OutputUnreadable."""
         return self._first(
             table, lambda engine: engine.output_log(table, output_doubts.application(write_id)).committed
         )
 
     def written_or_fenced(self, table: str, write_id: str, patience: float | None = LONG) -> bool:
-        """Whether a write is in. If not, this commits to the table: the write is fenced off, and never will be in.
+        """Tell whether a write is in. If not, commit a fence to the table, so that the write can never get in.
 
-        Waits for others that write to the table now, for `patience` seconds (None: as long as it takes). Raises
-        OutputUnreadable when that cannot be told: no table is taken for one that was never written to.
+        Waits up to `patience` seconds (None: without a limit) for others that are writing to the table. Raises
+        OutputUnreadable if the answer cannot be known: no table is taken for one that was never written to.
         """
         if not self._fences:
             return self.committed(table, write_id) == output_doubts.WRITTEN
@@ -93,8 +100,8 @@ class OutputTables:
             table_files(table, None, sync=self._settings.sync).make_durable(version)
 
     def written_or_fenced_by_others(self, table: str, write_id: str) -> bool:
-        """As `written_or_fenced`, for a receive that has other messages to serve: a table that hangs is not asked each
-        time."""
+        """Answer as `written_or_fenced` for a receive that has other messages to serve, and skip a table that hung
+        recently."""
         until, problem = self._silent.get(table, (0.0, None))
         asked = time.monotonic()
         if problem is not None and asked < until:
@@ -109,7 +116,7 @@ class OutputTables:
             raise
 
     def _first(self, table: str, ask: Callable[[ForeignTables], Answer]) -> Answer:
-        """What the first engine returns that can."""
+        """Return the answer of the first engine that has one."""
         engine, *others = self._engines(table)
         try:
             return ask(engine)
@@ -120,14 +127,14 @@ class OutputTables:
             raise
 
     def _engines(self, table: str) -> list[ForeignTables]:
-        """The engines that may commit to a table, the better one first. Raises OutputUnreadable."""
+        """Return the engines that may commit to a table, the better one first. Raises OutputUnreadable."""
         try:
             scheme = recorded(table).scheme
         except InvalidParameterValue as error:
             raise OutputUnreadable(table, str(error)) from error
         spark: list[ForeignTables] = [] if self._by_spark is None else [self._by_spark]
         if scheme in (FILE, *SAFE_FOR_BOTH):
-            # delta-rs does not know every feature of a table that Spark writes.
+            # delta-rs does not support every feature of tables that Spark writes, so Spark is tried too.
             return list({engine.name: engine for engine in (self._engine, *spark)}.values())
         if scheme in S3:
             return self._engines_on_s3(table, spark)
@@ -136,7 +143,7 @@ class OutputTables:
         return spark
 
     def _engines_on_s3(self, table: str, spark: list[ForeignTables]) -> list[ForeignTables]:
-        """delta-rs, whose puts have a condition; and Spark where there is no other driver."""
+        """Return delta-rs, whose puts are conditional, and Spark if there is no other driver."""
         safe = [] if self._engine.output_publishing(table) is None else [self._engine]
         engines = [*safe, *spark] if self._settings.single_driver else safe
         if not engines:
@@ -154,24 +161,24 @@ def _written_or_fenced(
         Attempts(f"the fence of {table}", ATTEMPTS),
     )
     for _ in attempts:
-        found = engine.output_log(table, application)
-        if found.committed is not None:
-            # Its rows survive a power cut before anybody records that their messages are done.
-            keep(found.version)
-            return found.committed == output_doubts.WRITTEN
-        if output_doubts.table_of(write_id) not in (None, found.table_id):
-            # The rows may be in the table that was here, which may come back: a disk that is not mounted now.
+        output_log = engine.output_log(table, application)
+        if output_log.committed is not None:
+            # The rows must survive a power cut before anybody records that their messages are done.
+            keep(output_log.version)
+            return output_log.committed == output_doubts.WRITTEN
+        if output_doubts.table_of(write_id) not in (None, output_log.table_id):
+            # The rows may be in the earlier table, which may come back, say, with a disk that is not mounted now.
             raise OutputUnreadable(
                 table, "another table lies there than the one that the write was begun for", gone=True
             )
-        if before is not None and before[0] == found.version:
+        if before is not None and before[0] == output_log.version:
             # Nobody else committed, so this was no race.
             raise OutputUnreadable(table, f"it cannot be committed to ({before[1]})")
         try:
             with table_lock(table).exclusive(until):
                 engine.fence_output(table, application, output_doubts.FENCED)
         except Conflict as conflict:
-            before = found.version, reason(conflict)
+            before = output_log.version, reason(conflict)
         except StillLocked as error:
             raise OutputUnreadable(table, "others are writing to it, or stand still while they do") from error
         except (OSError, StorageFailed) as error:

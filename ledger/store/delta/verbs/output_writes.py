@@ -1,4 +1,7 @@
-"""Writes of output (see `rules.output_doubts`): begun in the queue, decided by its table, finished in the queue."""
+"""Writes of claims to output tables, which the output table decides.
+
+A write is begun in the queue, committed in its output table, and finished in the queue. See `rules.output_doubts`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Outputs:
-    """The writes of claims to Delta tables: OutputWrites, and what other verbs do about writes in doubt."""
+    """The writes of claims to Delta tables (OutputWrites), and what other verbs do about writes in doubt."""
 
     def __init__(self, opened: OpenTables, foreign: ForeignTables, by_spark: SparkOutputTables | None) -> None:
         self._opened, self._transactions = opened, opened.transactions
@@ -44,26 +47,26 @@ class Outputs:
         self._known: set[str] = set()
 
     def require_writable(self) -> None:
-        """Raises LedgerIsReadOnly where nothing may be written."""
+        """Raise LedgerIsReadOnly if nothing may be written."""
         self._transactions.require_writable("write")
 
     def step(self, name: str) -> None:
-        """Tells whoever listens that a write has come so far."""
+        """Tell the listener, if there is one, how far a write has come."""
         self._transactions.step(name)
 
     @property
     def owner(self) -> str:
-        """Who writes."""
+        """The name under which this process commits."""
         return self._transactions.owner
 
     def require_allowed(self, location: str) -> None:
         """See OutputWrites.require_allowed."""
         for table in TABLES:
-            own, named = f"{self._opened.tables.place(table)}/", f"{location.rstrip('/')}/"
-            # Above them neither: a VACUUM of the output would remove their files.
-            if named.startswith(own) or own.startswith(named):
-                said = "It is a table of the ledger's own, or the folder that they are in"
-                raise InvalidParameterValue("table", location, said, "Name another place.")
+            own, output = f"{self._opened.tables.place(table)}/", f"{location.rstrip('/')}/"
+            # An output above them is refused too: a VACUUM of the output would remove their files.
+            if output.startswith(own) or own.startswith(output):
+                problem = "It is a table of the ledger's own, or the folder that they are in"
+                raise InvalidParameterValue("table", location, problem, "Name another place.")
 
     def require_safe(self, location: str, why: str) -> None:
         """See OutputWrites.require_safe."""
@@ -105,16 +108,16 @@ class Outputs:
 
     def written_or_fenced(self, location: str, identifier: str) -> bool:
         """See OutputWrites.written_or_fenced."""
-        # As long as it takes: it holds no turn, so nobody waits for it.
+        # Wait without a limit: the caller holds no turn, so nobody waits for it.
         return self.tables.written_or_fenced(location, identifier, patience=None)
 
     def require_held(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, clock: Clock) -> None:
         """See OutputWrites.require_held."""
         loaded, pieces = self._pieces(queue, runs, clock)
         records = [loaded.lanes.record(code) for code in set(pieces.code.tolist())]
-        # Of a write that was begun its table tells whether it is in: `begin` asks.
-        told = [one for one in records if not output_doubts.to_ask(one, receipt_id)]
-        kinds = {output_doubts.part(one, receipt_id, loaded.now, written=False) for one in told}
+        # For a write that was begun, only the output table knows whether it is in: `begin` asks it.
+        decided = [one for one in records if not output_doubts.to_ask(one, receipt_id)]
+        kinds = {output_doubts.part(one, receipt_id, loaded.now, written=False) for one in decided}
         if not kinds <= {Part.HELD}:
             raise _lost(receipt_id, kinds)
 
@@ -154,14 +157,14 @@ class Outputs:
     ) -> int:
         """See OutputWrites.finish."""
         limits, receipts = attribute_rules.limits_of(queue.attributes), attribute_rules.receipts_of(queue.attributes)
-        # As in DeltaStore.apply: what keeps messages in flight has to meet a receive that counts them.
+        # As in DeltaStore.apply: an action that keeps messages in flight must conflict with a receive that counts them.
         counted = limits.maximum_in_flight is not None and any(action.timeout for action in beside)
-        named = tuple_of(
+        lane_numbers = tuple_of(
             [*(0,) * counted, *(lane for some in (runs, *(a.runs for a in beside)) for lane in _lanes(some))]
         )
 
         def decide(losses: int) -> Plan[int]:
-            loaded = self._opened.load(queue, clock, named)
+            loaded = self._opened.load(queue, clock, lane_numbers)
             lanes, events = loaded.lanes, Events()
             pieces = lanes.cut(runs)
             if not lanes.per_code(pieces.code, lambda r: r.write_id == identifier, bool).any():
@@ -196,14 +199,18 @@ class Outputs:
     def fence_doubts(
         self, loaded: Loaded, events: Events, attempts: Collection[str] = (), only: Record | None = None
     ) -> OutputUnreadable | None:
-        """Asks the tables about what is free, or held by an earlier run of these attempts, and in doubt, which commits
-        to them: a write that is not in is fenced off. From then on `loaded` has it as deleted, or as never written.
-        What a table cannot say stays in doubt, for nobody to receive (`Lanes.undecided`); then the error that says so
-        is returned. `only`: about messages with this very record."""
+        """Ask the output tables about writes in doubt whose messages a receive could take; a write that is not in is
+        fenced off.
+
+        The question concerns messages in doubt that are free, or that an earlier run of `attempts` holds (`only`: with
+        exactly this record). Fencing commits to the output table. Afterwards `loaded` has each message as deleted, or
+        as never written. If a table cannot tell, its messages stay in doubt and nobody receives them
+        (`Lanes.undecided`). The error is then returned.
+        """
         lanes, runs = loaded.lanes, loaded.lanes.runs
         silent: dict[str, OutputUnreadable] = {}
 
-        def asked(record: Record) -> bool:
+        def is_to_ask(record: Record) -> bool:
             if not in_doubt(record):
                 return False
             attempt = record.attempt_id
@@ -211,7 +218,7 @@ class Outputs:
             free = deadline(record) <= loaded.now
             return (mine or free) and only in (None, record)
 
-        def answered(code: int) -> int:
+        def code_after(code: int) -> int:
             record = lanes.record(code)
             write = output_doubts.begun(record)
             if write is None:
@@ -228,9 +235,11 @@ class Outputs:
             return lanes.code(output_doubts.decided(record, written=written, now=loaded.now))
 
         begun = lanes.records.is_there("write_id")
-        doubtful = runs.where(lanes.per_code(runs.code, asked, bool, begun)) if begun.any() else runs.where(slice(0))
+        doubtful = (
+            runs.where(lanes.per_code(runs.code, is_to_ask, bool, begun)) if begun.any() else runs.where(slice(0))
+        )
         if len(doubtful):
-            new = {code: answered(code) for code in set(doubtful.code.tolist())}
+            new = {code: code_after(code) for code in set(doubtful.code.tolist())}
             replacement = doubtful.coded(np.array([new[code] for code in doubtful.code.tolist()], dtype=np.int64))
             deleted = replacement.where(lanes.per_code(replacement.code, lambda r: r.deleted_at is not None, bool))
             if len(deleted):
@@ -241,9 +250,10 @@ class Outputs:
         return next(iter(silent.values()), None)
 
     def fence_writes(self, loaded: Loaded, receipt_id: str) -> None:
-        """Asks the tables of what a restore under a receipt gives back, which commits to them: no write of it gets in
-        any more.
-        About a table that is gone its owner has the word. Raises OutputUnreadable for one that is there and is silent.
+        """Ask the tables about the writes whose messages a restore under a receipt gives back. This commits to the
+        tables: none of these writes can get in afterwards.
+
+        If a table is gone, its owner decides. Raises OutputUnreadable for a table that is there and does not answer.
         """
         records = loaded.lanes.records.all()
         writes = {output_doubts.begun(r) for r in records if output_doubts.to_fence(r, receipt_id, loaded.now)}
@@ -256,9 +266,9 @@ class Outputs:
 
 
 def _lost(receipt_id: str, kinds: Collection[Part]) -> LeaseLost:
-    found = " and some ".join(sorted(kind.value for kind in kinds))
+    kinds_in_words = " and some ".join(sorted(kind.value for kind in kinds))
     return LeaseLost(
-        f"Of these messages of the claim {receipt_id}, some are {found}; nothing was written "
+        f"Of these messages of the claim {receipt_id}, some are {kinds_in_words}; nothing was written "
         "now. Take queue.claim(receipt_id) or receive anew, and write what is held"
     )
 
@@ -279,7 +289,7 @@ def _lanes(runs: pa.Table) -> list[int]:
 def _acted(
     queue: QueueRecord, action: Action, limits: Limits, receipts: Receipts, now: int, record: Record
 ) -> Record | None:
-    """What an action makes of a record; None: nothing."""
+    """Return what an action makes of a record; None: no change."""
     if record is UNTOUCHED:
         return None
     changed = apply_action(queue, action, record, limits, receipts, now)[1]
@@ -287,7 +297,7 @@ def _acted(
 
 
 def _recorded(lanes: Lanes, pieces: Pieces, rule: Callable[[Record], Record | None]) -> Runs:
-    """The pieces about which `rule` returns something, with that as their records."""
+    """Return the pieces for which `rule` returns a record, with that record."""
     open_ones = pieces.where(lanes.per_code(pieces.code, lambda r: rule(r) is not None, bool))
     code = lanes.per_code(open_ones.code, lambda r: lanes.code(rule(r) or r), np.int64)
     return open_ones.coded(code).in_order()
@@ -296,7 +306,7 @@ def _recorded(lanes: Lanes, pieces: Pieces, rule: Callable[[Record], Record | No
 def _recording(
     loaded: Loaded, pieces: Pieces, rule: Callable[[Record], Record | None], event: str | None
 ) -> Plan[None]:
-    """The plan that records what `rule` returns about each piece, where it returns something."""
+    """Return the plan that records what `rule` returns for each piece."""
     lanes, events = loaded.lanes, Events()
     replacement = _recorded(lanes, pieces, rule)
     if event and len(replacement):

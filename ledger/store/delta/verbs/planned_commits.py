@@ -1,9 +1,9 @@
 """The commit that a verb would make, found without making it.
 
-A store of its own runs the verb on the ledger's tables. It reads and decides as ever. The first call that would change
-a table ends it. So what is shown is what the verb decides, and no second description of it. Nothing else is changed
-either: there are no locks, no look at the storage's clock, and output tables are asked without a commit (a write that
-is not in counts as fenced off).
+A separate store runs the verb on the ledger's tables. The verb reads and decides as always. The first call that would
+change a table ends it. So the result is the verb's own decision, and needs no second description. Nothing else changes
+either: there are no locks and no look at the storage's clock. Output tables are asked without a commit (a write that is
+not in counts as fenced off).
 """
 
 from __future__ import annotations
@@ -24,9 +24,16 @@ from ledger.store.delta.verbs.store import DeltaStore
 
 
 class PlannedCommit(NamedTuple):
-    """A commit that a verb would make: its table, the statement that it is, and the rows that this is given; None: no
-    statement, but a commit without rows, or of rows that go. `why_statement`: why that would be run (see
-    `delta_log.paths`); empty: the rows would be written out."""
+    """A commit that a verb would make.
+
+    Attributes:
+        table: Its table.
+        statement: The statement that it is.
+        rows: The rows that the statement gets; None: the commit has no rows, or it removes rows.
+        engine: The name of the engine.
+        why_statement: Why the statement would be run (see `delta_log.paths`); empty: the rows would be written
+            directly.
+    """
 
     table: str
     statement: str
@@ -36,7 +43,7 @@ class PlannedCommit(NamedTuple):
 
 
 class _Planned(Exception):
-    """A verb has come to its commit."""
+    """Raised when a verb has come to its commit."""
 
     def __init__(self, commit: PlannedCommit) -> None:
         super().__init__("the verb ends here")
@@ -55,23 +62,23 @@ class _LookedAt:
     def merge(
         self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]
     ) -> NoReturn:
-        """Raise the MERGE."""
+        """Raise _Planned with the MERGE."""
         raise self._planned(table, self._engine.statement(table, where, SOURCE_VIEW), edits)
 
     def append(self, table: str, rows: pa.Table, *rest: object, **options: object) -> NoReturn:
-        """Raise the append."""
+        """Raise _Planned with the append."""
         raise self._planned(table, self._engine.statement(table, None, SOURCE_VIEW), rows)
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> NoReturn:
-        """Raise the commit of no rows."""
+        """Raise _Planned with a commit of no rows."""
         raise self._planned(table, f"-- no rows: {', '.join(f'{name} = {version}' for name, version in transactions)}")
 
     def delete(self, table: str, predicate: str, *rest: object, **options: object) -> NoReturn:
-        """Raise the removal of rows."""
+        """Raise _Planned with the removal of rows."""
         raise self._planned(table, f"DELETE FROM delta.`{self._engine.place(table)}`\nWHERE {predicate}")
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        """Do nothing: nothing is answered."""
+        """Do nothing: no caller relies on what was read."""
 
     def _planned(self, table: str, statement: str, rows: pa.Table | None = None) -> _Planned:
         why = self._engine.why_not_direct(table)
@@ -80,9 +87,9 @@ class _LookedAt:
 
 
 def planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> PlannedCommit | None:
-    """Return the first commit that `run` would make through the store that it is given; None: it would make none.
+    """Return the first commit that `run` would make through the store that it gets; None: it would make none.
 
-    Raises what `run` does.
+    Raises what `run` raises.
     """
     engine, locks = cast(Engine, _LookedAt(store.engine)), dict.fromkeys(TABLES, NoLock())
     transactions = Transactions(engine, locks, False, store.settings, store.transactions.owner)
@@ -96,7 +103,7 @@ def planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> Pl
 
 
 def some_rows(rows: pa.Table, most: int) -> Sequence[Mapping[str, Any]]:
-    """Return the first rows, without the columns that have no value in any row."""
-    known = [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
-    found: list[dict[str, Any]] = rows.select(known).slice(0, most).to_pylist()
-    return found
+    """Return the first rows, without the columns that are null in every row."""
+    columns = [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
+    first_rows: list[dict[str, Any]] = rows.select(columns).slice(0, most).to_pylist()
+    return first_rows

@@ -1,4 +1,7 @@
-"""Purging a queue: what it has is deleted, and a FIFO queue forgets what was sent, for deduplication (M3)."""
+"""Purges: all messages of a queue are deleted.
+
+A FIFO queue also forgets, for deduplication, what was sent (M3).
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,16 @@ class Purger:
 
     @releasing
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
-        """See Store.purge. On FIFO queues two commits: everything is deleted, then the sends until now are forgotten,
-        by a commit that counts as a send does. A send that came in between makes both of them happen again, so that
-        none is half before the purge: one that knew a message which is deleted now is as a whole among what is deleted,
-        and one that comes later knows nothing of before. Should this process end in between, the queue is empty, and
-        remembers; called again it goes on, as a purge counts for the interval when all of it is done. A purge by age
-        forgets nothing, and is one commit.
+        """Purge a queue (see Store.purge).
+
+        On a FIFO queue this is two commits. The first deletes everything. The second makes the queue forget the sends
+        until now, and counts as a send does. If a send comes in between, both commits are made again, so no send is
+        half before the purge. A send that recognized a duplicate of a message that is deleted now is itself deleted as
+        a whole. A later send recognizes nothing from before.
+
+        If this process ends between the two commits, the queue is empty and still remembers its sends. The next call
+        continues: a purge counts for the purge interval only when all of it is done. A purge by age forgets nothing,
+        and is one commit.
         """
         if older_than is not None:
             return self._empty_by_age(queue, clock, older_than)
@@ -53,8 +60,11 @@ class Purger:
         raise attempts.outlasted()
 
     def _empty(self, queue: QueueRecord, clock: Clock, *, whole: bool) -> int:
-        """Deletes what exists in one snapshot of `messages`. When that was stands on the head row of lane 0, on which
-        two purges meet: noted here when this is the `whole` purge."""
+        """Delete what exists in one snapshot of `messages`.
+
+        The head row of lane 0 records when a purge was done, so two purges conflict there. This commit records it if it
+        is the `whole` purge.
+        """
         limits, interval = limits_of(queue.attributes), self._settings.purge_interval
         noted = whole and self._has_interval(queue)
 
@@ -71,8 +81,11 @@ class Purger:
         return self._transactions.run("purge", "visibility", queue.id, decide)
 
     def _empty_by_age(self, queue: QueueRecord, clock: Clock, older_than: int) -> int:
-        """Delete what was sent more than `older_than` milliseconds before the instant of the decision. The age is
-        counted back from one instant for all tries: a purge that waits does not take more than was asked for."""
+        """Delete what was sent more than `older_than` milliseconds before now.
+
+        The age is counted back from one instant for all tries: a purge that waits does not delete more than was asked
+        for.
+        """
         border = clock() - older_than - 1
 
         def decide(losses: int) -> Plan[int]:
@@ -85,7 +98,7 @@ class Purger:
         return self._transactions.run("purge", "visibility", queue.id, decide)
 
     def _note(self, queue: QueueRecord, clock: Clock) -> None:
-        """Notes when a purge was done."""
+        """Record when the purge was done."""
 
         def decide(losses: int) -> Plan[None]:
             loaded = self._opened.load(queue, clock, (0,))
@@ -98,11 +111,11 @@ class Purger:
         return limits_of(queue.attributes).has_intervals and self._settings.purge_interval > 0
 
     def _forget(self, queue: QueueRecord, sent: int, clock: Clock, attempts: Attempts) -> bool:
-        """Forgets the first `sent` sends; False when there was another one since."""
+        """Make the queue forget its first `sent` sends. Return False if there was another send since."""
         purges, since = fifo.purges(queue.id), self._opened.tables.version("messages")
         forgotten = self._opened.tables.transaction_version("messages", purges)
         if sent == 0 or (forgotten is not None and sent == forgotten + 1):
-            # Never sent to, or not since the last purge, which counts, too.
+            # The queue was never sent to, or not since the last purge (which counts as a send, too).
             return (self._opened.tables.transaction_version("messages", fifo.sends(queue.id)) or 0) == sent
         metadata = self._transactions.metadata(secrets.token_hex(8), "purge", queue.id, clock(), [], attempts.losses)
         self._transactions.step("chosen")
@@ -115,7 +128,7 @@ class Purger:
 
 
 def _purged(loaded: Loaded, alive: Pieces, events: Events) -> Runs:
-    """Return what a purge records of messages that are there, and note it among the events."""
+    """Return what a purge records about existing messages, and add it to the events."""
     lanes = loaded.lanes
     code = lanes.per_code(alive.code, lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
     replacement = alive.coded(code).in_order()

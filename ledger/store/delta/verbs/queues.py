@@ -26,18 +26,18 @@ from ledger.store.protocol import Change, QueueRecord
 EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
 
 
-#: So many commits are looked at first for a deletion of late.
+#: The number of commits in the first search for a recent deletion.
 FEW_COMMITS = 20
-#: The lower bits of a queue's revision count its changes, those above are of its id.
+#: The number of low bits of a queue's revision that count its changes. The bits above come from the queue's id.
 CHANGES = 20
 
 
 class Queues:
-    """The queues of a ledger; what was read is kept until the table's version moves on."""
+    """The queues of a ledger. What was read is kept until the table's version moves on."""
 
     def __init__(self, tables: Tables, transactions: Transactions, settings: Settings) -> None:
         self._tables, self._transactions, self._settings = tables, transactions, settings
-        #: With the generation that they were read in.
+        #: The version that was read, the queues by name, and the generation in which they were read.
         self._kept: tuple[int, dict[str, QueueRecord], int] | None = None
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock) -> QueueRecord:
@@ -47,9 +47,9 @@ class Queues:
         def decide(losses: int) -> Plan[QueueRecord]:
             snapshot, now = self._tables.load("queues", Where()), clock()
             queues = _records(snapshot.rows)
-            known = queues.get(name)
-            if known is not None:
-                return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: known, now)
+            existing = queues.get(name)
+            if existing is not None:
+                return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: existing, now)
             redrive.require_target(queues.values(), name, attributes, attributes)
             limits, interval = limits_of(attributes), self._settings.deletion_interval
             if limits.has_intervals and interval:
@@ -61,39 +61,42 @@ class Queues:
         return self._transactions.run("create_queue", "queues", new_id, decide)
 
     def get(self, name: str) -> QueueRecord:
-        """The queue of this name; raises QueueDoesNotExist, and LedgerTooNew for one whose attributes a newer release
-        has set to what this one does not know."""
-        known = self._all()
-        if name not in known:
-            raise QueueDoesNotExist(name, known)
-        return _understood(known[name])
+        """Return the queue of this name.
+
+        Raises QueueDoesNotExist. Raises LedgerTooNew if a newer release has set an attribute to a value that this
+        release does not know.
+        """
+        queues_by_name = self._all()
+        if name not in queues_by_name:
+            raise QueueDoesNotExist(name, queues_by_name)
+        return _understood(queues_by_name[name])
 
     def require(self, queue: QueueRecord, others: Sequence[QueueRecord] = ()) -> tuple[int, bool]:
-        """The version of the table in which this very queue is still there, and whether all the `others` are, too;
-        raises QueueDoesNotExist for the queue itself.
+        """Return the table's version in which this very queue exists, and whether all `others` exist too.
 
-        A decision that moves or grants messages asks once it has read its lanes: when the queue is deleted after that,
-        upkeep makes it decide again before it drops a message of the queue.
+        Raises QueueDoesNotExist if the queue itself is gone. A decision that moves or grants messages calls this after
+        it has read its lanes. If the queue is deleted later, upkeep makes that decision run again before it drops a
+        message of the queue.
         """
-        version, known, _ = self._newest()
+        version, queues_by_name, _ = self._newest()
 
         def is_there(one: QueueRecord) -> bool:
-            return one.name in known and known[one.name].id == one.id
+            return one.name in queues_by_name and queues_by_name[one.name].id == one.id
 
         if not is_there(queue):
-            raise QueueDoesNotExist(queue.name, known, made_anew=queue.name in known)
+            raise QueueDoesNotExist(queue.name, queues_by_name, made_anew=queue.name in queues_by_name)
         return version, all(map(is_there, others))
 
     def has_read(self, queue: QueueRecord, generation: int) -> bool:
-        """Whether this very queue was there when the table was read last, and that was in this generation."""
+        """Tell whether the last read of the table was in this generation and found this very queue."""
         kept = self._kept
-        known = kept[1].get(queue.name) if kept is not None and kept[2] == generation else None
-        return known is not None and known.id == queue.id
+        record = kept[1].get(queue.name) if kept is not None and kept[2] == generation else None
+        return record is not None and record.id == queue.id
 
     def all(self) -> list[QueueRecord]:
-        """All queues, by name."""
-        known = self._all()
-        return [known[name] for name in sorted(known)]
+        """Return all queues, sorted by name."""
+        queues_by_name = self._all()
+        return [queues_by_name[name] for name in sorted(queues_by_name)]
 
     def change(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
         """See Store.change_queue."""
@@ -108,9 +111,11 @@ class Queues:
         return changed[0]
 
     def expire(self, queues: Sequence[QueueRecord], at: int, clock: Clock) -> list[QueueRecord]:
-        """Notes for good what had expired in these queues at the instant `at`, in one commit; returns them as they are
-        then, without those deleted meanwhile. From then on no change of the retention brings it back: not one that is
-        under way either, for it has to decide again."""
+        """Record for good, in one commit, which messages of these queues had expired at the instant `at`.
+
+        Returns the queues as they are then, without those deleted meanwhile. Afterwards no change of the retention
+        brings these messages back. A change that is under way has to decide again.
+        """
         return self._rewrite("expire", queues, lambda known, others, now: known.expired(at), clock)
 
     def put_back(self, queue: QueueRecord, clock: Clock) -> None:
@@ -119,28 +124,30 @@ class Queues:
         self._rewrite("repair_clock", [queue], lambda known, others, now: known.put_back(now, skew), clock)
 
     def delete(self, queue: QueueRecord, clock: Clock) -> None:
-        """Removes the queue's row: from then on its messages belong to no queue, and upkeep drops them. Before and
-        after that it counts up all its lanes: whoever decided earlier to move messages there, and did not commit yet,
-        decides again.
+        """Remove the queue's row. Afterwards its messages belong to no queue, and upkeep drops them.
 
-        Whoever decides after the last commit finds no queue, whoever decided before it trips over it. What comes there
-        in between, while the queue is being deleted, goes with it. Should this process end before the last one, who
-        decided before it began still trips, and upkeep finds the lanes, and does what is left (`Tidying.forget`).
+        One commit before and one after the removal count up all lanes of the queue. A verb that had decided to move
+        messages there and has not committed yet must then decide again. A verb that decides after the last commit finds
+        no queue. Messages that arrive while the queue is being deleted go with it.
+
+        If this process ends before the last commit, verbs that decided before the deletion began still conflict. Upkeep
+        finds the lanes and does the rest (`Tidying.forget`).
         """
 
         def decide(losses: int) -> Plan[None]:
             snapshot, now = self._tables.load("queues", Where()), clock()
-            names = _records(snapshot.rows)
-            known = names.get(queue.name)
-            if known is None or known.id != queue.id:
-                raise QueueDoesNotExist(queue.name, names)
-            edits = _edits([("delete", known, known.revision)])
+            queues_by_name = _records(snapshot.rows)
+            existing = queues_by_name.get(queue.name)
+            if existing is None or existing.id != queue.id:
+                raise QueueDoesNotExist(queue.name, queues_by_name)
+            edits = _edits([("delete", existing, existing.revision)])
             return Plan(snapshot, Where(), edits, [], lambda version: None, now)
 
         def close(losses: int) -> Plan[None]:
             snapshot, now = self._tables.load("visibility", Where(queue.id)), clock()
             lanes = Lanes(queue.id, snapshot.rows)
-            # A lane that was never used has no head row yet: then there is one to be met.
+            # A lane that was never used has no head row yet. This commit makes one, so that other verbs conflict with
+            # it.
             all_lanes = tuple_of({*range(int(queue.attributes["Lanes"])), *lanes.heads.revisions})
             at = max(now, lanes.latest)
             edits = lanes.heads.edits(all_lanes, at)
@@ -158,34 +165,39 @@ class Queues:
         change: Callable[[QueueRecord, Sequence[QueueRecord], int], QueueRecord],
         clock: Clock,
     ) -> list[QueueRecord]:
-        """What `change` makes of those of `queues` that are there, by their ids, in one commit. It is asked in the
-        decision: after any other commit to the table since, it is asked again about what is there then."""
+        """Replace each of `queues` that still exists, by its id, with what `change` makes of it. This is one commit.
+
+        `change` is called in the decision: if another commit to the table came first, it is called again with the newer
+        rows.
+        """
 
         def decide(losses: int) -> Plan[list[QueueRecord]]:
             snapshot, now = self._tables.load("queues", Where()), clock()
-            known = _records(snapshot.rows)
-            there = [one for one in map(known.get, (queue.name for queue in queues)) if one is not None]
-            mine = [one for one in there if one.id in {queue.id for queue in queues}]
-            new = [change(one, list(known.values()), now) for one in mine]
-            edits = _edits([("update", to, one.revision) for one, to in zip(mine, new) if to is not one])
+            queues_by_name = _records(snapshot.rows)
+            named = [one for one in map(queues_by_name.get, (queue.name for queue in queues)) if one is not None]
+            current = [one for one in named if one.id in {queue.id for queue in queues}]
+            new = [change(one, list(queues_by_name.values()), now) for one in current]
+            edits = _edits([("update", to, one.revision) for one, to in zip(current, new) if to is not one])
             return Plan(snapshot, Where(), edits, [], lambda version: new, now)
 
         return self._transactions.run(verb, "queues", queues[0].id if queues else "", decide)
 
     def _deleted_at(self, name: str, version: int, now: int, interval: int) -> int | None:
-        """When the last queue of this name was deleted, if the log up to a version tells of it; None when that is
-        longer ago than `interval` seconds."""
+        """Return when the last queue of this name was deleted, by the log up to a version.
+
+        Returns None if that was longer than `interval` seconds ago, or if the log does not record it.
+        """
         since = now - interval * MILLISECONDS
         skew, most = self._settings.skew, FEW_COMMITS
         while True:
             behind = max(version - most, -1)
             commits = [commit for commit in self._tables.history("queues", behind) if commit.version <= version]
-            for said in (commit.metadata for commit in reversed(commits)):
-                if said.get("verb") == "delete_queue" and queue_name_of(said["queue"]) == name:
-                    at: int = said["at"]
-                    # When that was by a clock that was ahead, nobody knows.
+            for metadata in (commit.metadata for commit in reversed(commits)):
+                if metadata.get("verb") == "delete_queue" and queue_name_of(metadata["queue"]) == name:
+                    at: int = metadata["at"]
+                    # A clock that was ahead committed it, so the true instant is unknown.
                     return at if at <= now + skew else None
-            # By the clocks of whoever committed.
+            # The instants are those of the committers' clocks.
             if behind < 0 or not commits or commits[0].metadata.get("at", since) < since - skew:
                 return None
             most *= 4
@@ -203,7 +215,7 @@ class Queues:
 
 
 def _understood(record: QueueRecord) -> QueueRecord:
-    """The queue itself. Raises LedgerTooNew where an attribute has a value that this release does not know."""
+    """Return the queue itself. Raises LedgerTooNew if an attribute has a value that this release does not know."""
     attribute = record.not_understood
     if attribute is not None:
         raise LedgerTooNew(
@@ -214,8 +226,11 @@ def _understood(record: QueueRecord) -> QueueRecord:
 
 
 def _first_revision(queue_id: str) -> int:
-    """Where a queue's revisions begin. A MERGE finds the row by the queue's name: so no revision is one that another
-    queue of the name had, and what was decided about that one before it was deleted is not done to this one."""
+    """Return where a queue's revisions begin.
+
+    A MERGE finds the row by the queue's name. Different ranges of revisions keep a decision about a deleted queue from
+    changing a new queue of the same name.
+    """
     return int(queue_id.rpartition("-")[2], 16) << CHANGES
 
 
@@ -232,7 +247,7 @@ def _record(
     modified_at: datetime,
     revision: int,
 ) -> QueueRecord:
-    # The default is not written.
+    # The default value is not stored.
     shown = {"Receipts": FENCED, **dict(attributes)}
     expiry = (int(shown.pop(hidden, "-1")) for hidden in (EXPIRED_BEFORE, EXPIRY_NOTED_AT))
     instants = milliseconds_of(created_at), milliseconds_of(modified_at)
@@ -240,7 +255,7 @@ def _record(
 
 
 def _edits(changes: Sequence[tuple[str, QueueRecord, int | None]]) -> pa.Table:
-    """(operation, record, expected revision) as EDITS."""
+    """Return changes (operation, record, expected revision) as EDITS."""
     records = [record for _, record, _ in changes]
     columns = [
         [record.id for record in records],

@@ -1,8 +1,9 @@
-"""The most messages that a queue may have: decided inside the commit of a send, so that no two pass it together.
+"""The most messages that a queue may have, decided in a send's commit.
 
-A standard queue's sends are blind appends, which do not see each other. To a queue with a bound they are counted in the
-log, as those to a FIFO queue are: a send reads the count, then counts the messages that there are, and commits only as
-the next one of the count. Deletes meanwhile only make room. Moves are not bound: a dead letter has to go somewhere.
+So no two sends can exceed the bound together. A standard queue's sends are blind appends, which do not see each other.
+Sends to a queue with a bound are counted in the log, as sends to a FIFO queue are. A send reads the count, then counts
+the queue's messages, and commits only as the next send of the count. Deletes meanwhile only make room. The bound does
+not apply to moves: a dead letter has to go somewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ledger.store.protocol import QueueRecord
 
 
 def is_bounded(queue: QueueRecord) -> bool:
-    """Whether there is a most for the messages of a queue."""
+    """Tell whether the queue has a bound on its messages."""
     return limits_of(queue.attributes).maximum_messages is not None
 
 
@@ -31,17 +32,19 @@ class Quotas:
     opened: OpenTables
 
     def next_send(self, queue: QueueRecord) -> tuple[str, int] | None:
-        """The transaction under which a send must be committed, as it is known now; None: the queue has no bound. Ask
-        before all else that the send decides on."""
+        """Return the transaction under which a send must be committed, as known now; None: the queue has no bound.
+
+        Call this before everything else that the send decides on.
+        """
         if not is_bounded(queue):
             return None
         application = admission.counted_sends(queue.id)
         return application, (self.opened.tables.transaction_version("messages", application) or 0) + 1
 
     def require_room(self, queue: QueueRecord, more: int, clock: Clock) -> None:
-        """Raise OverLimit where the queue has no room for so many messages more."""
+        """Raise OverLimit if the queue has no room for `more` messages."""
         if not is_bounded(queue):
             return
         _, _, pieces, state = self.opened.load(queue, clock).classify(self.opened.listings)
-        there = pieces.where(~np.isin(state, GONE_STATES)).count
-        admission.require_room(queue.name, there, more, limits_of(queue.attributes))
+        message_count = pieces.where(~np.isin(state, GONE_STATES)).count
+        admission.require_room(queue.name, message_count, more, limits_of(queue.attributes))

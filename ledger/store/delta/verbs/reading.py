@@ -1,4 +1,4 @@
-"""Reading messages back, a few at a time, as Python objects."""
+"""Reads of messages, a few at a time, as Python objects."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.recent_messages import GrantedRun, RecentMessages
 from ledger.store.protocol import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 
-#: One read names at most so many segments, and reads at most so many messages unless it is of one segment alone.
+#: The most segments that one read names, and the most messages that a read of several segments covers.
 MOST_SEGMENTS, MOST_MESSAGES = 200, 100_000
 COLUMNS = [name for name in MESSAGES.names if name not in ("queue", "lane")]
-#: What a grant says that was recorded about each of its runs before.
+#: The columns of a grant's runs that come from the messages' records.
 _RECORDED = GRANTED_RUNS.names[len(RUNS.names) :]
 
 
 class Reader:
-    """Reads messages where they lie, which for dead letters is in another queue."""
+    """Reads messages where they lie. Dead letters lie in the queue that they were sent to."""
 
     def __init__(self, files: MessageFiles, listings: Listings, recent: RecentMessages) -> None:
         self._files, self._listings, self._recent = files, listings, recent
 
     def message(self, queue: QueueRecord, lane: int, message_id: str, record: Record) -> StoredMessage:
-        """One message by its id, which counts in `queue` in that lane."""
+        """Return one message by its id; it counts in `queue`, in `lane`. Raises MessageDoesNotExist."""
         segment, seq = ids.place(message_id)
         rows = self._rows(segment, seq, seq)
         if not rows.num_rows:
@@ -47,38 +47,48 @@ class Reader:
         return _stored(rows.to_pylist()[0], lane, record)
 
     def recent_messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage] | None:
-        """See `messages_of`, of one grant, without reading a file; None where this process did not send all of the
-        messages a moment ago."""
+        """Return the messages of one grant (see `messages_of`) from memory, without reading a file.
+
+        Returns None unless this process sent all of the messages a moment ago.
+        """
         runs = [GrantedRun(*place, record) for place, record in zip(_places(grant.runs), _records(grant))]
-        found = self._recent.find(self._listings.newest(), runs)
+        messages = self._recent.find(self._listings.newest(), runs)
         return (
-            None if found is None else _in_order(queue, found, None if grant.order is None else grant.order.to_pylist())
+            None
+            if messages is None
+            else _in_order(queue, messages, None if grant.order is None else grant.order.to_pylist())
         )
 
     def messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """See `messages_of`, of one grant."""
+        """Return the messages of one grant (see `messages_of`)."""
         return self.messages_of(queue, [grant])[0]
 
     def messages_of(self, queue: QueueRecord, grants: Sequence[Grant]) -> list[list[StoredMessage]]:
-        """The messages of each grant that are not dropped, oldest first, on FIFO queues in order (see Store.read).
-        Many small segments are read at once, and for all grants; of one alone no more than the span of ordinals that
-        they have there."""
+        """Return the messages of each grant that are not dropped, oldest first, on FIFO queues in order (see
+        Store.read).
+
+        One read covers many small segments, for all grants. A read of a single segment covers no more than the span of
+        ordinals that the grants have in it.
+        """
         picked = [_Picked(queue, grant) for grant in grants]
-        asked = grants[0].runs if len(grants) == 1 else pa.concat_tables([grant.runs for grant in grants])
-        for where, lowest, highest in self._reads(asked):
+        runs = grants[0].runs if len(grants) == 1 else pa.concat_tables([grant.runs for grant in grants])
+        for where, lowest, highest in self._reads(runs):
             rows = self._files.messages(where, COLUMNS, lowest, highest)
             for one in picked:
                 one.pick(rows)
         return [one.in_order() for one in picked]
 
     def _reads(self, runs: pa.Table) -> Iterator[tuple[Where, int, int]]:
-        """What to read of which ordinals so that all runs are covered: each time segments of one queue, as many as
-        cannot have more than MOST_MESSAGES there, or a single one."""
+        """Yield what to read, and of which ordinals, so that all runs are covered.
+
+        Each read covers segments of one queue: as many as cannot have more than MOST_MESSAGES in the span, or a single
+        one.
+        """
         listing, spans = self._listings.newest(), _spans(runs)
         for queue, there in listing.places(list(spans)).items():
             lanes = dict(there)
-            for some, lowest, highest in _batches(sorted((spans[name], name) for name in lanes)):
-                yield Where(queue, tuple_of(lanes[name] for name in some), tuple_of(some)), lowest, highest
+            for batch, lowest, highest in _batches(sorted((spans[name], name) for name in lanes)):
+                yield Where(queue, tuple_of(lanes[name] for name in batch), tuple_of(batch)), lowest, highest
 
     def _rows(self, segment: str, first_seq: int, last_seq: int) -> pa.Table:
         home = self._listings.newest().home(segment)
@@ -88,7 +98,7 @@ class Reader:
 
 
 class _Picked:
-    """The messages of one grant, out of rows that may hold others, too."""
+    """Picks the messages of one grant from rows that may contain others."""
 
     def __init__(self, queue: QueueRecord, grant: Grant) -> None:
         self._queue, self._names = queue, grant.runs["segment"].unique()
@@ -103,24 +113,25 @@ class _Picked:
         self._numbers: list[int] = []
 
     def pick(self, rows: pa.Table) -> None:
-        """Takes what is of the grant."""
+        """Take the rows that belong to the grant."""
         segment = _segment(rows, self._names)
         place = positions(np.maximum(segment, 0), rows["seq"].to_numpy())
         run = np.where(segment < 0, ABSENT, self._runs.find(place))
         granted = run != ABSENT
-        mine = self._runs.where(run[granted])
-        for row, at in zip(rows.filter(pa.array(granted)).to_pylist(), mine.code.tolist()):
+        runs = self._runs.where(run[granted])
+        for row, at in zip(rows.filter(pa.array(granted)).to_pylist(), runs.code.tolist()):
             self._found.append(_stored(row, self._lanes[at], self._recorded[at]))
         if self._order is not None:
-            self._numbers += self._order[self._begins[mine.code] + place[granted] - mine.first].tolist()
+            self._numbers += self._order[self._begins[runs.code] + place[granted] - runs.first].tolist()
 
     def in_order(self) -> list[StoredMessage]:
-        """What was taken."""
+        """Return the messages that were taken, in order."""
         return _in_order(self._queue, self._found, None if self._order is None else self._numbers)
 
 
 def _in_order(queue: QueueRecord, found: list[StoredMessage], numbers: Sequence[int] | None) -> list[StoredMessage]:
-    """Messages in the order of their `numbers`; without them oldest first, on a FIFO queue as `fifo.drained` says."""
+    """Return messages in the order of their `numbers`. Without numbers: oldest first, on a FIFO queue as `fifo.drained`
+    says."""
     if numbers is not None:
         return [found[at] for at in np.argsort(numbers)]
     found.sort(key=lambda m: (arrived_at(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))
@@ -128,12 +139,12 @@ def _in_order(queue: QueueRecord, found: list[StoredMessage], numbers: Sequence[
 
 
 def _places(runs: pa.Table) -> Iterator[tuple[int, str, int, int]]:
-    """The lane, the segment, and the first and the last ordinal of each run."""
+    """Return the lane, the segment, and the first and the last ordinal of each run."""
     return zip(*(runs[name].to_pylist() for name in RUNS.names))
 
 
 def _records(grant: Grant) -> list[Record]:
-    """What is recorded about the messages of each run."""
+    """Return the record of the messages of each run."""
     columns = [grant.runs[name].to_pylist() for name in _RECORDED]
     return [
         Record(
@@ -147,7 +158,7 @@ def _records(grant: Grant) -> list[Record]:
 
 
 def _spans(runs: pa.Table) -> dict[str, tuple[int, int]]:
-    """By segment, the first and the last ordinal of some runs."""
+    """Return, by segment, the first and the last ordinal of the runs."""
     names = runs["segment"].unique()
     segment, first, last = _segment(runs, names), runs["first_seq"].to_numpy(), runs["last_seq"].to_numpy()
     lowest, highest = np.full(len(names), np.iinfo(np.int64).max), np.full(len(names), -1)
@@ -157,24 +168,24 @@ def _spans(runs: pa.Table) -> dict[str, tuple[int, int]]:
 
 
 def _batches(spans: list[tuple[tuple[int, int], str]]) -> Iterator[tuple[list[str], int, int]]:
-    """Segments with their spans of ordinals, sorted, as batches: the segments, and the span that covers them."""
-    some: list[str] = []
+    """Yield sorted segments with their spans of ordinals in batches: the segments, and the span that covers them."""
+    batch: list[str] = []
     lowest = highest = -1
     for (first, last), name in spans:
         covering = max(highest, last)
-        if some and (len(some) == MOST_SEGMENTS or (len(some) + 1) * (covering - lowest + 1) > MOST_MESSAGES):
-            yield some, lowest, highest
-            some, covering = [], last
-        if not some:
+        if batch and (len(batch) == MOST_SEGMENTS or (len(batch) + 1) * (covering - lowest + 1) > MOST_MESSAGES):
+            yield batch, lowest, highest
+            batch, covering = [], last
+        if not batch:
             lowest = first
-        some.append(name)
+        batch.append(name)
         highest = covering
-    if some:
-        yield some, lowest, highest
+    if batch:
+        yield batch, lowest, highest
 
 
 def _segment(rows: pa.Table, names: pa.Array) -> np.ndarray:
-    """The number of each row's segment in `names`; -1 for one that is none of them."""
+    """Return the number of each row's segment in `names`; -1 if it is not among them."""
     numbers: np.ndarray = pc.fill_null(pc.index_in(rows["segment"], names), -1).to_numpy().astype(np.int64)
     return numbers
 

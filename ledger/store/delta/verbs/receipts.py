@@ -1,4 +1,7 @@
-"""The receipts ledger: who was granted what, and what became of it, filled from the commits of `visibility`."""
+"""The receipts ledger: who was granted which messages, and what became of them.
+
+It is filled from the commits of `visibility`.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +21,27 @@ from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import RECEIPTS, instant_column
 from ledger.store.delta.model.where import Where
 
-#: How the application ids of fills begin.
+#: The prefix of the application ids of fills.
 FILLS = "receipts/after/"
 
 
 @releasing
 def fill_receipts(tables: Tables, transactions: Transactions) -> int:
-    """Appends what the commits since the last fill did, exactly once; returns how many entries.
+    """Append what the commits since the last fill did, exactly once. Return the number of entries.
 
-    The transaction id names the version that was filled last: of two fills that start from the same one, Delta
-    takes one, and the other starts again from there.
+    The transaction id names the version that was filled last. If two fills start from the same version, Delta takes
+    one, and the other starts again from there.
     """
     attempts = transactions.attempts("fill_receipts")
     for losses in attempts:
         with transactions.turn("receipts", "", losses):
             since = tables.version("receipts")
-            # What is read between this look at the table and the commit is of one ledger, or the commit is refused.
+            # All reads from here to the commit are of one ledger: otherwise the commit is refused.
             generation = tables.generation()
             filled, rows = unfilled(tables)
             if not rows.num_rows:
                 return 0
-            # The receipts keep for good what they tell: a power cut must not take it back.
+            # The receipts keep these commits for good, so a power cut must not take the commits back.
             tables.make_durable("visibility", rows["version"][-1].as_py())
             at: int = rows["at"][-1].cast(pa.int64()).as_py() // 1_000
             metadata = transactions.metadata(secrets.token_hex(8), "fill_receipts", "", at, [])
@@ -50,9 +53,12 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
 
 
 def history(tables: Tables, queue: str | None, receipt_id: str | None = None) -> list[dict[str, Any]]:
-    """What the commits did to a queue (its id; None: to any), to messages under one receipt or under any, oldest first,
-    as rows of RECEIPTS with instants in milliseconds: what is filled, and from the log what is not yet. Writes nothing.
-    The owner of what expired is who had received it; who has it now says the grant of the same version."""
+    """Return what the commits did to messages, oldest first, as rows of RECEIPTS with instants in milliseconds.
+
+    The rows come from the filled receipts, and for later commits from the log. `queue` is a queue's id (None: all
+    queues), `receipt_id` a receipt (None: all receipts). Writes nothing. The owner of an expiry is the process that had
+    received the messages. The grant of the same version names the process that has them now.
+    """
     greatest = tables.greatest("receipts", "version")
     filled = -1 if greatest is None else greatest
     stored = tables.load("receipts", Where(queue)).rows.drop_columns(["day"])
@@ -63,7 +69,7 @@ def history(tables: Tables, queue: str | None, receipt_id: str | None = None) ->
             "visible_at": row["visible_at"] and milliseconds_of(row["visible_at"]),
         }
         for row in stored.to_pylist()
-        # What is filled meanwhile counts once.
+        # Leave out rows that were filled meanwhile: the log has them, too.
         if row["version"] <= filled
     ]
     rows += [
@@ -77,7 +83,8 @@ def history(tables: Tables, queue: str | None, receipt_id: str | None = None) ->
 
 
 def _name_holders(rows: list[dict[str, Any]]) -> None:
-    """Whose lease expired, by its last grant, in place of who made the commit that says so."""
+    """Set the owner of each expiry to the receiver of the last grant, in place of the process that committed
+    the expiry."""
     holders: dict[str, str] = {}
     for row in rows:
         if row["event"] in ("granted", "granted again"):
@@ -87,7 +94,7 @@ def _name_holders(rows: list[dict[str, Any]]) -> None:
 
 
 def unfilled(tables: Tables) -> tuple[int, pa.Table]:
-    """The version of `visibility` that was filled last (-1: none was), and the entries of the commits since."""
+    """Return the version of `visibility` that was filled last (-1: none), and the entries of the commits since."""
     greatest = tables.greatest("receipts", "version")
     filled = -1 if greatest is None else greatest
     return filled, _table(_rows(tables.history("visibility", filled)))
@@ -110,7 +117,7 @@ def _rows(commits: list[Commit]) -> list[dict[str, Any]]:
 def _table(rows: list[dict[str, Any]]) -> pa.Table:
     columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in RECEIPTS.names if name != "day"}
     for name in ("event", "reason", "receipt_id", "attempt_id"):
-        # Of a newer release's events: what is no text is kept as its JSON.
+        # A newer release's events may have values that are no text: keep those as JSON.
         columns[name] = [one if one is None or isinstance(one, str) else json.dumps(one) for one in columns[name]]
     columns["day"] = [datetime.fromtimestamp(at / 1_000, timezone.utc).date() for at in columns["at"]]
     for name in ("at", "visible_at"):

@@ -1,4 +1,7 @@
-"""Receiving: one MERGE that grants messages to new receipts, and buries what was received too often."""
+"""Receiving: one MERGE that grants messages to new receipts.
+
+The same MERGE moves messages that were received too often to the dead-letter queue.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +50,11 @@ class _AskedReceives:
 
     @property
     def is_plain(self) -> bool:
-        """Whether such calls may be decided at once. An attempt may hold messages, which are granted again. And what is
-        received for no time stays visible: two calls may be granted it, one commit after the other."""
+        """Whether such calls may be decided in one step.
+
+        A request with an attempt id may hold messages already, which are granted again. And a message received with a
+        timeout of 0 stays visible: two calls may be granted it, in two commits.
+        """
         return all(request.attempt_id is None and request.timeout for request in self.requests)
 
 
@@ -62,8 +68,10 @@ class Receiver:
         self._shared = shared
 
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
-        """One MERGE over the chosen lanes, or part of one. None for a request for which there was nothing, or others
-        took it meanwhile."""
+        """Receive messages, by one MERGE over the chosen lanes, or by part of one.
+
+        The result is None for a request for which there was nothing, or whose messages others took meanwhile.
+        """
         asked = _AskedReceives(requests, [new_receipt_id() for _ in requests])
 
         def decide(loaded: Loaded, losses: int) -> Decision[list[Received]]:
@@ -75,21 +83,24 @@ class Receiver:
         return self._shared.run(GroupedCall("receive", queue, clock, decide, targets=targets, joint=joint, asked=asked))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
-        """Decide several receives at once. None where a receive that has lost takes messages of some lanes only: what
-        is in the other lanes is for the receives that follow it."""
+        """Decide several receives in one step. Return None after many losses.
+
+        A receive that has lost takes messages of some lanes only, so that later receives find the messages of the other
+        lanes.
+        """
         if losses >= LOSSES_TO_HALVE:
             return None
-        every = [verb.asked for verb in verbs]
-        requests = [request for one in every for request in one.requests]
-        receipts = [receipt for one in every for receipt in one.receipts]
+        calls = [verb.asked for verb in verbs]
+        requests = [request for one in calls for request in one.requests]
+        receipts = [receipt for one in calls for receipt in one.receipts]
         decision, parts = self._decide(_AskedReceives(requests, receipts), loaded, losses)
-        ends = accumulate((len(one.requests) for one in every), initial=0)
-        mine = [parts[first:end] for first, end in pairwise(ends)]
-        recorded = [Runs.concatenated([part.runs for part in some]).in_order() for some in mine]
-        return Joint(decision, list(map(_answer_of, mine)), recorded)
+        ends = accumulate((len(one.requests) for one in calls), initial=0)
+        parts_by_call = [parts[first:end] for first, end in pairwise(ends)]
+        recorded = [Runs.concatenated([part.runs for part in call_parts]).in_order() for call_parts in parts_by_call]
+        return Joint(decision, list(map(_answer_of, parts_by_call)), recorded)
 
     def _decide(self, asked: _AskedReceives, loaded: Loaded, losses: int) -> tuple[Decision[Any], list[RequestGrant]]:
-        """What some requests come to, and the part of each."""
+        """Return the decision about some requests, and the part of each request."""
         requests, events = asked.requests, Events()
         attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
         # A request that asks for fewer messages than the attempt holds is refused, and must not fence the earlier
@@ -97,17 +108,17 @@ class Receiver:
         served = [request.attempt_id for request in requests if not _asks_for_fewer(loaded, request)]
         undecided = self._outputs.fence_doubts(loaded, events, attempts.intersection(served))
         again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
-        known = {n: part for n, part in again.items() if part is not None}
+        repeated = {n: part for n, part in again.items() if part is not None}
         fresh = {n: (requests[n], asked.receipts[n]) for n in again if again[n] is None}
-        found, buried = self._fresh(loaded, fresh, undecided, losses, events)
-        parts = [(known | found)[n] for n in range(len(requests))]
-        mine = Runs.concatenated([Runs.empty(), *(part.runs for part in parts)]).in_order()
-        replacement = Runs.concatenated([mine, buried.leaving]).in_order()
+        fresh_parts, buried = self._fresh(loaded, fresh, undecided, losses, events)
+        parts = [(repeated | fresh_parts)[n] for n in range(len(requests))]
+        granted_runs = Runs.concatenated([Runs.empty(), *(part.runs for part in parts)]).in_order()
+        replacement = Runs.concatenated([granted_runs, buried.leaving]).in_order()
         arriving = {target.id: buried.arriving for target in loaded.targets}
-        # Even when a deadline stays what it was: the fencing token is a commit of this grant's own.
-        always = any(len(part.runs) for part in known.values())
+        # Commit even if no deadline changes: a grant's fencing token must be a commit of its own.
+        always = any(len(part.runs) for part in repeated.values())
         meeting = _meeting(loaded.queue, attempts)
-        return Decision(replacement, events, lambda version: None, meeting, arriving, always, mine), parts
+        return Decision(replacement, events, lambda version: None, meeting, arriving, always, granted_runs), parts
 
     def _fresh(
         self,
@@ -117,28 +128,28 @@ class Receiver:
         losses: int,
         events: Events,
     ) -> tuple[dict[int, RequestGrant], Move]:
-        """What each of the requests, which have a new receipt each, is granted; and what is buried meanwhile."""
+        """Return what each request, which has a new receipt, is granted, and what is buried in the same commit."""
         nothing = Move(Runs.empty(), Runs.empty())
         if not requests:
             return {}, nothing
         fifo, limits = is_fifo(loaded.queue.attributes), limits_of(loaded.queue.attributes)
         lanes, classified = loaded.lanes, loaded.classify(self._opened.listings)
         in_flight = classified.pieces.where(classified.state == INDEX[Status.IN_FLIGHT]).count
-        asked = [request.maximum for request, _ in requests.values() if request.maximum is not None]
+        maxima = [request.maximum for request, _ in requests.values() if request.maximum is not None]
         try:
-            most = admit(sum(asked) if len(asked) == len(requests) else None, in_flight, limits, fifo=fifo)
+            most = admit(sum(maxima) if len(maxima) == len(requests) else None, in_flight, limits, fifo=fifo)
         except OverLimit as error:
             return dict.fromkeys(requests, refused(error)), nothing
         policy = redrive.policy_of(loaded.queue.attributes) if loaded.targets else None
-        # Who has lost takes what is in some lanes, of all there is.
+        # After many losses, look at all messages, and take those of some lanes only.
         runs = receivable(loaded, classified, self._groups, most if losses < LOSSES_TO_HALVE else None)
         dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
         doubled = classified.listing.doubled(loaded.queue.id)
         require_apart(lanes, runs.where(dead), doubled)
         buried = self._bury(loaded, classified.listing, runs.where(dead).in_order(), events)
         alive = runs.where(~dead)
-        some = _of_few_lanes(lanes, alive, most, losses, fifo=fifo)
-        deal = Deal(alive.where(some), TURN_SHIFT if fifo else None)
+        in_chosen_lanes = _of_few_lanes(lanes, alive, most, losses, fifo=fifo)
+        deal = Deal(alive.where(in_chosen_lanes), TURN_SHIFT if fifo else None)
         parts, grants = {}, GrantRows(lanes)
         for n, (request, receipt_id) in requests.items():
             try:
@@ -171,7 +182,8 @@ def _answer_of(parts: Sequence[RequestGrant]) -> Callable[[int], list[Received]]
 
 
 def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
-    """Whether an earlier run of the attempt holds more than is asked for, so that this one is no retry of it."""
+    """Tell whether an earlier run of the attempt holds more messages than the request asks for. Then the request is no
+    retry."""
     if request.attempt_id is None or request.maximum is None:
         return False
     return _same_attempt(loaded.lanes, request.attempt_id, request.timeout, loaded.now).count > request.maximum
@@ -180,7 +192,7 @@ def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
 def _again(
     loaded: Loaded, request: ReceiveRequest, undecided: OutputUnreadable | None, events: Events
 ) -> RequestGrant | None:
-    """F3: the claim that an earlier receive under the attempt id holds; None: it holds none."""
+    """F3: return the claim that an earlier receive under the attempt id holds; None: it holds none."""
     if request.attempt_id is None:
         return None
     lanes = loaded.lanes
@@ -200,17 +212,17 @@ def _again(
 
 
 def _meeting(queue: QueueRecord, attempts: Collection[str]) -> tuple[int, ...]:
-    """Lanes that receives count up although they take nothing there, so that two of them conflict.
+    """Return lanes that receives count up although they take nothing there, so that two receives conflict.
 
-    Two receives of one attempt may choose different lanes; on the attempt's own lane they meet. And a quota holds
-    exactly only if every receive has seen the one before it.
+    Two receives of one attempt may choose different lanes, so they conflict on the attempt's own lane. And a quota
+    holds exactly only if every receive has seen the one before it.
     """
     lanes = {crc32(attempt.encode()) % int(queue.attributes["Lanes"]) for attempt in attempts}
     return tuple_of(lanes if limits_of(queue.attributes).maximum_in_flight is None else lanes | {0})
 
 
 def _of_few_lanes(lanes: Lanes, runs: Runs, maximum: int | None, losses: int, *, fifo: bool) -> np.ndarray:
-    """A mask: the runs in the lanes that the claim is to be made of."""
+    """Return a mask of the runs in the lanes that the claim takes messages from."""
     lane_of = lanes.lanes(runs)
     messages = np.bincount(lane_of, runs.lengths).astype(np.int64)
     if fifo:
@@ -221,11 +233,13 @@ def _of_few_lanes(lanes: Lanes, runs: Runs, maximum: int | None, losses: int, *,
 
 
 def _same_attempt(lanes: Lanes, attempt_id: str, timeout: int, now: int) -> Runs:
-    under = lanes.records.is_there("attempt_id", attempt_id)
-    mine = lanes.per_code(lanes.runs.code, lambda r: visibility.same_attempt(r, attempt_id, now), bool, under)
-    mine &= ~np.isin(lanes.runs.code, list(lanes.undecided))
-    if mine.any():
-        last = visibility.last_receipt(lanes.record(code) for code in lanes.runs.code[mine].tolist())
-        mine &= lanes.per_code(lanes.runs.code, lambda r: r.receipt_id == last, bool)
-    runs = lanes.runs.where(mine)
+    with_attempt_id = lanes.records.is_there("attempt_id", attempt_id)
+    of_attempt = lanes.per_code(
+        lanes.runs.code, lambda r: visibility.same_attempt(r, attempt_id, now), bool, with_attempt_id
+    )
+    of_attempt &= ~np.isin(lanes.runs.code, list(lanes.undecided))
+    if of_attempt.any():
+        last = visibility.last_receipt(lanes.record(code) for code in lanes.runs.code[of_attempt].tolist())
+        of_attempt &= lanes.per_code(lanes.runs.code, lambda r: r.receipt_id == last, bool)
+    runs = lanes.runs.where(of_attempt)
     return runs.coded(lanes.per_code(runs.code, lambda r: lanes.code(visibility.restart(r, timeout, now)), np.int64))

@@ -1,23 +1,23 @@
-"""Repair of a ledger on a local path that a power cut or a short copy has damaged.
+"""Repair of a local ledger after a power cut or a partial copy.
 
-A table is cut back to its last whole version: the last one that all entries up to it make, and, but for `messages`,
-whose data files are all there. Each entry behind it gives way to an entry of the same version that changes nothing and
-says so. Version numbers never stand for another commit then: what `visibility` notes of other tables, what `receipts`
-was filled up to, and versions that users have written down stay valid. The newest entry is replaced first and the
-damaged one last, so a repair that is stopped in the middle is carried on by the next one.
+The repair cuts a table back to its last whole version. A version is whole if all log entries up to it are readable. For
+every table but `messages`, its data files must be there, too. Each later entry is replaced by an entry of the same
+version that changes nothing and says so. A version number therefore never comes to mean another commit. These stay
+valid: what `visibility` notes of other tables, how far `receipts` were filled, and versions that users wrote down. The
+newest entry is replaced first and the damaged one last, so the next repair can continue one that was stopped.
 
-The tables are consistent, each cut by itself. A message exists if its row in `messages` does; state in `visibility`
-about messages that are lost is about nothing, as after an upkeep that dropped them. An acknowledgement that is lost
-means that the message is received again. Where `visibility` still knows that a write to an output table had begun, the
+Each table is cut by itself, and the tables are still consistent. A message exists if its row in `messages` does.
+Records in `visibility` of lost messages refer to nothing, as after an upkeep that dropped them. If an acknowledgement
+is lost, the message is received again. If `visibility` still records that a write to an output table had begun, the
 output table is asked, as after any crash.
 
 A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. But the versions
-between the two cannot be told any more, and both engines would read them as if the entry had changed nothing. So the
-repair moves away what reading them begins with: older checkpoints, and the first entry. Then it replaces the damaged
-entry by one that says so. The other entries stay, and `receipts` are filled from them.
+between the entry and the checkpoint are lost: both engines would read them as if the entry had changed nothing. So the
+repair moves away what a read of these versions starts from: older checkpoints, and the first entry. Then it replaces
+the damaged entry by an entry that says so. The other entries stay, and `receipts` are filled from them.
 
-A data file of `messages` that is gone takes its messages along: a commit takes the file out, so that the rest can be
-received. Of the other tables a file cannot be spared, and the table is cut to the version before it was added.
+A missing data file of `messages` takes its messages along: a commit removes the file from the table, so that the other
+messages can be received. Other tables cannot spare a file. They are cut to the version before the file was added.
 """
 
 from __future__ import annotations
@@ -65,8 +65,11 @@ BACKUP = (
 
 @dataclass(frozen=True)
 class LostCommit:
-    """A commit that a repair takes out: its version; the verb and the number of messages that it was about, where its
-    entry still tells them; and what is wrong with the entry (empty: it is whole, and lies behind a damaged one)."""
+    """A commit that a repair takes out.
+
+    `verb` and `messages` (the number of messages) are known if the log entry is readable. `flaw` says what is wrong
+    with the entry (empty: it is whole, and comes after a damaged one).
+    """
 
     version: int
     verb: str
@@ -76,10 +79,16 @@ class LostCommit:
 
 @dataclass(frozen=True)
 class TableRepair:
-    """What a repair does to one table: the newest version that stays, the commits behind it that are lost, the data
-    files that are taken out, each with what is wrong, and how many messages these held (None: not known). `past`: by
-    version, what is wrong with entries that a checkpoint sums up, which costs no message; versions before
-    `readable_from` cannot be read any more."""
+    """What a repair does to one table.
+
+    Attributes:
+        version: The newest version that stays.
+        commits: The later commits, which are lost.
+        files: The data files that are taken out, each with what is wrong.
+        messages: The number of messages in these files; None: not known.
+        past: What is wrong, by version, with entries that a checkpoint sums up. This costs no message.
+        readable_from: Earlier versions cannot be read any more.
+    """
 
     table: str
     version: int
@@ -92,23 +101,26 @@ class TableRepair:
 
 @dataclass(frozen=True)
 class Repair:
-    """What a repair of a ledger did, or would do: `lost` is the folder that what was taken out is moved to; `tables`
-    those that are damaged; `checkpoints` those that cannot be read, which cost nothing."""
+    """What a repair of a ledger did, or would do.
+
+    `lost` is the folder to which it moves what it takes out. `tables` are the damaged tables. `checkpoints` are those
+    that cannot be read; they cost nothing.
+    """
 
     lost: str
     tables: tuple[TableRepair, ...]
     checkpoints: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        """Whether there was anything to repair."""
+        """Tell whether there was anything to repair."""
         return bool(self.tables or self.checkpoints)
 
 
 def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
-    """Cut a ledger back to its last whole version, and return what was lost; with `dry_run` only look.
+    """Cut a ledger back to its last whole version, and return what was lost. With `dry_run` only look.
 
-    Raises InvalidParameterValue for a root that is no local path, LedgerDoesNotExist, LedgerError while another process
-    uses the ledger, and LedgerDamaged where a table cannot be repaired: no table is changed then.
+    Raises InvalidParameterValue for a root that is no local path, LedgerDoesNotExist, and LedgerError while another
+    process uses the ledger. Raises LedgerDamaged if a table cannot be repaired: then no table is changed.
     """
     place = here("root", root)
     if not place.is_local:
@@ -126,7 +138,7 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
         read = {name: read_checkpoints(str(folder / name), None) for name in TABLES}
         checkpoints = tuple(f"{name}/{path}" for name, one in read.items() for path in (*one.bad, *one.old))
         if not dry_run:
-            # Entries tell the same, and delta-rs reads no table past a broken one.
+            # The entries hold the same facts, and delta-rs cannot read a table past a broken checkpoint.
             for name in TABLES:
                 mend_checkpoints(str(folder / name), lost, deep=True)
         planned = [_planned(name, folder / name) for name in TABLES]
@@ -138,7 +150,7 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
 
 
 def _planned(table: str, place: Path) -> TableRepair:
-    """What to do to a table. Raises LedgerDamaged where nothing helps."""
+    """Return what to do to a table. Raises LedgerDamaged if no repair is possible."""
     files = table_files(str(place), None)
     paths = files.log_paths()
     newest, intact = max(versions_in(paths), default=-1), read_checkpoints(str(place), None).intact
@@ -149,8 +161,8 @@ def _planned(table: str, place: Path) -> TableRepair:
     while wrong and table != SPARED:
         added = min(_added_at(files, path, intact, whole) for path in wrong)
         if added <= max(intact, 0):
-            named = ", ".join([*wrong][:3])
-            raise LedgerDamaged(f"The table {table} cannot be repaired: it needs {named}", BACKUP)
+            first_paths = ", ".join([*wrong][:3])
+            raise LedgerDamaged(f"The table {table} cannot be repaired: it needs {first_paths}", BACKUP)
         whole = added - 1
         wrong = _wrong_at(place, whole)
     if whole < 0:
@@ -172,13 +184,13 @@ def _wrong_at(place: Path, version: int) -> dict[str, str]:
     except DeltaError:
         if not read_checkpoints(str(place), None).bad:
             raise
-        # A repair takes the checkpoint out first, and looks then.
+        # A real repair takes the bad checkpoint out first, and then looks at the files.
         return {}
     return dict(wrong_files(loaded, table_files(str(place), None), deep=True))
 
 
 def _added_at(files: Any, path: str, intact: int, whole: int) -> int:
-    """Return the version that added a file; without an entry that says so, that of the checkpoint."""
+    """Return the version that added a file. Without an entry for the file, return the version of the checkpoint."""
     for version in range(whole, intact, -1):
         for action in actions_in(files.read(log_file(version)) or b""):
             if action.get("add", {}).get("path") == path:
@@ -195,28 +207,27 @@ def _lost(files: Any, version: int) -> LostCommit:
     except Flawed as flaw:
         return LostCommit(version, "", None, str(flaw))
     info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
-    known = said_in(info.get("userMetadata"))
-    events = sum(int(event.get("messages", 0)) for event in known.get("events", ()))
+    metadata = said_in(info.get("userMetadata"))
+    events = sum(int(event.get("messages", 0)) for event in metadata.get("events", ()))
     rows = sum(json.loads(one["add"].get("stats") or "{}").get("numRecords", 0) for one in actions if "add" in one)
-    verb = str(known.get("verb", info.get("operation", "")))
+    verb = str(metadata.get("verb", info.get("operation", "")))
     return LostCommit(version, verb, events or (rows if verb.startswith("send") else None), "")
 
 
 def _rows_of(place: Path, version: int, paths: set[str]) -> int | None:
-    """Return how many rows some files of a version have by the log; None: it does not tell."""
+    """Return how many rows the log records for some files of a version; None: the log does not record it."""
     actions = pa.table(DeltaTable(str(place), version=version).get_add_actions(flatten=True)).to_pylist()
     counts = [one.get("num_records") for one in actions if one["path"] in paths]
     return None if None in counts else sum(counts)
 
 
 def _carry_out(one: TableRepair, place: Path, lost: Path) -> None:
-    """Cut off the past that cannot be told, replace the entries that are lost, the newest first, and take out the files
-    that are gone."""
+    """Cut off the unreadable past, replace the lost entries (the newest first), and take out the missing files."""
     if one.past:
         _cut_past(one, place, lost)
     for commit in reversed(one.commits):
         _replace(place, lost, log_file(commit.version), _nothing(one.table, commit))
-    # One that sums up what was cut off could not be taken out while entries before it were missing.
+    # A checkpoint of a version that was cut off could not be taken out while earlier entries were missing.
     mend_checkpoints(str(place), lost, deep=True)
     newest = one.version + len(one.commits)
     if not one.files:
@@ -228,7 +239,7 @@ def _carry_out(one: TableRepair, place: Path, lost: Path) -> None:
     for file in gone:
         partition = {name: file[f"partition.{name}"] for name in TABLES[one.table].partitions}
         actions.append(remove_action(file["path"], file["size_bytes"], partition, now))
-    # The commit first: a file that is moved and still named would be damage of our own.
+    # Commit first: a file that is moved away while the table still names it would be new damage.
     table_files(str(place), None).put_new(log_file(newest + 1), log_entry(actions))
     for file in gone:
         with contextlib.suppress(FileNotFoundError):
@@ -236,15 +247,17 @@ def _carry_out(one: TableRepair, place: Path, lost: Path) -> None:
 
 
 def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
-    """Move away what the versions before `readable_from` are read from, then replace the damaged entries: a repair that
-    is stopped between finds these again."""
+    """Move away what the versions before `readable_from` are read from, then replace the damaged entries.
+
+    If a repair is stopped in between, the next one finds the damaged entries again.
+    """
     files = table_files(str(place), None)
     for path in files.log_paths():
         summed_up = CHECKPOINT.fullmatch(path)
         version = int(summed_up[1]) if summed_up else version_of(path)
         if version is None or version >= one.readable_from or version in one.past:
             continue
-        # The first entry, or one that says again what a reader begins with.
+        # A read can start at the first entry, or at one that repeats the protocol.
         if summed_up or any("protocol" in action for action in actions_in(files.read(path) or b"")):
             set_aside(place, lost, path)
     for version, flaw in one.past.items():
@@ -253,8 +266,8 @@ def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
 
 def _nothing(table: str, commit: LostCommit) -> bytes:
     now = time.time_ns() // 1_000_000
-    known = {"lost": {"verb": commit.verb, "messages": commit.messages, "flaw": commit.flaw}}
-    return log_entry([_said(table, known, now)])
+    lost = {"lost": {"verb": commit.verb, "messages": commit.messages, "flaw": commit.flaw}}
+    return log_entry([_said(table, lost, now)])
 
 
 def _said(table: str, known: Mapping[str, Any], now: int) -> dict[str, Any]:
@@ -263,8 +276,10 @@ def _said(table: str, known: Mapping[str, Any], now: int) -> dict[str, Any]:
 
 
 def _replace(place: Path, lost: Path, path: str, content: bytes) -> None:
-    """Put an entry in the place of another one, which is kept; all at once. The checksum of the version, from which
-    engines take columns and properties, is the other one's: it goes first."""
+    """Replace a log entry in one step, and keep the old one.
+
+    The version's checksum file describes the old entry, and engines take columns and properties from it: it goes first.
+    """
     with contextlib.suppress(FileNotFoundError):
         set_aside(place, lost, path.replace(".json", ".crc"))
     entry, kept = place / path, lost / place.name / path

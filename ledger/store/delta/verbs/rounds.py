@@ -1,7 +1,8 @@
-"""Rounds of upkeep on record: how far the last one went, and who is at one. It costs a look three version numbers.
+"""The record of upkeep's rounds: the last round, and the current lease.
 
+The record tells how far the last round went, and which process runs one now. A look at it costs three version numbers.
 The record is in the log of `tasks`, the quietest table, as transactions (Delta's application ids with a number each).
-The log keeps the newest number of each for good, also in its checkpoints, so nothing is stored that has to be tidied:
+The log keeps the newest number of each for good, also in its checkpoints, so nothing that is stored has to be tidied:
 
 | application | its number |
 |---|---|
@@ -11,15 +12,15 @@ The log keeps the newest number of each for good, also in its checkpoints, so no
 | `upkeep/free` | the number of the lease that was given back last |
 | `upkeep/records` | a number for each commit of this record, so that two never pass each other |
 
-**The lease.** A process takes the lease by the commit of the next number: Delta lets one process have it. The lease is
-held while the two numbers differ. Upkeep is safe when two run it at once (see `upkeep`), so the lease saves work and
-guards nothing. That allows the simplest rule for a holder that died: a process that has *seen* the same number held
-for long enough, in its own passing time, takes the next one (see `ledger.upkeep_daemon`). No clock of one machine
-is compared with another's. So no wrong clock keeps a lease for ever, and none takes it too early. A holder that was
-only slow goes on beside the next one.
+**The lease.** A process takes the lease by committing the next number: Delta lets one process have it. The lease is
+held while the two numbers differ. Upkeep is safe when two processes run it at once (see `upkeep`), so the lease saves
+work and protects nothing. That allows the simplest rule for a holder that died. A process that has *seen* the same
+number held for long enough, by its own passing time, takes the next one (see `ledger.upkeep_daemon`). The rule compares
+no clock of one machine with another's. So a wrong clock cannot keep a lease for ever, and cannot take it too early. A
+holder that was only slow goes on beside the next one.
 
-**How far a round went.** Versions are noted when it begins: what lands meanwhile is for the next round. Commits that
-upkeep itself made behind these are counted as gone over, as long as no other commit lies between.
+**How far a round went.** A round notes the versions when it begins: commits that land meanwhile are for the next round.
+Upkeep's own commits after these versions count as gone over, as long as no other commit lies between.
 """
 
 from __future__ import annotations
@@ -55,14 +56,16 @@ log = logging.getLogger("ledger.upkeep")
 RECORD, LOADED = "tasks", ("messages", "visibility")
 OF_TABLE = {table: f"upkeep/{table}" for table in LOADED}
 AT, LEASE, FREE, RECORDS = "upkeep/at", "upkeep/lease", "upkeep/free", "upkeep/records"
-#: How often a commit of the record is tried, and how long it waits at first, in seconds.
+#: How often a commit of the record is tried, and the first pause between tries, in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
 
 
 @dataclass(frozen=True)
 class Look:
-    """What is on record, and the newest versions: of one moment. `lease`: the number of the last lease (0: none was
-    taken), and whether it is held."""
+    """The record and the newest versions, as of one moment.
+
+    `lease` is the number of the last lease (0: none was taken); `is_held` tells whether it is held.
+    """
 
     last: Round | None
     versions: dict[str, int]
@@ -70,7 +73,7 @@ class Look:
     is_held: bool
 
     def load(self, now: int) -> Load:
-        """Return what upkeep has not gone over by an instant (milliseconds)."""
+        """Return the load that upkeep has not gone over by an instant (milliseconds)."""
         return load_since(self.last, self.versions["messages"], self.versions["visibility"], now)
 
     def gone_over(self) -> int:
@@ -83,30 +86,35 @@ class Rounds:
 
     def __init__(self, engine: Engine, transactions: Transactions) -> None:
         self._engine, self._transactions = engine, transactions
-        #: What was read of the record, and of which version and generation that was.
+        #: The version and generation of the record that was read last, and its content.
         self._read: tuple[tuple[int, int], tuple[Round | None, int, bool]] | None = None
         #: The lease that this process holds.
         self._held: int | None = None
 
     def look(self) -> Look:
-        """Read three version numbers; read the record where it is not known yet. Raises StorageFailed."""
+        """Return the record and the newest versions. Reads three version numbers, and the record only if it has
+        changed.
+
+        Raises StorageFailed.
+        """
         while True:
             versions = self._engine.newest_versions((*LOADED, RECORD))
             of_record = versions.pop(RECORD), self._engine.generation()
-            known = self._read
-            if known is not None and known[0] == of_record:
-                return Look(known[1][0], versions, *known[1][1:])
-            found = self._record()
-            # A commit between these reads may have divided them.
+            kept = self._read
+            if kept is not None and kept[0] == of_record:
+                return Look(kept[1][0], versions, *kept[1][1:])
+            record = self._record()
+            # If a commit came between these reads, they do not belong together: read again.
             if (self._engine.newest_versions((RECORD,))[RECORD], self._engine.generation()) == of_record:
-                self._read = of_record, found
+                self._read = of_record, record
 
     def log_retention(self) -> int:
         """Return how many seconds the commits of `visibility` are kept."""
         return kept_by(self._engine.layout("visibility").properties).log_retention
 
     def take(self, look: Look, at: int) -> bool:
-        """Take the lease after the one of a look, whether that is held or not. Return False where another was first.
+        """Take the next lease after the one that a look saw, whether that one is held or not. Return False if another
+        process was first.
 
         Raises StorageFailed.
         """
@@ -120,28 +128,29 @@ class Rounds:
         return True
 
     def give_back(self, at: int) -> None:
-        """Give the lease back, if this process holds one: a round that ended well has done so. Raises StorageFailed."""
+        """Give the lease back if this process still holds it. A round that ended well has done so already. Raises
+        StorageFailed."""
         if self._held is not None:
             self._note(at)
 
     def record(self, begun: Look, at: int) -> None:
-        """Record that a round went over what was there when it began, at the instant `at`, and give the lease back.
+        """Record that a round, begun at the instant `at`, went over what was there when it began. Give the lease back.
 
-        Where nothing new is to be told, and no lease to be given back, nothing is committed. A failure is logged: the
+        If there is nothing new to record and no lease to give back, nothing is committed. A failure is only logged: the
         round is done, and at worst the next one comes sooner.
         """
         try:
             reached = {table: self._reached(table, version) for table, version in begun.versions.items()}
             last = begun.last
-            same = last is not None and reached == {table: getattr(last, table) for table in LOADED}
-            if same and last is not None and 0 <= at - last.at < AGE_DUE * MILLISECONDS and self._held is None:
+            is_unchanged = last is not None and reached == {table: getattr(last, table) for table in LOADED}
+            if is_unchanged and last is not None and 0 <= at - last.at < AGE_DUE * MILLISECONDS and self._held is None:
                 return
             self._note(at, (AT, at), *((OF_TABLE[table], version) for table, version in reached.items()))
         except LedgerError as error:
             log.warning("the round of upkeep is done, and could not be recorded: %s", error)
 
     def _reached(self, table: str, version: int) -> int:
-        """Return the last version behind which a commit of others comes, from the one at which a round began."""
+        """Return the last version before a commit that is not upkeep's, from the version at which a round began."""
         for commit in self._engine.history(table, version):
             if not is_of_upkeep(commit.metadata):
                 break
@@ -149,7 +158,7 @@ class Rounds:
         return version
 
     def _note(self, at: int, *facts: tuple[str, int]) -> None:
-        """Commit facts, and that the lease of this process is given back."""
+        """Commit facts, and give back the lease of this process."""
         free = () if self._held is None else ((FREE, self._held),)
         attempts = Attempts("the record of upkeep", ATTEMPTS, FIRST_PAUSE)
         for _ in attempts:
@@ -158,7 +167,7 @@ class Rounds:
                 with self._transactions.turn(RECORD):
                     self._engine.mark(RECORD, self._metadata(at), (RECORDS, number), *facts, *free)
             except LogReplaced:
-                # Another ledger is there now: of that one nothing was done.
+                # Another ledger is in its place now, and this round did nothing in that one.
                 break
             except Conflict:
                 continue
@@ -169,22 +178,23 @@ class Rounds:
         self._held = None
 
     def _record(self) -> tuple[Round | None, int, bool]:
-        ask = partial(self._engine.transaction_version, RECORD)
-        reached = {table: ask(application) for table, application in OF_TABLE.items()}
-        at, lease = ask(AT), ask(LEASE) or 0
-        known = None if at is None else Round(reached["messages"] or 0, reached["visibility"] or 0, at)
-        return known, lease, lease != (ask(FREE) or 0)
+        number_of = partial(self._engine.transaction_version, RECORD)
+        reached = {table: number_of(application) for table, application in OF_TABLE.items()}
+        at, lease = number_of(AT), number_of(LEASE) or 0
+        last = None if at is None else Round(reached["messages"] or 0, reached["visibility"] or 0, at)
+        return last, lease, lease != (number_of(FREE) or 0)
 
     def _metadata(self, at: int) -> dict[str, object]:
         return self._transactions.metadata(secrets.token_hex(8), "upkeep", "", at, [])
 
 
 class OverdueNotice:
-    """Says in the log that upkeep is overdue: once in a process, by what the process commits anyway.
+    """Logs a warning that upkeep is overdue, once in a process, after commits that the process makes anyway.
 
-    A verb costs this a subtraction. The record is read when the commits that this process has seen may be too many, and
-    then not before COMMITS_DUE more: of a ledger with less than COMMITS_OVERDUE commits it is never read. Only the
-    tables that this process commits to count, so it tells later than `health`, and never without reason.
+    Each verb costs one subtraction. The record is read when the commits that this process has seen may be too many, and
+    then again only after COMMITS_DUE more commits. In a ledger with fewer than COMMITS_OVERDUE commits the record is
+    never read. Only the tables that this process commits to count. So the warning comes later than that of `health`,
+    and never without reason.
     """
 
     def __init__(self, look: Callable[[], Look], log_retention: Callable[[], int]) -> None:
@@ -204,7 +214,7 @@ class OverdueNotice:
         try:
             why = why_overdue(self._look().load(at), self._log_retention())
         except LedgerError as error:
-            # The verb has landed, whatever is known of upkeep.
+            # The verb has landed: a failed look at upkeep's record must not fail it.
             log.debug("whether upkeep is overdue is not known: %s", error)
             why = None
         self._asked_again_at = commits + COMMITS_DUE

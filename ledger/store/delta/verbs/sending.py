@@ -1,7 +1,8 @@
-"""Sending a few messages: appended to an open segment of this writer's own in a lane, one append a call.
+"""Small sends: each call is one append to an open segment.
 
-Every append is a file, and every verb looks at the files that there are: so the writer of a segment makes one of them
-now and then, beside its sends. To whoever reads it is the same, and upkeep does as much for what a writer leaves.
+The open segment belongs to this writer and lies in one lane. Every append adds a file, and every verb looks at the
+files that exist. So the writer joins the files of its segment from time to time, beside its sends. Readers see no
+difference. Upkeep joins what a writer leaves behind.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from ledger.store.delta.verbs.open_segments import OpenSegment, OpenSegments
 from ledger.store.delta.verbs.quotas import Quotas
 from ledger.store.protocol import QueueRecord, StoredSend
 
-#: What makes two messages the same, see `deduplication_key`.
+#: The key under which two messages are duplicates, see `deduplication_key`.
 Key = tuple[str, str]
-#: After so many appends to an open segment its small files are joined, which takes as long as some three sends.
-#: Measured: with 2,000 files a verb takes 40 ms longer.
+#: The number of appends after which an open segment's small files are joined. A join takes as long as about three
+#: sends. Measured: with 2,000 files a verb takes 40 ms longer.
 WORTH_JOINING = 32
 _REMEMBERED = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id", "sequence_number"]
 log = logging.getLogger("ledger.verbs")
@@ -46,9 +47,14 @@ log = logging.getLogger("ledger.verbs")
 
 @dataclass
 class _Append:
-    """What an append of messages has beside them: the open segments that it extends, as they are after it, by how they
-    were before; and the transactions that it carries. `is_taken`: another writer extended one of them. `entries`: what
-    it appends to each open segment, with the sequence numbers of a FIFO queue."""
+    """What an append carries beside its messages.
+
+    Attributes:
+        segments: The open segments that it extends, by their state before it; the values are their state after it.
+        transactions: The transaction ids of the commit, with their versions.
+        is_taken: Whether another writer extended one of the segments.
+        entries: What it appends to each open segment, with the sequence numbers of a FIFO queue.
+    """
 
     segments: dict[OpenSegment, OpenSegment]
     transactions: Sequence[tuple[str, int]] = ()
@@ -56,7 +62,7 @@ class _Append:
     entries: dict[OpenSegment, tuple[Sequence[Entry], Sequence[int] | None]] = field(default_factory=dict)
 
     def extend(self, segment: OpenSegment, entries: Sequence[Entry], numbers: Sequence[int] | None = None) -> None:
-        """Append entries to an open segment, too."""
+        """Add entries for an open segment."""
         self.segments[segment] = segment.extended(len(entries))
         self.entries[segment] = entries, numbers
 
@@ -64,11 +70,12 @@ class _Append:
 class Sender:
     """Appends small sends. A segment has exactly one writer: this object, which numbers its messages itself.
 
-    Where the object is there twice (after a fork, say), one of the two goes on: see `delta_log.segment_ends`.
+    If the object exists twice (say, after a fork), one of the two goes on with a segment. The other gets SegmentTaken
+    and begins a new one.
     """
 
     def __init__(self, opened: OpenTables, sender: str | None, recent: RecentMessages) -> None:
-        """`recent`: is given what is appended to open segments."""
+        """`recent` receives what is appended to open segments."""
         self._opened, self._transactions, self._settings = opened, opened.transactions, opened.settings
         self._sender, self._recent = sender, recent
         self._segments = OpenSegments(opened.settings.open_segment_seconds)
@@ -79,9 +86,11 @@ class Sender:
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """In the order of `entries`. Under an attempt id committed before, sends nothing: the ids of then.
+        """Send messages; return their ids in the order of `entries`.
 
-        Raises ClocksDisagree where a receive would."""
+        Under an attempt id that was committed before, sends nothing and returns the ids of that send. Raises
+        ClocksDisagree where a receive would.
+        """
         if not entries:
             return []
         self._opened.times.require(queue, clock)
@@ -97,90 +106,103 @@ class Sender:
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", losses=losses):
-                # Before the attempt is looked for: whoever commits it meanwhile counts up.
+                # Read the count before looking for the attempt: a send that commits the attempt meanwhile counts up.
                 counted = self._quotas.next_send(queue)
-                before = attempt and sent_before(self._opened.tables, attempt)
-                if before:
-                    return [StoredSend(ids.message_id(ids.segment(before, 0), seq)) for seq in range(len(entries))]
+                earlier_send = attempt and sent_before(self._opened.tables, attempt)
+                if earlier_send:
+                    return [
+                        StoredSend(ids.message_id(ids.segment(earlier_send, 0), seq)) for seq in range(len(entries))
+                    ]
                 self._quotas.require_room(queue, len(entries), clock)
                 now = clock()
                 carried = [one for one in (counted, attempt and attempt.transaction) if one is not None]
                 append = _Append({}, carried)
                 if attempt is None:
-                    mine = self._segments.take(queue.id, lane, now)
-                    append.extend(mine, entries)
-                    segment, first = mine.name, mine.following
+                    taken = self._segments.take(queue.id, lane, now)
+                    append.extend(taken, entries)
+                    segment, first = taken.name, taken.following
                 rows = message_rows(queue, lane, segment, first, entries, now, sender=self._sender)
                 if self._append(queue, rows, now, append, attempts):
                     return [StoredSend(ids.message_id(segment, first + n)) for n in range(len(entries))]
         raise attempts.outlasted()
 
     def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[StoredSend]:
-        """F1 and the order of F2: sends to a FIFO queue are counted, in the log itself, and one that did not see the
-        send before it does not commit. So what it decided about duplicates holds, and sequence numbers grow."""
+        """F1 and the order of F2: count sends to a FIFO queue in the log itself.
+
+        A send that did not see the send before it does not commit. So its decision about duplicates holds, and sequence
+        numbers grow.
+        """
         application = fifo.sends(queue.id)
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", queue.id, losses):
                 count = self._opened.tables.transaction_version("messages", application) or 0
-                known, at = self._remembered(queue, entries, clock)
-                answer: list[Key] = []
+                sent_by_key, at = self._remembered(queue, entries, clock)
+                keys: list[Key] = []
                 new: set[Key] = set()
                 fresh: dict[int, list[tuple[int, Entry, Key]]] = {}
                 for entry in entries:
                     key = deduplication_key(queue.attributes, entry.group, entry.deduplication)
-                    if key not in known and key not in new:
+                    if key not in sent_by_key and key not in new:
                         lane = fifo.lane(entry.group, int(queue.attributes["Lanes"]))
-                        fresh.setdefault(lane, []).append((len(answer), entry, key))
+                        fresh.setdefault(lane, []).append((len(keys), entry, key))
                         new.add(key)
-                    answer.append(key)
+                    keys.append(key)
                 self._quotas.require_room(queue, len(new), clock)
                 tables = []
                 append = _Append({}, [(application, count + 1)])
-                for lane, mine in fresh.items():
+                for lane, lane_entries in fresh.items():
                     taken = self._segments.take(queue.id, lane, at)
                     segment, first = taken.name, taken.following
-                    numbers = [fifo.sequence_number(count + 1, ordinal) for ordinal, *_ in mine]
-                    sent = [entry for _, entry, _ in mine]
+                    numbers = [fifo.sequence_number(count + 1, ordinal) for ordinal, *_ in lane_entries]
+                    sent = [entry for _, entry, _ in lane_entries]
                     append.extend(taken, sent, numbers)
                     tables.append(message_rows(queue, lane, segment, first, sent, at, numbers, self._sender))
-                    places = (ids.message_id(segment, first + n) for n in range(len(mine)))
-                    known.update({key: StoredSend(*one) for (_, _, key), one in zip(mine, zip(places, numbers))})
+                    places = (ids.message_id(segment, first + n) for n in range(len(lane_entries)))
+                    sent_by_key.update(
+                        {key: StoredSend(*one) for (_, _, key), one in zip(lane_entries, zip(places, numbers))}
+                    )
                 if not tables:
-                    # The answer tells what others have sent.
+                    # The answer reports what others sent: it must survive a power cut.
                     self._opened.tables.make_durable()
                 if not tables or self._append(queue, pa.concat_tables(tables), at, append, attempts):
-                    return [known[key] for key in answer]
+                    return [sent_by_key[key] for key in keys]
         raise attempts.outlasted()
 
     def _remembered(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock
     ) -> tuple[dict[Key, StoredSend], int]:
-        """What was sent within the deduplication interval, by deduplication key, as far as `entries` have
-        the same; and the time: never before the last send. Raises ClocksDisagree."""
+        """Return the sends within the deduplication interval that `entries` repeat, by deduplication key, and the
+        send's instant.
+
+        The instant is never before the last send. Raises ClocksDisagree.
+        """
         since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
         rows = self._opened.files.messages(Where(queue.id), _REMEMBERED, sent_after=since)
         last = (pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
-        # Read again, behind the rows: of whoever stood still before that, others' sends would be in the future.
+        # Read the clock again, after the rows: if this process stood still before, others' sends would seem to be in
+        # the future.
         now, skew = clock(), self._settings.maximum_clock_skew
         if last > now + round(skew * MILLISECONDS):
             last = last_counted(self._opened.tables, queue.id, rows)
         at = instants.not_before(now, last, skew)
-        asked = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
-        # Looked up behind the count of sends: a purge since then counts, too.
+        deduplication_ids = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
+        # Look this up after the count of sends: a purge since then counts, too.
         purged = self._opened.tables.transaction_version("messages", fifo.purges(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
         rows = without_set_aside(self._opened.tables, queue.id, rows)
-        known: dict[Key, StoredSend] = {}
-        for row in rows.filter(pc.is_in(rows["message_deduplication_id"], asked)).to_pylist():
+        sent_by_key: dict[Key, StoredSend] = {}
+        for row in rows.filter(pc.is_in(rows["message_deduplication_id"], deduplication_ids)).to_pylist():
             if fifo.is_duplicate(round(row["sent_at"].timestamp() * MILLISECONDS), at):
                 key = deduplication_key(queue.attributes, row["message_group_id"], row["message_deduplication_id"])
-                known[key] = StoredSend(ids.message_id(row["segment"], row["seq"]), row["sequence_number"])
-        return known, at
+                sent_by_key[key] = StoredSend(ids.message_id(row["segment"], row["seq"]), row["sequence_number"])
+        return sent_by_key, at
 
     def _append(self, queue: QueueRecord, rows: pa.Table, now: int, append: _Append, attempts: Attempts) -> bool:
-        """Commits one append, and gives back the open segments that it extends; returns False when another writer was
-        first. After any other error nobody knows what became of them, and they are not used again."""
+        """Commit one append, and give back the open segments that it extends. Return False if another writer was first.
+
+        After any other error nobody knows the state of the segments, and they are not used again.
+        """
         tables = self._opened.tables
         generation, since = tables.generation(), tables.version("messages")
         metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [], attempts.losses)
@@ -214,8 +236,11 @@ class Sender:
             self._recent.add(Append(generation, segment.name, segment.following, entries, sent_at, numbers, size))
 
     def _join(self, segment: OpenSegment) -> None:
-        """Joins the files of an open segment, which have become many. What was sent is sent, whatever comes of it;
-        after another writer's commit to the segment it is done the next time."""
+        """Join the files of an open segment that has many.
+
+        A failure does not affect what was sent. If another writer committed to the segment, a later call joins the
+        files.
+        """
         try:
             self._opened.tables.compact(Where(segment.queue, (segment.lane,), (segment.name,)), growing=True)
         except (Conflict, StorageFailed) as error:

@@ -1,11 +1,16 @@
-"""Shared commits: what threads of a process want of a queue while one of them commits, the next commit does for all.
+"""Shared commits: one commit serves the waiting calls of several threads.
 
-Verbs on messages are decided one after the other, each on what the one before it has made of the lanes, and all become
-one MERGE: as if they had been committed one by one, and nobody had looked in between. Verbs of one kind are decided at
-once where that comes to the same, as most of what a decision costs does not depend on how many verbs it is for. All
-verbs of a commit wait at the same time, so any order of them is a right one. Small sends become one append. Each verb
-has its own answer, or its own error; a commit that is lost or fails is so for all that were part of it. What was
-granted is read back so, too: one read of the table for all who wait for one.
+While one thread of a process commits, other threads' calls on the same queue wait. The next commit serves them all.
+
+The verbs of a commit are decided one after the other, each on the lanes as the verb before it left them. Together they
+become one MERGE. The result is the same as if each verb had been committed alone and nobody had read in between. All
+verbs of a commit wait at the same time, so any order of them is correct.
+
+Verbs of one kind are decided in one step where the result is the same: most of a decision's cost does not depend on the
+number of verbs. Each verb has its own answer, or its own error. A commit that loses or fails does so for all verbs in
+it.
+
+Small sends share one append. Reads of granted messages share one read of the table.
 """
 
 from __future__ import annotations
@@ -34,13 +39,13 @@ from ledger.store.delta.verbs.sending import Sender
 from ledger.store.protocol import Grant, QueueRecord, StoredMessage, StoredSend, count_messages
 
 Result = TypeVar("Result")
-#: A send goes with others up to so many messages, and characters of their bodies: it would not be much slower alone.
+#: A send with more messages, or more characters in their bodies, is committed alone: sharing would save it little.
 MOST_MESSAGES, MOST_CHARACTERS = 100, 1 << 16
 
 
 class Joint(NamedTuple):
-    """What several verbs of one kind come to together: one decision; of each verb its answer at a version, and its own
-    part of what the decision records."""
+    """One decision about several verbs of one kind. For each verb: its answer at a version, and its part of the
+    recorded runs."""
 
     decision: Decision[Any]
     answers: Sequence[Callable[[int], Any]]
@@ -48,15 +53,15 @@ class Joint(NamedTuple):
 
 
 class GroupedCall(PendingCall[Result], Generic[Result]):
-    """A verb on a queue's messages, as a decision that may be one of several in a commit.
+    """A verb on a queue's messages, as a decision that can share a commit with others.
 
-    It is about `lanes` (None: all of the queue's); `targets` looks up the queues that messages may move to. `decide` is
-    given the lanes, and how often the commit has lost; an error that it raises is this verb's alone. Verbs go together
-    that know the queue as the same.
+    The decision covers `lanes` (None: all lanes of the queue). `targets` looks up the queues that messages may move to.
+    `decide` takes the lanes and the number of times that the commit has lost. An error that `decide` raises concerns
+    this verb alone. Verbs share a commit if they have read the queue in the same state.
 
-    Verbs with the same `joint` are of one kind. It is given verbs, the lanes, and how often the commit has lost. It
-    decides all of these verbs at once, or returns None where that could differ from deciding them one after the other.
-    `asked` is what it needs to know of each.
+    Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes and the number of losses. It decides all
+    of these verbs in one step, or returns None where the result could differ from deciding them one after the other.
+    `asked` is what `joint` needs to know about each verb.
     """
 
     def __init__(
@@ -74,12 +79,12 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
         self.joint, self.asked = joint, asked
         self.name, self.queue, self.clock, self.decide, self.lanes = name, queue, clock, decide, lanes
         self.targets = targets
-        #: It was left out of a commit that landed, and belongs into the next one. That is no loss.
+        #: Whether a commit that landed left this verb out for the next commit. That does not count as a loss.
         self.put_off = False
 
 
 class SharedVerbs:
-    """Runs verbs, those of threads that wait for each other in one commit."""
+    """Runs verbs. Verbs of threads that wait at the same time share one commit."""
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
         self._opened, self._transactions, self._queues = opened, opened.transactions, queues
@@ -87,8 +92,11 @@ class SharedVerbs:
 
     @releasing
     def run(self, verb: GroupedCall[Result]) -> Result:
-        """One MERGE, or part of one. Raises what the decision does, ContentionOutlastedRetries and StorageFailed; where
-        the ledger was replaced meanwhile and has no such queue any more, QueueDoesNotExist."""
+        """Commit a verb as one MERGE, or as part of one.
+
+        Raises what the decision raises, ContentionOutlastedRetries and StorageFailed. Raises QueueDoesNotExist if the
+        ledger was replaced meanwhile and the new one lacks the queue.
+        """
         with self._ledger.of(verb.queue):
             return self._run(verb)
 
@@ -107,14 +115,17 @@ class SharedVerbs:
         raise attempts.outlasted()
 
     def _commit(self, verbs: Sequence[GroupedCall[Any]], losses: int, attempts: Attempts) -> None:
-        """Tries all of them in one commit. Those that are not done then have lost to another writer, or are put off:
-        what would grant a message that another one is granted in this commit, as its version tells holders apart."""
+        """Try all verbs in one commit. A verb that is not done afterwards lost to another writer, or is put off.
+
+        A verb is put off if it would grant a message that another verb of this commit grants: holders are told apart by
+        the commit's version.
+        """
         first = verbs[0]
         with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):
             loaded = self._load(verbs)
             decided = CommitDecisions(loaded, losses)
-            for some in _by_kind(verbs):
-                decided.add(some)
+            for verbs_of_kind in _by_kind(verbs):
+                decided.add(verbs_of_kind)
             name = decided.names.pop() if len(decided.names) == 1 else "several"
             plan = loaded.commit_of(decided.decisions, lambda version: None)
             version = self._transactions.merge(name, "visibility", first.queue.id, plan, attempts)
@@ -129,34 +140,39 @@ class SharedVerbs:
                 verb.put_off = True
 
     def _load(self, verbs: Sequence[GroupedCall[Any]]) -> Loaded:
-        """The lanes that the verbs are about."""
+        """Load the lanes that the verbs are about."""
         queue, clock = verbs[0].queue, verbs[0].clock
         targets = next((verb.targets for verb in verbs if verb.targets is not None), None)
         if targets is not None:
             return load_with_destinations(self._opened, self._queues, queue, clock, targets)
-        named = [verb.lanes for verb in verbs]
-        lanes = None if None in named else tuple_of(lane for some in named for lane in some or ())
+        lane_sets = [verb.lanes for verb in verbs]
+        lanes = (
+            None if None in lane_sets else tuple_of(lane for lanes_of_verb in lane_sets for lane in lanes_of_verb or ())
+        )
         return self._opened.load(queue, clock, lanes)
 
 
 class _OneLedger:
-    """Whether the ledger that took a verb's commit is the one in which the verb's queue was looked up.
+    """Checks that the ledger that took a verb's commit still has the queue that the verb was called on.
 
-    A replaced log is noticed by comparing it with what this process has read of it, in the current generation. What it
-    reads of a table for the first time in a generation it can compare with nothing. So the queue is looked up again
-    behind the first verb of each generation. Behind those that follow it is enough that the queues which were read last
-    in this generation have it: that asks the storage nothing.
+    This process notices a replaced log by comparing it with what it has read of the log in the current generation. The
+    first read of a table in a generation has nothing to be compared with. So the queue is looked up again after the
+    first verb of each generation. After later verbs of the generation, it is enough that the last read list of queues
+    contains the queue. That check reads nothing from the storage.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
         self._tables, self._queues = opened.tables, queues
-        #: The generation in which a verb has read its tables.
+        #: The last generation in which a verb was checked.
         self._known = -1
 
     @contextmanager
     def of(self, queue: QueueRecord) -> Iterator[None]:
-        """A context for a verb on a queue. Raises QueueDoesNotExist behind a verb where the ledger was replaced since
-        the queue was looked up, and the new one does not have it."""
+        """Return a context for a verb on a queue.
+
+        On leaving, the context raises QueueDoesNotExist if the ledger was replaced since the queue was looked up and
+        the new one lacks it.
+        """
         yield
         generation = self._tables.generation()
         if generation != self._known or not self._queues.has_read(queue, generation):
@@ -171,7 +187,7 @@ class _Send(PendingCall[list[StoredSend]]):
 
 
 class SharedSends:
-    """Sends, the small ones of threads that wait for each other in one append."""
+    """Sends messages. Small sends of threads that wait at the same time share one append."""
 
     def __init__(self, opened: OpenTables, queues: Queues, sender: Sender) -> None:
         self._opened, self._transactions, self._sender = opened, opened.transactions, sender
@@ -181,15 +197,17 @@ class SharedSends:
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """See Sender.send. An attempt is one append, which has its id. Raises QueueDoesNotExist where the ledger was
-        replaced meanwhile and has no such queue any more."""
+        """Send messages (see Sender.send). A send with an attempt id is an append of its own, which records the id.
+
+        Raises QueueDoesNotExist if the ledger was replaced meanwhile and the new one lacks the queue.
+        """
         with self._ledger.of(queue):
             return self._send(queue, entries, clock, attempt_id)
 
     def _send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        # Of a queue with a bound one send may fit where several do not.
+        # In a bounded queue, one send may fit where several together do not.
         if attempt_id is not None or not _is_small(entries) or is_bounded(queue):
             return self._sender.send(queue, entries, clock, attempt_id)
         send = _Send(queue, entries)
@@ -215,14 +233,14 @@ class _Read(PendingCall[list[StoredMessage]]):
 
 
 class SharedReads:
-    """Reads of grants' messages, the small ones of threads that wait for each other in one read of the table."""
+    """Reads the messages of grants. Small reads of threads that wait at the same time share one read of the table."""
 
     def __init__(self, opened: OpenTables, reader: Reader) -> None:
         self._opened, self._transactions, self._reader = opened, opened.transactions, reader
 
     @releasing
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """See Store.read. What this process sent a moment ago is not read."""
+        """Read a grant's messages (see Store.read). Messages that this process sent a moment ago come from memory."""
         if count_messages(grant.runs) > MOST_MESSAGES:
             return self._reader.messages(queue, grant)
         recent = self._reader.recent_messages(queue, grant)
@@ -237,8 +255,8 @@ class SharedReads:
 
     def _read(self, reads: Sequence[_Read]) -> None:
         with _failing_together(reads, "read", self._opened.tables.place("messages")):
-            found = self._reader.messages_of(reads[0].queue, [read.grant for read in reads])
-            for read, messages in zip(reads, found):
+            messages_by_grant = self._reader.messages_of(reads[0].queue, [read.grant for read in reads])
+            for read, messages in zip(reads, messages_by_grant):
                 read.granted(messages)
 
 
@@ -247,11 +265,13 @@ def _is_small(entries: Sequence[Entry]) -> bool:
 
 
 class CommitDecisions:
-    """The decisions of one commit, which `loaded` has taken, and what becomes of each verb.
+    """The decisions of one commit, which `loaded` reflects, and the outcome of each verb.
 
-    `names`: of the verbs that are part of the commit. `put_off`: verbs that would grant a message that another verb is
-    granted in this commit, as its version tells holders apart. `joints`: those of the decisions that are about several
-    verbs.
+    Attributes:
+        names: The names of the verbs in the commit.
+        joints: The decisions about several verbs at once.
+        put_off: Verbs that would grant a message that another verb of this commit grants. Holders are told apart by the
+            commit's version.
     """
 
     def __init__(self, loaded: Loaded, losses: int) -> None:
@@ -265,21 +285,21 @@ class CommitDecisions:
         self.put_off: list[GroupedCall[Any]] = []
 
     def add(self, verbs: Sequence[GroupedCall[Any]]) -> None:
-        """Decide verbs of one kind: at once where that is right, else one after the other."""
+        """Decide verbs of one kind: in one step where that gives the same result, else one after the other."""
         if len(verbs) > 1 and self.add_jointly(verbs):
             return
         for verb in verbs:
             self.add_one(verb)
 
     def add_jointly(self, verbs: Sequence[GroupedCall[Any]]) -> bool:
-        """Decide verbs at once. False, and nothing is left of it, where they have to be decided one by one."""
+        """Decide verbs in one step. Return False, with `loaded` as before, if they have to be decided one by one."""
         decide, before = verbs[0].joint, self.loaded.taken()
         if decide is None:
             return False
         try:
             joint = decide(verbs, self.loaded, self._losses)
         except Exception:
-            # It may be an error of one of them alone.
+            # The error may concern only one of the verbs: decide them one by one.
             joint = None
         if joint is None or not self._can_grant(joint.decision):
             self.loaded.take_back(before)
@@ -291,7 +311,7 @@ class CommitDecisions:
         return True
 
     def add_one(self, verb: GroupedCall[Any]) -> None:
-        """Decide a verb on what those before it have made of the lanes."""
+        """Decide a verb on the lanes as the verbs before it left them."""
         before = self.loaded.taken()
         try:
             decision = verb.decide(self.loaded, self._losses)
@@ -307,16 +327,16 @@ class CommitDecisions:
         self._commit(decision)
 
     def _can_grant(self, decision: Decision[Any]) -> bool:
-        """Whether no message of a grant is somebody else's in this commit."""
-        mine = decision.granted
-        return not len(mine) or not any(_holders_differ(self.loaded, one, mine) for one in self._granted)
+        """Tell whether no message that a decision grants has another holder in this commit."""
+        granted = decision.granted
+        return not len(granted) or not any(_holders_differ(self.loaded, one, granted) for one in self._granted)
 
     def _take(self, verb: GroupedCall[Any], answer: Callable[[int], Any]) -> None:
         self.names.add(verb.name)
         self.answers.append((verb, answer))
 
     def _commit(self, decision: Decision[Any]) -> None:
-        """Make a decision part of the commit."""
+        """Add a decision to the commit."""
         if len(decision.granted):
             self._granted.append(decision.granted)
         self.loaded.take(decision)
@@ -324,7 +344,7 @@ class CommitDecisions:
 
 
 def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
-    """Verbs that may be decided at once beside each other, in the order of the first one of each kind."""
+    """Return the verbs in groups that may be decided in one step. Groups are in the order of their first verbs."""
     kinds: dict[object, list[GroupedCall[Any]]] = {}
     for verb in verbs:
         kinds.setdefault(verb if verb.joint is None else verb.joint, []).append(verb)
@@ -332,7 +352,8 @@ def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
 
 
 def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
-    """Whether two grants have a message in common, under receipts that differ: not of two runs of one attempt."""
+    """Tell whether two grants share a message under different receipts. (Two runs of one attempt have the same
+    receipt.)"""
     record, pieces = loaded.lanes.record, one.cut(other.first, other.last)
     both = pieces.where(pieces.code != ABSENT)
     pairs = set(zip(both.code.tolist(), other.code[both.query].tolist()))
@@ -341,15 +362,19 @@ def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
 
 @contextmanager
 def _failing_together(wishes: Sequence[PendingCall[Any]], verb: str, place: str) -> Iterator[None]:
-    """What goes wrong in here is raised to whoever has the turn; the others, each of which waits in a thread of its
-    own, meet it too. Of one that was only ended (KeyboardInterrupt) nobody knows how far it came."""
+    """Fail all waiting calls when the shared commit fails.
+
+    The thread that commits raises the error itself. Each other call that is not done gets a copy of a LedgerError. For
+    any other exception (say, KeyboardInterrupt) nobody knows how far the commit came: the other calls get StorageFailed
+    with `unknown`.
+    """
     try:
         yield
     except BaseException as error:
-        for wish in (one for one in wishes[1:] if not one.done):
+        for call in (one for one in wishes[1:] if not one.done):
             if isinstance(error, LedgerError):
-                wish.refused(copy.copy(error))
+                call.refused(copy.copy(error))
             else:
                 cause = f"the thread that committed for this one, too, ended in {type(error).__name__}: {error}"
-                wish.refused(StorageFailed(place, cause, verb, unknown=True))
+                call.refused(StorageFailed(place, cause, verb, unknown=True))
         raise

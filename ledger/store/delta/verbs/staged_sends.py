@@ -1,4 +1,7 @@
-"""What Spark has staged for bulk sends: published in one commit, or given up, and then removed; see rules.staging."""
+"""Staged files of bulk sends: publishing, giving up and removal.
+
+See `rules.staging`.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,12 @@ log = logging.getLogger("ledger.upkeep")
 
 
 def staged_folders(store: DeltaStore) -> Folders | None:
-    """The folders of a ledger's bulk sends; None where this process cannot list them."""
+    """Return the folders of a ledger's bulk sends; None if this process cannot list them."""
     return folders_below(f"{store.engine.place('messages')}/{staging.FOLDER}", store.spark, store.storage_options)
 
 
 def end_of(tables: Tables, folder: str) -> int | None:
-    """Whether a folder was PUBLISHED, or given up (FENCED), see rules.staging; None when neither has happened yet."""
+    """Return whether a folder was PUBLISHED or given up (FENCED), see `rules.staging`; None: neither yet."""
     return tables.transaction_version("messages", staging.application(folder))
 
 
@@ -45,19 +48,20 @@ class Publisher:
         files: Sequence[StagedFile],
         admit: Callable[[], tuple[str, int] | None] | None = None,
     ) -> None:
-        """`admit`: asks before each try whether the queue has room, and says under which further transaction."""
+        """`admit` checks before each try that the queue has room, and returns a further transaction for the commit."""
         self._transactions, self._engine, self._folder, self._files = transactions, engine, folder, files
         self._admit = admit or (lambda: None)
-        #: Whether a commit was begun that nobody knows the end of.
+        #: Whether a commit was begun whose outcome is unknown.
         self.undecided = False
 
     def publish(
         self, metadata: dict[str, Any], transaction: tuple[str, int] | None, turn: Any, attempts: Attempts
     ) -> bool:
-        """One commit, tried again while it may land; False when another send under the transaction was first, or
-        upkeep has given the folder up. `turn(losses)`: a context in which a commit is safe.
+        """Publish in one commit, tried again while it may still land. `turn(losses)` is a context in which a commit is
+        safe.
 
-        Raises StorageFailed, ContentionOutlastedRetries.
+        Returns False if another send under the transaction was first, or if upkeep has given the folder up. Raises
+        StorageFailed and ContentionOutlastedRetries.
         """
         own = staging.application(self._folder), staging.PUBLISHED
         for losses in attempts:
@@ -81,8 +85,11 @@ class Publisher:
 
 
 def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
-    """Removes what was staged and never published, once nobody can publish it any more, and what is left of folders
-    that were published, when nothing in them is needed; returns how many folders that were. Others are not touched."""
+    """Remove folders of bulk sends that are over; return how many were removed.
+
+    This removes files that were staged and never published, once nobody can publish them any more. It also removes what
+    is left of published folders, when nothing in them is needed. Other folders are not touched.
+    """
     folders, removed = staged_folders(store), 0
     if folders is None:
         log.info("what bulk sends left behind can be listed by a process with Spark only")
@@ -91,10 +98,10 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
         if not staging.is_abandoned(folder, clock()):
             continue
         try:
-            # Given up in any case, if it is not published, before a vacuum could meet its files.
+            # An unpublished folder must be given up before a vacuum can remove its files.
             removed += _is_over(store, folder, clock()) and _remove(store, folders, folder)
         except StorageFailed as error:
-            # A task of Spark's that nobody stopped may still write there.
+            # A Spark task that was not stopped may still be writing there.
             log.warning("%s; it is left to the next upkeep", error)
     if removed:
         log.info("removed %d folders of bulk sends", removed)
@@ -102,13 +109,16 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
 
 
 def settle(folders: Folders, folder: str) -> None:
-    """Removes from a folder that was published what nobody needs: the log of a table of its own."""
+    """Remove from a published folder what nobody needs: the log of its own table."""
     with contextlib.suppress(StorageFailed):
         folders.remove(f"{folder}/_delta_log")
 
 
 def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
-    """Whether a folder was published, or is given up, which is committed now; False when its sender was first."""
+    """Tell whether a folder was published or is given up; if it is neither, commit that it is given up.
+
+    Returns False if its sender was first.
+    """
     if end_of(store.engine, folder) is None:
         metadata = store.transactions.metadata("", "upkeep", "", now, [])
         try:
@@ -120,7 +130,7 @@ def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
 
 
 def _remove(store: DeltaStore, folders: Folders, folder: str) -> bool:
-    """Removes what a folder that is over needs no more; returns whether that was all."""
+    """Remove what is not needed of a folder that is over; return whether that was everything."""
     if end_of(store.engine, folder) != staging.FENCED:
         settle(folders, folder)
         if folders.has_files(folder):

@@ -1,4 +1,7 @@
-"""The Store on Delta tables: each verb decides by the rules and records it as one MERGE into `visibility`."""
+"""The Store on Delta tables.
+
+Each verb decides by the rules and records its decision as one MERGE into `visibility`.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,8 @@ OUTCOMES = list(Outcome)
 
 
 class AllCounts(NamedTuple):
-    """The counts of all queues, by their names, at an instant: as of a version of `visibility`, and of `messages`."""
+    """The counts of all queues by name, at the instant `now`: as of a version of `visibility` and a version of
+    `messages`."""
 
     version: int
     messages: int
@@ -88,8 +92,8 @@ class AllCounts(NamedTuple):
 class DeltaStore:
     """A Store on one ledger's tables, through one engine. Threads may share it.
 
-    `outputs`: the output tables as the engine reaches them. `by_spark`: the same through the user's session of Spark,
-    for those that only it can read or commit to.
+    `outputs` are the output tables as the engine reaches them. `by_spark` reaches them through the user's Spark
+    session: some tables only Spark can read or commit to.
     """
 
     def __init__(
@@ -106,7 +110,7 @@ class DeltaStore:
         self.sender_id = sender_id
         #: The user's session of Spark, if there is one.
         self.spark = None if by_spark is None else by_spark.session
-        #: delta-rs's, where it commits.
+        #: The storage options of delta-rs, if delta-rs commits.
         self.storage_options = storage_options
         self.engine, self.transactions, self.settings = engine, transactions, settings
         self._readiness = readiness
@@ -150,7 +154,7 @@ class DeltaStore:
 
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
         """See Store.change_queue. Raises ClocksDisagree where a receive would: a longer retention notes, by the clock,
-        what has expired."""
+        which messages have expired."""
         self.times.require(queue, clock)
         return self._queues.change(queue, change, clock)
 
@@ -230,7 +234,7 @@ class DeltaStore:
         return self._copies.add(queue, messages, key, progress, clock)
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
-        """One MERGE over the lanes that the receipt's messages were in."""
+        """Restore the messages of a receipt (see Store.restore), in one MERGE over their lanes."""
 
         def decide(losses: int) -> Plan[int]:
             loaded = self._opened.load(queue, clock)
@@ -238,12 +242,12 @@ class DeltaStore:
             _, files, pieces, _ = loaded.classify(self.listings)
             lanes = loaded.lanes
 
-            def back(record: Record) -> int:
+            def restored_code(record: Record) -> int:
                 if record is UNTOUCHED:
                     return ABSENT
                 return lanes.code(visibility.restore(record, receipt_id, loaded.now) or record)
 
-            new = lanes.per_code(pieces.code, back, np.int64)
+            new = lanes.per_code(pieces.code, restored_code, np.int64)
             changed = new != pieces.code
             changed &= kept_from(lanes, files, pieces) > queue.retention.expired(loaded.now)
             replacement = pieces.coded(new).where(changed).in_order()
@@ -254,7 +258,7 @@ class DeltaStore:
         return self.transactions.run("restore", "visibility", queue.id, decide)
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
-        """One MERGE over the message's lane."""
+        """Lock a message (see Store.lock), in one MERGE over its lane."""
         lanes_with_it = self._lanes_of(queue, message_id)
 
         def decide(losses: int) -> Plan[bool]:
@@ -273,40 +277,42 @@ class DeltaStore:
         return self.transactions.run("lock", "visibility", queue.id, decide)
 
     def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
-        """Two small reads, no commit."""
+        """Return a message (see Store.peek), by two small reads and no commit."""
         loaded = self._opened.load(queue, None, self._lanes_of(queue, message_id))
         found, code = self._find(queue, loaded, message_id)
         lane = int(loaded.lanes.lanes(found)[0])
         return self._reader.message(queue, lane, message_id, loaded.lanes.record(code))
 
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
-        """One read of the queue's records."""
+        """Return what a receipt holds (see Store.held), by one read of the queue's records."""
         loaded = self._opened.load(queue, clock, receipt_id=receipt_id)
         lanes, now = loaded.lanes, None if clock is None else loaded.now
-        mine = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool)
-        runs = lanes.runs.where(mine)
+        is_held = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool)
+        runs = lanes.runs.where(is_held)
         return grant_of(lanes, runs)(loaded.snapshot.version)
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """Read the messages of a grant; small reads of several threads are one. Raises LedgerDamaged."""
-        found = self._reads.read(queue, grant)
-        if len(found) < grant.count:
-            rows = [(one.segment, one.seq, one.seq) for one in found]
-            there = pa.table([pa.array(column) for column in zip(*rows)], names=ORDINALS) if rows else None
-            self._require_none_held(queue, grant, grant.runs if there is None else outside(grant.runs, there))
-        return found
+        """Read the messages of a grant. Small reads of several threads share one read. Raises LedgerDamaged."""
+        messages = self._reads.read(queue, grant)
+        if len(messages) < grant.count:
+            rows = [(one.segment, one.seq, one.seq) for one in messages]
+            found = pa.table([pa.array(column) for column in zip(*rows)], names=ORDINALS) if rows else None
+            self._require_none_held(queue, grant, grant.runs if found is None else outside(grant.runs, found))
+        return messages
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
-        """Compare the runs with the log of `messages`; read `visibility` only where some are missing."""
+        """Raise LedgerDamaged if held runs have no rows. Reads the log of `messages`, and `visibility` only where rows
+        are missing."""
         missing = missing_of(self.listings.newest(), runs)
         if missing.num_rows:
             self._require_none_held(queue, grant, missing)
 
     def _require_none_held(self, queue: QueueRecord, grant: Grant, missing: pa.Table) -> None:
-        """Raise LedgerDamaged where a grant still holds messages that were found to have no row.
+        """Raise LedgerDamaged if a grant still holds messages that have no row.
 
-        Upkeep drops a message only when every queue records it as deleted, under no receipt. This reads the records
-        after the rows. So a message that is still held was not dropped by upkeep: its row was lost in another way.
+        Upkeep drops a message only when every queue records it as deleted, under no receipt. This method reads the
+        records after the rows. So a message that is still held was not dropped by upkeep: its row was lost in another
+        way.
         """
         held = self.held(queue, grant.receipt_id)
         lost = count_messages(missing) - count_messages(missing if held is None else outside(missing, held.runs))
@@ -314,24 +320,24 @@ class DeltaStore:
             raise missing_rows(grant.receipt_id, grant.count, lost, self.engine.place("messages"))
 
     def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
-        """One read of the queue's records."""
+        """Return the leases (see Store.leases), by one read of the queue's records."""
         return self._leases(queue, clock, postponed=False)
 
     def postponed(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
-        """One read of the queue's records."""
+        """Return the postponed leases (see Store.postponed), by one read of the queue's records."""
         return self._leases(queue, clock, postponed=True)
 
     def given_back(self, queue: QueueRecord, clock: Clock) -> Mapping[str, pa.Table]:
-        """One read of the queue's records."""
+        """Return the postponed runs by receipt (see Store.given_back), by one read of the queue's records."""
         loaded = self._opened.load(queue, clock)
-        lanes, codes = loaded.lanes, dict[str, list[int]]()
+        lanes, codes_by_receipt = loaded.lanes, dict[str, list[int]]()
         for code in set(lanes.runs.code.tolist()):
             record = lanes.record(code)
             if visibility.is_postponed(record, loaded.now):
-                codes.setdefault(record.receipt_id or "", []).append(code)
+                codes_by_receipt.setdefault(record.receipt_id or "", []).append(code)
         return {
-            receipt_id: pa.table(lanes.to_arrow(lanes.runs.where(np.isin(lanes.runs.code, some))), schema=RUNS)
-            for receipt_id, some in codes.items()
+            receipt_id: pa.table(lanes.to_arrow(lanes.runs.where(np.isin(lanes.runs.code, receipt_codes))), schema=RUNS)
+            for receipt_id, receipt_codes in codes_by_receipt.items()
         }
 
     def _leases(self, queue: QueueRecord, clock: Clock, *, postponed: bool) -> list[Lease]:
@@ -341,11 +347,12 @@ class DeltaStore:
         return leases_of(recorded, loaded.now, postponed=postponed)
 
     def counts(self, queue: QueueRecord, clock: Clock) -> StateCounts:
-        """From the log of `messages` and the records; exact for one version of each."""
+        """Return the queue's counts, from the log of `messages` and the records. They are exact for one version of each
+        table."""
         return _counts(self._opened.load(queue, clock).classify(self.listings))
 
     def all_counts(self, clock: Clock) -> AllCounts:
-        """The counts of all queues, as of one version of the records."""
+        """Return the counts of all queues, as of one version of the records."""
         snapshot, now, loaded = load_all(self.engine, self.settings, list(self.queues()), clock)
         counts = {name: _counts(one.classify(self.listings)) for name, one in loaded.items()}
         read = [one.read["messages"] for one in loaded.values()]
@@ -356,12 +363,12 @@ class DeltaStore:
         return self.engine.version("messages"), self.engine.version("visibility"), self.engine.generation()
 
     def require_tables(self) -> None:
-        # A newest version alone is no sign: behind the one that is known there is none where there is no table, either.
+        # The newest version alone is no proof: a table that is gone also shows no version after the last known one.
         for table in TABLES:
             if not self.engine.exists(table):
                 gone = gone_folder(self.engine.place(table))
-                said = "there is no table" if gone is None else f"there is no folder {gone} any more"
-                raise StorageFailed(self.engine.place(table), said)
+                problem = "there is no table" if gone is None else f"there is no folder {gone} any more"
+                raise StorageFailed(self.engine.place(table), problem)
 
     def require_ready(self, free_bytes: int) -> None:
         if self._readiness is not None:
@@ -369,20 +376,20 @@ class DeltaStore:
 
     @property
     def place(self) -> str:
-        known = recorded(self.engine.place("queues"))
-        return str(Path(known.text).resolve()) if known.is_local else known.text
+        location = recorded(self.engine.place("queues"))
+        return str(Path(location.text).resolve()) if location.is_local else location.text
 
     def refusals(self) -> Mapping[str, tuple[str, str]]:
         return {} if self._readiness is None else self._readiness.refusals()
 
     def _lanes_of(self, queue: QueueRecord, message_id: str) -> tuple[int, ...] | None:
-        """Return the lane of a message that was sent to this queue, alone. Return None, which stands for any lane, for
-        a message that was sent to another queue."""
+        """Return the one lane of a message that was sent to this queue. Return None (any lane) for a message that was
+        sent to another queue."""
         home = self.listings.newest().home(ids.place(message_id)[0])
         return (home[1],) if home is not None and home[0] == queue.id else None
 
     def _find(self, queue: QueueRecord, loaded: Loaded, message_id: str) -> tuple[Runs, int]:
-        """A message as a run, and the code of what is recorded about it."""
+        """Return a message as a run, and the code of its record. Raises MessageDoesNotExist."""
         segment, seq = ids.place(message_id)
         home, lanes = self.listings.newest().home(segment), loaded.lanes
         own = home is not None and home[0] == queue.id
@@ -396,7 +403,7 @@ class DeltaStore:
 
 
 def missing_rows(receipt_id: str, count: int, lost: int, place: str) -> LedgerDamaged:
-    """Return the error that tells of messages which a claim holds and which have no row."""
+    """Return the error about messages that a claim holds and that have no row."""
     return LedgerDamaged(
         f"Of the {count:,} messages of the claim {receipt_id}, {lost:,} have no row in the table {place} any more",
         "`ledger repair`, a RESTORE or a DELETE of that table took them away. Nothing was acknowledged: "

@@ -1,8 +1,9 @@
-"""What upkeep does to the records of messages: a commit per lane, only where there is something to do.
+"""Upkeep of the records of messages: a commit per lane, only where needed.
 
-A message is *final* when it is recorded as deleted and nobody can restore it any more: no verb ever changes that,
-however old the state it decided on. What expired is made final, too, before it may be dropped: that it has expired is
-noted on the queue for good, and then recorded in the lane, so that whoever is about to move or grant it decides again.
+A message is *final* when it is recorded as deleted and nobody can restore it any more. No verb ever changes a final
+message, however old the state that the verb decided on. An expired message must become final, too, before it may be
+dropped. First the queue records for good what has expired. Then the lane records the message as deleted. A verb that is
+about to move or grant the message conflicts with that commit, and decides again.
 """
 
 from __future__ import annotations
@@ -32,31 +33,40 @@ from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.protocol import QueueRecord
 
 log = logging.getLogger("ledger.upkeep")
-#: How often upkeep tries a commit of its own, and how long it waits at first, in seconds.
+#: How often upkeep tries a commit of its own, and the first pause between tries, in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
-#: Earlier than everything: no message is told from another by its age.
+#: An instant before everything: nothing counts as old by it.
 NEVER = -1
 
 
 def is_final(record: Record, before: int) -> bool:
-    """Whether nothing changes any more about a message here: it was deleted by the instant `before` and has no receipt
-    to restore it by, or it was moved to a queue that has its own record of it."""
+    """Tell whether nothing can change about a message in this queue any more.
+
+    A message is final if it was deleted by the instant `before` and has no receipt to restore it by. A message that was
+    moved to another queue is also final here: that queue has its own record of it.
+    """
     gone = record.deleted_at is not None and record.deleted_at <= before and record.receipt_id is None
     return gone or record.moved_to is not None
 
 
 class Tidying:
-    """Of one upkeep. What was deleted before the instant `before` loses its receipt; NEVER: nothing is final by age.
-    A clock that is not confirmed moves no lane's time beyond the instant `not_beyond`; None: it is confirmed. All is
-    decided in the `generation` in which the upkeep began; each method raises LogReplaced where that is over."""
+    """The changes that one round of upkeep makes to records.
+
+    Deletions before the instant `before` lose their receipts; with NEVER, nothing is final by age. A clock that is not
+    confirmed moves no lane's time beyond the instant `not_beyond`; None: the clock is confirmed. Everything is decided
+    in the `generation` in which the round began. Each method raises LogReplaced if that generation is over.
+    """
 
     def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None, generation: int) -> None:
         self._store, self._engine, self._clock, self._before = store, store.engine, clock, before
         self._not_beyond, self._generation = not_beyond, generation
 
     def repair(self, rows: pa.Table) -> None:
-        """Gives lanes that have several head rows one again: a new one, with a higher revision and another ordinal
-        than theirs, which counts from its commit on; then the others go."""
+        """Give lanes that have several head rows one head row again.
+
+        Each such lane gets a new head row, with a higher revision and another ordinal than the others. It counts from
+        its commit on. Then the others are removed.
+        """
         heads = rows.filter(pc.equal(rows["segment"], HEAD)).group_by(["queue", "lane"]).aggregate([([], "count_all")])
         for row in heads.filter(pc.greater(heads["count_all"], 1)).to_pylist():
             log.warning("lane %s of %s has several head rows; making one of them", row["lane"], row["queue"])
@@ -70,7 +80,7 @@ class Tidying:
             heads = snapshot.rows.filter(pc.equal(snapshot.rows["segment"], HEAD))
             lanes = Lanes(queue, snapshot.rows)
             now = max(self._clock() if self._not_beyond is None else self._not_beyond, lanes.latest)
-            # Where another upkeep was first, the one that it made is left.
+            # If another upkeep was first, keep the head row that it made.
             edits, kept = NO_EDITS, heads
             if heads.num_rows > 1:
                 edits = kept = lanes.heads.one_more(lane, now)
@@ -81,34 +91,40 @@ class Tidying:
         retried(self._store.transactions, "visibility", lambda: self._delete(queue, others))
 
     def forget(self, queue: str, lanes: tuple[int, ...]) -> bool:
-        """Removes what is recorded about a deleted queue, which has messages in `lanes`. False: not in this round.
+        """Remove the records about a deleted queue, which has messages in `lanes`. Return False if that is left to the
+        next round.
 
-        Whoever decided before that to move some of them does not commit: every lane of theirs has a head row, if only
-        for the moment, and loses it. Whoever decides later finds no queue.
+        A verb that decided earlier to move some of these messages does not commit: each of its lanes gets a head row,
+        if it has none, and loses it. A verb that decides later finds no queue.
         """
 
         def decide(losses: int) -> Plan[None]:
             snapshot, now = self._engine.load("visibility", Where(queue)), self._clock()
             require_generation("visibility", self._generation, self._engine.generation())
-            known = Lanes(queue, snapshot.rows)
-            missing = tuple(lane for lane in lanes if lane not in known.heads.revisions)
-            edits = known.heads.edits(missing, max(now, known.latest))
+            records = Lanes(queue, snapshot.rows)
+            missing = tuple(lane for lane in lanes if lane not in records.heads.revisions)
+            edits = records.heads.edits(missing, max(now, records.latest))
             return Plan(snapshot, Where(queue, missing), edits, [], lambda version: None, now)
 
         self._store.transactions.run("upkeep", "visibility", queue, decide)
         return retried(self._store.transactions, "visibility", lambda: self._delete(queue, Where(queue).sql()))
 
     def expire(self, queues: list[QueueRecord], rows: pa.Table, listing: Listing, at: int) -> list[QueueRecord]:
-        """Notes for good what had expired at the instant `at`, on the queues that have such messages; returns all
+        """Record for good what had expired at the instant `at`, on the queues that have such messages. Return all
         queues as they are then."""
-        found = [queue for queue in queues if self._has_expired(queue, _lanes(queue, rows), listing, at)]
-        noted = {queue.id: queue for queue in self._store.expire(found, at, self._clock)} if found else {}
-        return [noted.get(queue.id, queue) for queue in queues]
+        with_expired = [queue for queue in queues if self._has_expired(queue, _lanes(queue, rows), listing, at)]
+        changed_by_id = (
+            {queue.id: queue for queue in self._store.expire(with_expired, at, self._clock)} if with_expired else {}
+        )
+        return [changed_by_id.get(queue.id, queue) for queue in queues]
 
     def tidy(self, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
-        """Removes rows about messages that are gone, takes the receipts from old deletions and joins those, and
-        records as deleted what expired and nobody holds; returns how many rows were joined. `rows` and `listing`, of
-        whatever version, say in which lanes that is worth a commit; each decides on what it has then."""
+        """Tidy the lanes of a queue; return how many rows were joined.
+
+        This removes rows about messages that are gone, takes the receipts from old deletions and joins those, and
+        records expired messages that nobody holds as deleted. `rows` and `listing`, of any version, tell in which lanes
+        a commit is worth it. Each commit decides on the state that it reads itself.
+        """
         lanes = _lanes(queue, rows)
         new, _ = self._tidied(queue, lanes, listing)
         changed = lanes.replacing(new, 0)["lane"].unique().to_pylist()
@@ -119,7 +135,7 @@ class Tidying:
             clock, not_beyond = self._clock if self._not_beyond is None else None, self._not_beyond or NEVER
             loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
             loaded = replace(loaded, now=max(loaded.now, not_beyond))
-            # Listed after the rows were read: what they are about existed then, unless it was dropped.
+            # List after the rows were read: a message that they are about is listed, unless it was dropped.
             new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), lane)
             require_generation("visibility", self._generation, self._engine.generation())
             edits = loaded.lanes.replacing(new, loaded.now)
@@ -128,11 +144,13 @@ class Tidying:
         return self._store.transactions.run("upkeep", "visibility", queue.id, decide)
 
     def _tidied(self, queue: QueueRecord, lanes: Lanes, listing: Listing, only: int | None = None) -> tuple[Runs, int]:
-        """What is to be recorded in the lanes (or the only one), and how many rows fewer that is for what was joined
-        or dropped. As it is, when there is nothing worth a commit."""
+        """Return what to record in the lanes (or in the lane `only`), and how many rows joining and dropping saves.
+
+        Returns the runs as they are if nothing is worth a commit.
+        """
         old, before = lanes.runs, self._before
         exists = listing.segments()
-        known = np.array([name in exists for name in lanes.segments], dtype=bool)
+        is_listed = np.array([name in exists for name in lanes.segments], dtype=bool)
         faded = lanes.code(Record(deleted_at=before))
 
         def fade(record: Record) -> int:
@@ -140,22 +158,22 @@ class Tidying:
             return faded if is_old else lanes.code(record)
 
         code = lanes.per_code(old.code, fade, np.int64)
-        new = old.coded(code).where(known[old.segment]).joined()
+        new = old.coded(code).where(is_listed[old.segment]).joined()
         joined = len(old) - len(new)
         receipts = lanes.per_code(old.code, lambda r: r.receipt_id is not None, bool) & (code == faded)
         known_expired = before != NEVER and self._is_believed(queue)
-        # Lanes that a clock ahead has committed to have another time.
+        # Use this round's instant: a clock that was ahead may have set the lane's own time.
         expired = _expired(lanes, listing, queue.expired_before, self._now(), only) if known_expired else Runs.empty()
         if not joined and not receipts.any() and not len(expired):
             return old, 0
         return new.paint(expired.coded(faded)), joined
 
     def _now(self) -> int:
-        """The instant by which this round judges."""
+        """Return the instant by which this round judges."""
         return self._clock() if self._not_beyond is None else self._not_beyond
 
     def _is_believed(self, queue: QueueRecord) -> bool:
-        """Whether no clock that was ahead may have noted what has expired in a queue."""
+        """Tell whether the queue's record of what has expired cannot come from a clock that was ahead."""
         return queue.noted_at <= self._now() + self._store.settings.skew
 
     def _has_expired(self, queue: QueueRecord, lanes: Lanes, listing: Listing, at: int) -> bool:
@@ -174,7 +192,8 @@ class Tidying:
 
 
 def _expired(lanes: Lanes, listing: Listing, until: int, now: int, only: int | None) -> Runs:
-    """What came to the queue by the instant `until`, is there, and is not in flight or locked."""
+    """Return the messages that came to the queue by the instant `until`, still exist, and are not in flight
+    or locked."""
     files, pieces = existing_messages(lanes, listing, now, until)
     chosen = lanes.per_code(pieces.code, lambda r: _is_free(r, now), bool) & (kept_from(lanes, files, pieces) <= until)
     if only is not None:
@@ -192,8 +211,10 @@ def _lanes(queue: QueueRecord, rows: pa.Table) -> Lanes:
 
 
 def retried(transactions: Transactions, table: str, commit: Callable[[], object]) -> bool:
-    """Tries a commit of upkeep's that is no decision until no other writer is first. It is the one that gives way:
-    False leaves it to the next round. Raises LogReplaced."""
+    """Try a commit of upkeep that decides nothing until no other writer is first.
+
+    Upkeep gives way to other writers: False leaves the commit to the next round. Raises LogReplaced.
+    """
     attempts = Attempts(f"upkeep of {table}", ATTEMPTS, FIRST_PAUSE)
     for _ in attempts:
         try:

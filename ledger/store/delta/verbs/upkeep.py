@@ -1,7 +1,8 @@
-"""Upkeep: frees what is finished. Nothing depends on it for being right, only for staying small and fast.
+"""Upkeep: one round removes what is finished and joins files.
 
-The settings for how long a ledger's past is kept become properties of the tables, which both engines go by
-(`retain`).
+Upkeep keeps a ledger small and fast; correctness never depends on it.
+
+The settings for how long a ledger's past is kept become properties of the tables, which both engines obey (`retain`).
 """
 
 from __future__ import annotations
@@ -41,54 +42,58 @@ from ledger.store.protocol import QueueRecord
 
 
 def kept(engine: Engine, table: str) -> Kept:
-    """As the table's properties say. Where they say nothing that is understood, readers go by Delta's defaults."""
+    """Return how long a table's properties keep its past. Delta's defaults stand in for properties that cannot be
+    parsed."""
     return kept_by(engine.layout(table).properties)
 
 
 def require_possible(engine: Engine, settings: Settings) -> None:
-    """Raises InvalidParameterValue where the settings say one of the two, and a table, which has the other from before,
-    would keep files for longer than commits."""
-    log, files = settings.log_retention, settings.deleted_file_retention
-    if (log is None) == (files is None):
+    """Raise InvalidParameterValue if a table would keep files for longer than commits.
+
+    The check matters where the settings give only one of the two retentions and the table has the other one from
+    before.
+    """
+    log_retention, file_retention = settings.log_retention, settings.deleted_file_retention
+    if (log_retention is None) == (file_retention is None):
         return
     for table in TABLES:
         before = kept(engine, table)
         require_within(
-            before.log_retention if log is None else log,
+            before.log_retention if log_retention is None else log_retention,
             "deleted_file_retention",
-            before.deleted_file_retention if files is None else files,
+            before.deleted_file_retention if file_retention is None else file_retention,
             f"The table {table} has one of the two from before: set both.",
         )
 
 
 def retain(engine: Engine, transactions: Transactions, settings: Settings, table: str, clock: Clock) -> None:
-    """Sets what is kept of a table's past, where the settings say so and the table does not: one commit, or none."""
-    wanted = {LOG_RETENTION: settings.log_retention, FILE_RETENTION: settings.deleted_file_retention}
-    known = engine.layout(table).properties
+    """Set the retention properties of a table where the settings give values that differ: one commit, or none."""
+    seconds_by_property = {LOG_RETENTION: settings.log_retention, FILE_RETENTION: settings.deleted_file_retention}
+    properties = engine.layout(table).properties
     new = {
         name: f"interval {seconds} seconds"
-        for name, seconds in wanted.items()
-        if seconds is not None and interval_seconds(known.get(name)) != seconds
+        for name, seconds in seconds_by_property.items()
+        if seconds is not None and interval_seconds(properties.get(name)) != seconds
     }
     if new:
-        said = transactions.metadata(secrets.token_hex(8), "upkeep", "", clock(), [])
-        metadata = {**said, "read": transactions.beside(table, engine.version(table))}
+        base = transactions.metadata(secrets.token_hex(8), "upkeep", "", clock(), [])
+        metadata = {**base, "read": transactions.beside(table, engine.version(table))}
         retried(transactions, table, partial(engine.configure, table, new, metadata))
 
 
 log = logging.getLogger("ledger.upkeep")
-#: A segment is rewritten into one file when it has at least so many.
+#: The number of files from which an open segment is rewritten into one file.
 FILES_WORTH_COMPACTING = 8
-#: A predicate names at most so many runs of messages, or whole segments: delta-rs's stack is not made for thousands.
+#: The most runs of messages, or whole segments, in one predicate: thousands overflow delta-rs's stack.
 MOST_AT_ONCE = 500
-#: Where a segment lies: its queue, its lane and its name.
+#: The columns that locate a segment.
 PLACE = ["queue", "lane", "segment"]
 Place = tuple[str, int, str]
 
 
 @dataclass(frozen=True)
 class UpkeepReport:
-    """What an upkeep did. `queues_removed`: of how many deleted queues it dropped the last message."""
+    """The result of a round of upkeep. `queues_removed` counts the deleted queues whose last message it dropped."""
 
     receipts_filled: int
     queues_removed: int
@@ -99,7 +104,7 @@ class UpkeepReport:
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment as it was listed: its queue and lane, and the runs of an open one's messages, which may gain more."""
+    """A segment as it was listed. `runs` are the listed messages of an open segment, which may gain more."""
 
     queue: str
     lane: int
@@ -107,31 +112,33 @@ class Segment:
     runs: tuple[tuple[int, int], ...] = ()
 
     def predicates(self) -> list[str]:
-        """The messages that were listed, and no other, whatever was sent since."""
+        """Return SQL predicates for exactly the messages that were listed, whatever was sent since."""
         named = f"segment = {literal(self.name)}"
         return [f"({named} AND seq BETWEEN {first} AND {last})" for first, last in self.runs] or [named]
 
     @property
     def is_open(self) -> bool:
-        """Whether it may gain messages."""
+        """Whether the segment may gain messages."""
         return ids.is_open(self.name)
 
 
 class Upkeep:
-    """Safe beside everything, however long it is stopped between two of its steps, and however many of them run.
+    """Rounds of upkeep. A round is safe beside every verb and other rounds, however long it pauses between two steps.
 
-    A message may be dropped when it is *final* (see `tidying`), and that it stays. So it does not matter of which
-    version each thing is that was read, as long as nothing is missed that counts:
-    - The files of `messages` are listed first. What is sent afterwards is not dropped: of an open segment only the
-      ordinals that were listed, and a sealed segment gains nothing.
-    - Queues are listed after those files and after `visibility`: a queue is there before anything about it is. One
-      that is not in that list was deleted, for good; what is recorded about it is removed, in commits that make
-      whoever is about to move something out of it decide again, before any of its messages is dropped.
-    - Whether messages are final is read last, from one version of `visibility`: what moves from one queue to another
-      is in one of them. All queues that it tells of count there, those made or deleted meanwhile, too.
-    - Each commit that removes rows names the generation in which the round began, and is to a table that the round has
-      read. Where the ledger is replaced meanwhile, the commit is refused, and the round begins anew: what is final in
-      one ledger may be work in a backup of it, with the same ids.
+    A message may be dropped when it is *final* (see `tidying`). A final message stays final, so the tables may be read
+    at different versions, as long as nothing that counts is missed:
+
+    - A round lists the files of `messages` first. It does not drop what is sent afterwards: a sealed segment gains
+      nothing, and of an open segment it drops only the listed ordinals.
+    - The round lists queues after those files and after `visibility`: a queue exists before anything about it does. A
+      queue that is missing from the list was deleted for good. The round removes what is recorded about that queue
+      before it drops any of its messages. These commits force a verb that is about to move messages out of the queue to
+      decide again.
+    - The round reads last whether messages are final, from one version of `visibility`: a message that moves from one
+      queue to another is in one of them. All queues in that version count, also those made or deleted meanwhile.
+    - Each commit that removes rows names the generation in which the round began, and goes to a table that the round
+      has read. If the ledger is replaced meanwhile, the commit is refused and the round begins anew: a message that is
+      final in one ledger may be unfinished in a backup of it, under the same id.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, say: Callable[[str], None] | None = None) -> None:
@@ -140,8 +147,10 @@ class Upkeep:
 
     @releasing
     def run(self, vacuum: bool, judged: Judged) -> UpkeepReport:
-        """One round over all queues, which judges ages as `judged` says. Deleted messages keep their rows for the
-        setting keep_deleted_receipts. Raises ContentionOutlastedRetries where the ledger is replaced again and again.
+        """Do one round over all queues, which judges ages as `judged` says.
+
+        Deleted messages keep their rows for the setting keep_deleted_receipts. Raises ContentionOutlastedRetries if the
+        ledger is replaced again and again.
         """
         attempts = self._store.transactions.attempts("upkeep")
         for _ in attempts:
@@ -172,13 +181,13 @@ class Upkeep:
         lanes = _lanes(files)
         gone = sorted({*lanes, *rows["queue"].unique().to_pylist()} - {queue.id for queue in queues})
         forgotten = [queue for queue in gone if tidying.forget(queue, lanes.get(queue, ()))]
-        # What is deleted loses its receipt, and what expired by any driver's clock is recorded as deleted.
+        # Old deletions lose their receipts. Messages that expired by every driver's clock are recorded as deleted.
         if now is not None:
             queues = tidying.expire(queues, rows, listing, now - skew)
         joined = 0
-        for number, known in enumerate(queues, 1):
-            self._say(f"tidies {known.name} ({number:,} of {len(queues):,} queues)")
-            joined += self._tidied(tidying, known, rows, listing)
+        for number, queue_record in enumerate(queues, 1):
+            self._say(f"tidies {queue_record.name} ({number:,} of {len(queues):,} queues)")
+            joined += self._tidied(tidying, queue_record, rows, listing)
         by_id = {queue.id: queue for queue in queues}
         droppable = [] if now is None else self._droppable(files, listing, by_id, forgotten, now, skew)
         finished = self._finished(droppable, by_id, before)
@@ -197,22 +206,27 @@ class Upkeep:
             self._say(f"vacuums {table}")
             retain(self._engine, self._store.transactions, settings, table, self._clock)
             if table == "visibility":
-                # Once more: of what was committed since, however long that is ago, no entry of the log goes unread.
+                # Fill again just before the vacuum can remove entries of the log: every commit must have been read by
+                # then.
                 filled += fill_receipts(self._engine, self._store.transactions)
-            # The engines go by the machine's clock, whatever instant a round judges by.
+            # The engines vacuum by the machine's clock, not by the instant that the round judges by.
             if judged.is_near(self._clock()):
                 with self._store.transactions.turn(table):
                     self._engine.vacuum(table)
         removed = lanes.keys() & set(gone)
         if removed:
-            # Dead letters of a deleted queue stay where they are as long as they count elsewhere.
+            # A deleted queue's segments stay while another queue still has dead letters in them.
             removed -= _lanes(self._engine.files()[1]).keys()
         report = UpkeepReport(filled, len(removed), dropped, joined, compacted)
         log.info("%s", report)
         return report
 
     def _tidied(self, tidying: Tidying, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
-        """See Tidying.tidy. A queue whose time is ahead is left to the round behind a repair, and stops no other."""
+        """Tidy a queue (see Tidying.tidy) and return how many rows were joined.
+
+        If the queue's time is ahead of the clock, skip it until the round after a repair: it must not stop the other
+        queues.
+        """
         try:
             return tidying.tidy(queue, rows, listing)
         except ClocksDisagree as error:
@@ -228,30 +242,33 @@ class Upkeep:
         now: int,
         skew: int,
     ) -> list[Segment]:
-        """The segments that may be dropped, if they are finished.
+        """Return the segments that may be dropped once they are finished.
 
-        Not one that its sender may still append to: of a segment that lives on, nobody could tell what it once held.
-        Nor one that deduplication still looks at, by any driver's clock.
+        An open segment stays while its sender may still append to it: if it were dropped and then grew, nobody could
+        tell what it once held. A segment that deduplication still reads, by any driver's clock, stays too.
         """
         opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
         remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew
-        wanted = [("first_sent_at", "min"), ("last_sent_at", "max")]
-        found: list[Segment] = []
-        for row in files.group_by(["queue", "lane", "segment"]).aggregate(wanted).to_pylist():
+        times = [("first_sent_at", "min"), ("last_sent_at", "max")]
+        segments: list[Segment] = []
+        for row in files.group_by(["queue", "lane", "segment"]).aggregate(times).to_pylist():
             queue, name = row["queue"], row["segment"]
-            known = queues.get(queue)
-            until = remembered if known is not None and is_fifo(known.attributes) else now
-            if known is None and queue not in forgotten:
+            record = queues.get(queue)
+            until = remembered if record is not None and is_fifo(record.attributes) else now
+            if record is None and queue not in forgotten:
                 continue
             if row["last_sent_at_max"] > until or (ids.is_open(name) and row["first_sent_at_min"] > opened_by):
                 continue
-            found.append(Segment(queue, row["lane"], name))
-        # Some ordinals of an open segment may be missing yet: those were given out, and their send stands still.
-        runs = {queue: _runs(listing.of(queue, NEVER, NEVER)) for queue in {one.queue for one in found if one.is_open}}
-        return [replace(one, runs=runs[one.queue][one.name]) if one.is_open else one for one in found]
+            segments.append(Segment(queue, row["lane"], name))
+        # An open segment may lack ordinals that a stalled send has taken and not committed yet: drop only the listed
+        # runs.
+        runs = {
+            queue: _runs(listing.of(queue, NEVER, NEVER)) for queue in {one.queue for one in segments if one.is_open}
+        }
+        return [replace(one, runs=runs[one.queue][one.name]) if one.is_open else one for one in segments]
 
     def _finished(self, droppable: list[Segment], queues: dict[str, QueueRecord], before: int) -> list[Segment]:
-        """Those of which every message is final in every queue, as of one version of what is recorded."""
+        """Return the segments whose every message is final in every queue, as of one version of the records."""
         needed: set[str] = set()
         rows = self._engine.load("visibility", Where()).rows
         listing = self._store.listings.newest()
@@ -263,16 +280,16 @@ class Upkeep:
         return [segment for segment in droppable if segment.name not in needed]
 
     def _drop(self, queue: str, segments: list[Segment]) -> None:
-        """Removes finished segments, in as few commits as their number allows."""
+        """Remove finished segments, in as few commits as their number allows."""
         log.info("dropping %d finished segments of %s", len(segments), queue)
         for is_open in (False, True):
-            # Whole segments apart: of those no file is rewritten.
-            mine = [segment for segment in segments if segment.is_open == is_open]
-            parts = [(part, segment.lane) for segment in mine for part in segment.predicates()]
+            # Sealed segments have commits of their own: removing them rewrites no file.
+            chosen = [segment for segment in segments if segment.is_open == is_open]
+            parts = [(part, segment.lane) for segment in chosen for part in segment.predicates()]
             for start in range(0, len(parts), MOST_AT_ONCE):
-                some = parts[start : start + MOST_AT_ONCE]
-                where = Where(queue, tuple_of(lane for _, lane in some)).sql()
-                predicate = f"{where} AND ({' OR '.join(part for part, _ in some)})"
+                batch = parts[start : start + MOST_AT_ONCE]
+                where = Where(queue, tuple_of(lane for _, lane in batch)).sql()
+                predicate = f"{where} AND ({' OR '.join(part for part, _ in batch)})"
                 retried(self._store.transactions, "messages", partial(self._delete, queue, predicate))
 
     def _delete(self, queue: str, predicate: str) -> None:
@@ -286,26 +303,26 @@ class Upkeep:
 
 
 def _lanes(files: pa.Table) -> dict[str, tuple[int, ...]]:
-    """The lanes in which each queue has messages."""
-    found: dict[str, list[int]] = {}
+    """Return the lanes in which each queue has messages."""
+    lanes_by_queue: dict[str, list[int]] = {}
     for row in files.group_by(["queue", "lane"]).aggregate([]).to_pylist():
-        found.setdefault(row["queue"], []).append(row["lane"])
-    return {queue: tuple_of(lanes) for queue, lanes in found.items()}
+        lanes_by_queue.setdefault(row["queue"], []).append(row["lane"])
+    return {queue: tuple_of(lanes) for queue, lanes in lanes_by_queue.items()}
 
 
 def _runs(files: FileRuns) -> dict[str, tuple[tuple[int, int], ...]]:
-    """The ordinals (first, last) that each segment has, neighbours joined."""
-    found: dict[str, list[tuple[int, int]]] = {}
+    """Return the ordinals (first, last) of each segment, with neighbours joined."""
+    runs_by_segment: dict[str, list[tuple[int, int]]] = {}
     for name, first, last in sorted(zip(files.segment.to_pylist(), files.first_seq.tolist(), files.last_seq.tolist())):
-        mine = found.setdefault(name, [])
-        if mine and mine[-1][1] + 1 == first:
-            first = mine.pop()[0]
-        mine.append((first, last))
-    return {name: tuple(runs) for name, runs in found.items()}
+        joined = runs_by_segment.setdefault(name, [])
+        if joined and joined[-1][1] + 1 == first:
+            first = joined.pop()[0]
+        joined.append((first, last))
+    return {name: tuple(runs) for name, runs in runs_by_segment.items()}
 
 
 def _of_many_files(files: pa.Table) -> set[Place]:
-    """The open segments that have many files."""
+    """Return the open segments that have many files."""
     counted = files.group_by(PLACE).aggregate([("messages", "count")]).to_pylist()
     return {
         (row["queue"], row["lane"], row["segment"])
@@ -315,18 +332,20 @@ def _of_many_files(files: pa.Table) -> set[Place]:
 
 
 def _doubled(files: pa.Table) -> set[Place]:
-    """The segments in which several messages have one ordinal (see `joining`), as nobody's sends have them."""
-    told = files.filter(pc.is_valid(files["first_seq"])).sort_by([("segment", "ascending"), ("first_seq", "ascending")])
-    before, behind = told.slice(0, max(0, told.num_rows - 1)), told.slice(1)
+    """Return the segments in which several messages share an ordinal (see `delta_log.join`), which no send produces."""
+    listed = files.filter(pc.is_valid(files["first_seq"])).sort_by(
+        [("segment", "ascending"), ("first_seq", "ascending")]
+    )
+    before, behind = listed.slice(0, max(0, listed.num_rows - 1)), listed.slice(1)
     across = pc.less_equal(behind["first_seq"], before["last_seq"])
     across = pc.and_(across, pc.equal(before["segment"], behind["segment"]))
-    doubled = pc.greater(told["messages"], pc.add(pc.subtract(told["last_seq"], told["first_seq"]), 1))
-    wrong = pa.concat_tables([behind.filter(across), told.filter(doubled)])
+    doubled = pc.greater(listed["messages"], pc.add(pc.subtract(listed["last_seq"], listed["first_seq"]), 1))
+    wrong = pa.concat_tables([behind.filter(across), listed.filter(doubled)])
     return {(row["queue"], row["lane"], row["segment"]) for row in wrong.select(PLACE).to_pylist()}
 
 
 def _where(places: Iterable[Place]) -> list[Where]:
-    """Segments, by the lanes that they lie in."""
+    """Return the segments grouped by queue and lane."""
     lanes: dict[tuple[str, int], list[str]] = {}
     for queue, lane, segment in sorted(places):
         lanes.setdefault((queue, lane), []).append(segment)

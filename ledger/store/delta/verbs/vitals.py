@@ -1,7 +1,8 @@
-"""What grows with the load of a ledger, and what hangs in it: cheap enough for a monitor that asks all the time.
+"""Vital signs of a ledger: what grows with its load, and what hangs.
 
-Each value is found from facts that are there anyway: files and their times, rows of `visibility`, the newest commits.
-A process keeps what it has read of the commits, so that the next measurement reads only new ones.
+A measurement is cheap enough for a monitor that asks all the time. Each value follows from facts that exist anyway:
+files and their times, rows of `visibility`, the newest commits. A process keeps what it has read of the commits, so
+that the next measurement reads only new ones.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from ledger.store.protocol import QueueRecord
 
 @dataclass(frozen=True)
 class OldestClaim:
-    """The claim that is held for the longest time. What was given back for later is no claim any more.
+    """The claim that has been held for the longest time. Messages that were released for later no longer count as
+    claimed.
 
     Attributes:
         queue: Its queue's name.
@@ -48,7 +50,8 @@ class OldestClaim:
 
 @dataclass(frozen=True)
 class OldestMessage:
-    """The message that is there for the longest time, whatever its state: its queue's name, and `age` in seconds."""
+    """The message that has been there for the longest time, in any state: its queue's name, and its `age` in
+    seconds."""
 
     queue: str
     age: float
@@ -56,12 +59,14 @@ class OldestMessage:
 
 @dataclass(frozen=True)
 class Vitals:
-    """Attributes:
-    disk: What the tables take.
-    unjoined_receipts: Receipts of acknowledged claims that can still be restored, and that upkeep has not joined.
-    oldest_claim: None: nothing is in flight.
-    oldest_message: None: there is none, or the clocks disagree.
-    recent: What the newest commits tell.
+    """The vital signs at one moment.
+
+    Attributes:
+        disk: The room that the tables take.
+        unjoined_receipts: Receipts of acknowledged claims that can still be restored, and that upkeep has not joined.
+        oldest_claim: None: nothing is in flight.
+        oldest_message: None: there is none, or the clocks disagree.
+        recent: What the newest commits show.
     """
 
     disk: DiskUse
@@ -87,7 +92,10 @@ class VitalSigns:
         self._watch = CommitWatch(engine)
 
     def measure(self, clock: Clock) -> Vitals:
-        """Write nothing. Raises StorageFailed, LedgerDamaged, and TableAltered for a table that no verb can use."""
+        """Measure, and write nothing.
+
+        Raises StorageFailed, LedgerDamaged, and TableAltered for a table that no verb can use.
+        """
         self._watch.follow()
         rows, queues = self._engine.load("visibility", Where()).rows, self._queues()
         now = clock()
@@ -103,7 +111,8 @@ class VitalSigns:
         )
 
     def disk_use(self) -> DiskUse:
-        """Return what the tables take. Lists their files: on an object store a request for 1,000 of them."""
+        """Return the room that the tables take. Lists their files: on an object store, one request for each
+        1,000 files."""
         places = {table: self._engine.place(table) for table in TABLES}
         with naming(places["messages"]):
             stored = [table_files(place, self._options) for place in places.values()]
@@ -126,19 +135,19 @@ class VitalSigns:
         return OldestClaim(names[queue], receipt_id, _seconds(now - received_at), age)
 
     def _oldest_message(self, rows: pa.Table, queues: Sequence[QueueRecord], clock: Clock) -> OldestMessage | None:
-        # Of idle queues that hold nothing, nothing is decided.
-        named = {*rows["queue"].unique().to_pylist(), *self._listings.newest().queues()}
+        # Skip queues that hold nothing and have no records.
+        active_queues = {*rows["queue"].unique().to_pylist(), *self._listings.newest().queues()}
         try:
             _, now, loaded = load_all(
-                self._engine, self._settings, [queue for queue in queues if queue.id in named], clock
+                self._engine, self._settings, [queue for queue in queues if queue.id in active_queues], clock
             )
         except ClocksDisagree:
             return None
         oldest = {name: one.classify(self._listings).oldest_sent_at() for name, one in loaded.items()}
-        found = [(sent_at, name) for name, sent_at in oldest.items() if sent_at is not None]
-        if not found:
+        ages = [(sent_at, name) for name, sent_at in oldest.items() if sent_at is not None]
+        if not ages:
             return None
-        sent_at, name = min(found)
+        sent_at, name = min(ages)
         return OldestMessage(name, _seconds(now - sent_at))
 
 
