@@ -90,6 +90,12 @@ def _made(target: Ledger, name: str, known: Queue) -> Queue:
         return target.create_queue(name, attributes, dict(record.tags))
 
 
+def _require_file(path: str) -> None:
+    """Raise a usage error for `-`: a Parquet file is read from its end, so no stream can hold an export."""
+    if path == "-":
+        raise click.UsageError("FILE is -, and an export is a Parquet file, no stream: name a file.")
+
+
 @click.command(short_help="Write all messages of a queue to a Parquet file.")
 @click.argument("queue")
 @click.argument("path", metavar="FILE")
@@ -103,6 +109,7 @@ def export(queue: str, path: str, bar: bool | None, json: bool, root: str | None
     Example:
       ledger export work work.parquet
     """
+    _require_file(path)
     done = open_ledger(root, settings, read_only=True).queue(queue).export_to(path, bar=bar, report=_say)
     sentence = f"wrote {many(done.messages, 'message')} of {queue} to {done.path}"
     report(json, {"queue": queue, **dataclasses.asdict(done)}, sentence)
@@ -126,6 +133,7 @@ def import_(
     Example:
       ledger import work monday.parquet
     """
+    _require_file(path)
     done = open_ledger(root, settings).queue(queue).import_from(path, attempt_id=attempt_id, bar=bar, report=_say)
     _report(json, {"queue": queue, "path": path}, done, f"imported %s of {path} to {queue}")
 

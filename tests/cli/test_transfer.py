@@ -59,3 +59,10 @@ def test_an_export_is_imported_again(cli, sent, root, tmp_path):
     assert said == {"queue": "more", "path": file, "messages": 0, "before": 3}
     assert bodies(root, "more") == ["a", "b", "c"]
     assert cli("import", "more", str(tmp_path / "none.parquet")).code == 2
+
+
+@pytest.mark.parametrize("command", ["export", "import"])
+def test_a_stream_is_no_file_of_an_export(cli, sent, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    ran = cli(command, "work", "-")
+    assert ran.code == 2 and "name a file" in ran.err and not (tmp_path / "-").exists()
