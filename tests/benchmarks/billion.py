@@ -1,0 +1,172 @@
+"""A billion messages: what each verb takes beside 10^7, 10^8 and 10^9 of them, with disk and memory.
+
+python tests/benchmarks/billion.py [--messages 10000000 100000000 1000000000] [--work FOLDER]
+
+Spark sends the messages of a point in one commit, to a queue of a new ledger on the disk of FOLDER. A process without a
+JVM then opens the ledger, counts, claims all messages, extends, releases and deletes them, and reads 100,000 of a
+claim. Verbs are repeated, and their medians told; the first open and the send happen once. Every commit is synced. A
+point that the disk has no room for is left out, and said. The table goes to results/billion.md.
+
+A message is its number as text. 10^9 of them take some 8 GB of disk and, on two cores, a quarter of an hour to send.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+    from ledger.runtime.bootstrap import ensure_environment
+
+    ensure_environment(["benchmarks", "jvm"])
+
+import machine
+from command import RESULTS
+from report import table
+from timing import say
+
+from ledger import Ledger
+
+POINTS = (10_000_000, 100_000_000, 1_000_000_000)
+REPEATS = 7
+READ = 100_000
+#: Bytes of disk that a message takes, with room to spare.
+BYTES_OF_A_MESSAGE = 16
+KEPT = RESULTS / "billion.json"
+
+
+def measure(messages: int, work: Path) -> dict[str, Any]:
+    """Return what a ledger of so many messages took: seconds by verb, bytes on the disk, memory of the process."""
+    folder = Path(tempfile.mkdtemp(prefix=f"billion-{messages}-", dir=work))
+    root = str(folder / "ledger")
+    try:
+        sent = _run("send", root, messages)
+        say(f"sent {messages:,} in {sent['send']:.1f} s")
+        verbs = _run("verbs", root, messages)
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        return {"messages": messages, **sent, **verbs, "disk_bytes": size}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(part: str, root: str, messages: int) -> dict[str, Any]:
+    """Return what a process of its own measured."""
+    command = [sys.executable, __file__, "--part", part, root, str(messages)]
+    run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    answer: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return answer
+
+
+def send(root: str, messages: int) -> dict[str, Any]:
+    """Send the messages with Spark, in one commit."""
+    from ledger.runtime.session import spark_session
+
+    spark = spark_session("billion")
+    ledger = Ledger.open(root, spark=spark)
+    # A small send first: what Java compiles, and a worker imports, is not what is measured.
+    ledger.create_queue("warm").send(spark.range(1_000).selectExpr("string(id) AS body"))
+    queue = ledger.create_queue("work")
+    frame = spark.range(messages).selectExpr("string(id) AS body")
+    seconds = _timed(lambda: queue.send(frame))
+    return {"send": seconds}
+
+
+def verbs(root: str, messages: int) -> dict[str, Any]:
+    """Call each verb on all messages, without a JVM."""
+    opened: list[Ledger] = []
+    times: dict[str, list[float]] = {"open": [_timed(lambda: opened.append(Ledger.open(root)))]}
+    queue = opened[0].queue("work")
+    times["first count"] = [_timed(queue.counts)]
+
+    def note(verb: str, call: Callable[[], Any]) -> Any:
+        answers: list[Any] = []
+        times.setdefault(verb, []).append(_timed(lambda: answers.append(call())))
+        return answers[0]
+
+    for _ in range(REPEATS):
+        claim = note("claim all", lambda: queue.receive(None, visibility_timeout=3_600))
+        assert claim.count == messages, claim.count
+        note("extend all", lambda claim=claim: claim.extend(7_200))
+        counts = note("count", queue.counts)
+        assert counts.in_flight == messages
+        note("release all", claim.release)
+    for _ in range(REPEATS):
+        claim = note("claim 10,000", lambda: queue.receive(10_000, visibility_timeout=3_600))
+        note("delete 10,000", claim.delete)
+    claim = queue.receive(None, visibility_timeout=3_600)
+    note(f"read {READ:,}", lambda: sum(1 for _ in itertools.islice(claim, READ)))
+    claim.release()
+    for number in range(REPEATS):
+        claim = queue.receive(None, visibility_timeout=3_600)
+        note("delete all", claim.delete)
+        if number < REPEATS - 1:
+            note("restore all", lambda claim=claim: queue.restore(claim.receipt_id))
+    assert queue.counts().visible == 0
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024
+    return {verb: statistics.median(seconds) for verb, seconds in times.items()} | {"memory_bytes": memory}
+
+
+def _timed(call: Callable[[], object]) -> float:
+    """Return the seconds that a call takes."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def report(points: list[dict[str, Any]], described: dict[str, str]) -> str:
+    """Return the page of results."""
+    verbs = [name for name in points[0] if not name.endswith("_bytes") and name != "messages"]
+    head = ["", *(f"{point['messages']:,}" for point in points)]
+    rows = [[verb, *(_shown(point[verb]) for point in points)] for verb in verbs]
+    rows.append(["disk", *(f"{point['disk_bytes'] / 1e9:.2f} GB" for point in points)])
+    rows.append(
+        ["memory of the process that calls the verbs", *(f"{point['memory_bytes'] / 1e6:.0f} MB" for point in points)]
+    )
+    about = "\n".join(f"- {name}: {value}" for name, value in described.items())
+    return (
+        f"# {max(point['messages'] for point in points):,} messages\n\n{chr(10).join(table(head, rows))}\n\n{about}\n"
+    )
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds * 1_000:.1f} ms" if seconds < 1 else f"{seconds:,.1f} s"
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Measure each point, and write the table."""
+    work = Path(arguments.work or tempfile.gettempdir())
+    described, points = machine.describe(work), []
+    for messages in sorted(arguments.messages):
+        if shutil.disk_usage(work).free < messages * BYTES_OF_A_MESSAGE:
+            say(f"{messages:,}: left out, {work} has no {messages * BYTES_OF_A_MESSAGE / 1e9:.0f} GB free")
+            continue
+        points.append(measure(messages, work))
+        say(str(points[-1]))
+        KEPT.write_text(json.dumps({"machine": described, "points": points}, indent=1) + "\n")
+        KEPT.with_suffix(".md").write_text(report(points, described))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--messages", type=int, nargs="+", default=POINTS)
+    parser.add_argument("--work", help="a folder on the disk that is measured")
+    parser.add_argument("--part", nargs=3, metavar=("PART", "ROOT", "MESSAGES"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.part:
+        part, place, count = given.part
+        print(json.dumps({"send": send, "verbs": verbs}[part](place, int(count))))
+    else:
+        main(given)
