@@ -343,3 +343,32 @@ def test_a_function_of_the_user_cannot_speak_for_a_task(frames_ledger, spark):
     queue = frames_ledger.create_queue("lying")
     with pytest.raises(InvalidParameterValue, match=r"not compute its rows.*ValueError: ledger 0123"):
         queue.send(spark.range(1).select(lying("id").alias("body")))
+
+
+@pytest.mark.parametrize("body", ["CAST(NULL AS STRING)", f"repeat('x', {MOST + 1})"])
+def test_a_body_that_is_refused_by_itself_is_refused_for_that_and_not_for_its_attributes(
+    frames_ledger, spark, by_spark, monkeypatch, body
+):
+    queue = frames_ledger.create_queue(f"beside-{'null' if 'NULL' in body else 'long'}", {"MaximumMessageSize": MOST})
+    attributes = (
+        "map('kind', named_struct('data_type', 'String', 'string_value', 'a', 'binary_value', CAST(NULL AS BINARY)))"
+    )
+    frame, said = spark.range(1).selectExpr(f"{body} AS body", f"{attributes} AS message_attributes"), []
+    for _ in each_path(by_spark, monkeypatch):
+        with pytest.raises(LedgerError) as raised:
+            queue.send(frame)
+        said.append((type(raised.value), str(raised.value)))
+    assert said[0] == said[1]
+
+
+def test_a_row_that_fails_in_the_words_of_an_executor_does_not_count_against_the_executors(
+    frames_ledger, spark, monkeypatch, caplog
+):
+    monkeypatch.setattr(task_staging, "unable_applications", set())
+    queue = frames_ledger.create_queue("words")
+    failing = spark.range(1).selectExpr("raise_error('boo ImportError') AS body")
+    with pytest.raises(InvalidParameterValue, match="boo ImportError"):
+        queue.send(failing.selectExpr("CAST(body AS STRING) AS body"))
+    assert task_staging.unable_applications == set()
+    assert not [one for one in caplog.records if "slower writer" in one.getMessage()]
+    assert queue.counts().stored == 0

@@ -105,10 +105,18 @@ def message_columns(
             text_of("message_group_id"), "MessageGroupId", "message_group_id", _no_group() if fifo else None
         ),
         "message_deduplication_id": lambda: _deduplication(queue, text, "message_deduplication_id" in named),
-        "message_attributes": lambda: _attributes(named.get("message_attributes"), most - size),
+        "message_attributes": lambda: _attributes(named.get("message_attributes"), _room_beside(size, most)),
         "aws_trace_header": lambda: _trace_header(text_of("aws_trace_header")),
     }
     return {name: make() for name, make in makers.items() if fields is None or name in fields}
+
+
+def _room_beside(size: Column, most: int) -> Column:
+    """Return how many bytes attributes may have beside a body of this size. A body that is missing or too long by itself
+    is refused for that, and not for its attributes."""
+    from pyspark.sql import functions as F
+
+    return F.when(size <= most, F.lit(most) - size).otherwise(F.lit(most))
 
 
 def place_of_bodies(columns: Collection[str], body: str | None) -> str:

@@ -106,12 +106,15 @@ class Staging:
 
     def write_files(self, placed: Placed, folder: str) -> list[StagedFile]:
         """Write the rows, by whichever path can; return the files."""
-        if placed.unplaced is not None and self._tasks.is_able(placed.unplaced.rows):
+        tried = placed.unplaced is not None and self._tasks.is_able(placed.unplaced.rows)
+        if placed.unplaced is not None and tried:
             files = self._tasks.stage(placed, placed.unplaced, folder)
             if files is not None:
                 return files
         files = self._written_by_spark(placed, folder)
         self._require_written(folder, files)
+        if tried:
+            self._tasks.note_unable()
         return files
 
     def _written_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:

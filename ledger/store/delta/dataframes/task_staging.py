@@ -11,7 +11,7 @@ docs/explanation/cost-of-a-send.md for what was measured.
 - an object store that only the driver can open: it asks a role or a profile for credentials;
 - an application whose executors could not do it before: they have no Python, or none with pyarrow (and obstore, for an
   object store), or no memory for it. Nobody knows that before they have tried. A send that fails so is written once
-  more, by Spark, and its application's later sends are so at once.
+  more, by Spark. If that succeeds, the executors were to blame, and Spark writes all later sends of the application.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class TaskStaging:
     def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
         self._store, self._engine, self._spark = store, engine, spark
         self._place = recorded(engine.place("messages"))
+        self._why_not = ""
 
     def is_able(self, frame: DataFrame) -> bool:
         """Whether tasks can write a DataFrame's rows, as far as it is known: see the module."""
@@ -178,13 +179,20 @@ class TaskStaging:
             return StorageFailed(place, bytes.fromhex(values[0]).decode("utf-8", "replace"), "send")
         if not ours and not (is_of_function(error) and _UNABLE.search(text)):
             return refused(error, placed.queue, self._store.settings, place) or error
+        self._why_not = bytes.fromhex(values[0]).decode("utf-8", "replace") if ours else shown(error)
+        return None
+
+    def note_unable(self) -> None:
+        """Note that Spark has written rows that tasks could not: it writes those of later sends at once.
+
+        Rows that neither can write say nothing of the executors: a function of the user's may fail in the same words.
+        """
         unable_applications.add(self._application)
         log.warning(
             "the executors of %s cannot write a send's files in Python, so Spark's slower writer does: %s",
             self._application,
-            bytes.fromhex(values[0]).decode("utf-8", "replace") if ours else shown(error),
+            self._why_not,
         )
-        return None
 
     def _require_here(self, below: str, files: Iterable[Written]) -> None:
         """Raise StorageFailed where a file that a task wrote to a local path is not in this process's folder: its path
