@@ -136,13 +136,18 @@ def _require_free(path: Path) -> None:
 
 def _give_name(aside: Path, path: Path) -> None:
     """Give a written file its name, durably, unless somebody has taken the name meanwhile."""
-    try:
-        os.link(aside, path)
-    except FileExistsError:
-        _require_free(path)
-    except OSError:
-        # A file system without hard links.
-        aside.rename(path)
+    while True:
+        try:
+            os.link(aside, path)
+        except FileExistsError:
+            # If the other file is gone by now, the name is free again.
+            _require_free(path)
+            continue
+        except OSError:
+            # A file system without hard links: nothing there tells a name that is taken in this very moment.
+            _require_free(path)
+            aside.rename(path)
+        break
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

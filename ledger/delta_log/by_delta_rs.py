@@ -356,8 +356,7 @@ class DeltaRsTables:
         with self._committing(table) as loaded:
             stored, carried = self._files[table], [one for one in transactions if one is not None]
             require_each_next(loaded, carried)
-            if self._generations.current:
-                require_staged(self.locations[table], stored, files)
+            require_staged(self.locations[table], stored, files)
             if isinstance(stored, LocalFiles) and commits_here(loaded, stored):
                 require_plain(loaded)
                 each_next = partial(require_each_next, transactions=carried)

@@ -264,8 +264,8 @@ BOUNDED = {
 def require_staged(location: str, stored: Storage, files: Sequence[StagedFile]) -> None:
     """Raise StorageFailed if a file that is to be published at a location is gone: the table would become unreadable.
 
-    Two things remove such files: a VACUUM that keeps files for a shorter time than they are on their way, and a
-    replacement of the table.
+    Such files are removed by a VACUUM that keeps files for a shorter time than they are on their way, by a replacement
+    of the table, and by hand.
     """
     exist = map_at_once(stored.has, (one.path for one in files), AT_ONCE)
     if not all(exist):

@@ -169,7 +169,7 @@ def _two_things(name: str) -> Refusal:
 def _structure(shape: Any, tree: object, action: str, where: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if not isinstance(tree, dict):
-        raise Refusal("MalformedQueryString", f"The parameter {where} has parts of its own.")
+        raise Refusal("MalformedQueryString", f"The parameter {where} has a value, and takes parts: {where}.NAME.")
     for name, member in shape.members.items():
         names = [request_name for request_name in _called(name, action) if request_name in tree]
         if len(names) > 1:
@@ -203,7 +203,7 @@ def _value(shape: Any, member: str, given: object, action: str, where: str) -> A
                 raise Refusal("MissingParameter", f"The request must contain the parameter {where}.{number}.{value}.")
         return values
     if not isinstance(given, str):
-        raise Refusal("MalformedQueryString", f"The parameter {where} has no parts of its own.")
+        raise Refusal("MalformedQueryString", f"The parameter {where} has parts, and takes a value.")
     if kind in ("integer", "long"):
         if not re.fullmatch(r"-?[0-9]{1,18}", given):
             raise InvalidParameterValue(where, given, "Must be an integer")

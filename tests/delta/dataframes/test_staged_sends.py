@@ -7,6 +7,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ledger.delta_log import by_delta_rs
+from ledger.errors import StorageFailed
 from ledger.rules import message_id as ids
 from ledger.rules import staging
 from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, absent_columns
@@ -166,3 +167,12 @@ def test_of_two_sends_under_one_transaction_one_is_published(ledger, queue, stag
     assert staged.publish(("attempt/x", 8))
     assert not other.publish(("attempt/x", 8))
     assert queue.counts().stored == ROWS
+
+
+def test_files_that_somebody_removed_before_they_are_published_are_not_named_by_a_commit(ledger, queue, staged):
+    staged.folders.remove(staged.folder)
+    with pytest.raises(StorageFailed, match="was to be published, was removed"):
+        staged.publish()
+    assert queue.counts().stored == 0
+    queue.send("another")
+    assert [message.body for message in queue.receive(None)] == ["another"]

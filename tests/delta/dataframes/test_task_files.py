@@ -4,13 +4,14 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ledger import Ledger
@@ -250,6 +251,26 @@ def test_row_groups_are_bounded_in_bytes_and_one_row_may_have_more(tmp_path):
     assert [one.size for one in answers] == [(tmp_path / one.name).stat().st_size for one in answers]
     files.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+@given(st.lists(st.text(st.sampled_from("a\x7f\U0010ffffé"), min_size=1, max_size=40), min_size=1, max_size=5))
+@settings(max_examples=100, deadline=None)
+@example(["\U0010ffff" * 40])
+@example(["g" * 31 + "\U0010ffff" * 3])
+@example(["g" * 32 + "\x7f\x7f"])
+def test_the_bounds_of_long_texts_leave_out_none_of_them(texts):
+    with tempfile.TemporaryDirectory() as folder:
+        schema = pa.schema([("seq", pa.int64()), ("body", pa.string())])
+        known = job(
+            **{"place": task_files.Folder(folder), "schema": schema, "statistics": ("body",), "tasks": 1, "long": 9},
+            **{"most_segments": 9, "rows_per_segment": 9, "rows_per_file": 9, "row_group_bytes": 99, "sent_at": 1},
+            delay=0,
+        )
+        files = task_files.TaskFiles(known, 0)
+        files.add(pa.record_batch({"body": texts}))
+        (one,) = files.finish()
+    bounds = json.loads(one.statistics)
+    assert bounds["minValues"]["body"] <= min(texts) and bounds["maxValues"]["body"] >= max(texts)
 
 
 def test_more_segments_than_names_can_number_end_the_task(tmp_path):

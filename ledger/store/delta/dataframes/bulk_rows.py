@@ -112,8 +112,10 @@ def message_columns(
 
 
 def _room_beside(size: Column, most: int) -> Column:
-    """Return how many bytes attributes may have beside a body of this size. A body that is missing or too long by itself
-    is refused for that, and not for its attributes."""
+    """Return how many bytes attributes may have beside a body of this size.
+
+    A body that is missing or too long by itself is refused for that, and not for its attributes.
+    """
     from pyspark.sql import functions as F
 
     return F.when(size <= most, F.lit(most) - size).otherwise(F.lit(most))

@@ -394,7 +394,12 @@ class TaskFile:
             return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{micros // 1_000:03d}Z"
         if not isinstance(value, str) or len(value) <= MOST_OF_A_TEXT:
             return value
-        return value[:MOST_OF_A_TEXT] + is_highest * (BEHIND_ASCII if value.isascii() else BEHIND_ALL)
+        if not is_highest:
+            return value[:MOST_OF_A_TEXT]
+        behind = BEHIND_ASCII if value.isascii() else BEHIND_ALL
+        # Where the text itself goes on with that character, the bound has it, too.
+        cut = next((at for at in range(MOST_OF_A_TEXT, len(value)) if value[at] < behind), None)
+        return value if cut is None else value[:cut] + behind
 
     def abandon(self) -> None:
         """Close what is open, and finish no upload: Arrow does so otherwise when it lets go of its writer."""
