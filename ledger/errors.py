@@ -1,9 +1,11 @@
-"""Every error that a user of the ledger can meet, under one root.
+"""The errors that the ledger raises on purpose, all subclasses of LedgerError.
 
-Classes are named as SQS names its errors, where SQS has one. `code` is what SQS puts on the wire.
+An error that SQS has, too, mostly has SQS's name. `code` is the error code on the wire: that of SQS, or our own where
+SQS has no such error.
 
-An error has two parts. `message` is only the service's own sentence, word for word where it is recorded or known: an
-endpoint sends it. `advice` is ours: the bound, and what to do. `str()` is the sentence, then the advice.
+An error has two parts. The endpoint sends `message`. If SQS has such an error, `message` is SQS's own sentence, word
+for word as far as it is known. Else the sentence is ours, and may include the advice. `advice` is ours: what to do, and
+what SQS's sentence leaves out, such as a bound. `str()` is the message, then the advice.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ LONGEST_TEXT, LONGEST_OTHER = 4_096, 120
 
 
 def shown(value: object) -> str:
-    """Return a value as the service shows it: a text as it is. A long value is cut."""
+    """Return a value as SQS's sentences show it: a str as it is, anything else as in Python. A long value is cut."""
     if not isinstance(value, str):
         return quoted(value)
-    # Python's strings may hold half a character, which cannot be printed or sent on.
+    # A str may contain a lone surrogate (half of a character), which cannot be encoded. It is shown as \udXXX.
     return _cut(value[: LONGEST_TEXT + 1].encode("utf-8", "backslashreplace").decode(), LONGEST_TEXT)
 
 
@@ -35,9 +37,9 @@ def quoted(value: object) -> str:
 
 
 def invalid_character(character: str, place: str) -> str:
-    """Return the service's sentence about a character that it refuses.
+    """Return SQS's sentence about a character that it refuses.
 
-    Public reports of it agree on the sentence for bodies.
+    Public bug reports show this sentence for message bodies. For other places it is assumed.
     """
     return (
         f"Invalid binary character '{character}' was found in the {place}, the set of allowed characters is "
@@ -53,10 +55,10 @@ Error = TypeVar("Error", bound="LedgerError")
 
 
 class LedgerError(Exception):
-    """The root of all errors that the ledger raises on purpose: the service's sentence `message`, and our `advice`."""
+    """The base class of all errors that the ledger raises on purpose: a sentence, `message`, and our `advice`."""
 
     code = "LedgerError"
-    #: The number of the entry that the error is about, when a list is sent.
+    #: When a list is sent: the index, from 0, of the entry that the error is about.
     entry: int | None = None
 
     def __init__(self, message: str, advice: str = "") -> None:
@@ -70,12 +72,12 @@ class LedgerError(Exception):
         return f"{sentence}{'' if sentence.endswith('.') else '.'} {self.advice}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross processes. An error whose constructor takes a field and a bound cannot be made from its message
-        # again.
+        # Errors are pickled between processes. Pickle would call the constructor with the message alone, and many
+        # constructors take other arguments. So `_again` skips the constructor.
         return _again, (type(self), self.args, self.__dict__)
 
     def advised(self: Error, advice: str) -> Error:
-        """Return this error with more advice after the advice that it has."""
+        """Add to the advice of this error, and return this error."""
         self.advice = f"{self.advice} {advice}".strip()
         return self
 
@@ -89,22 +91,22 @@ def _again(kind: type[Error], args: tuple[object, ...], state: dict[str, object]
 class InvalidParameterValue(LedgerError, ValueError):
     """A value is outside what its field allows. The error has the field, the value, the bound and the fix.
 
-    Its sentence is "Value V for parameter F is invalid. Reason: B.", except where the service has another sentence.
+    Its sentence is "Value V for parameter F is invalid. Reason: B.", except where SQS has another sentence.
     """
 
     code = "InvalidParameterValue"
 
     def __init__(self, field: str, value: object, bound: str, fix: str = "", *, message: str | None = None) -> None:
         self.field, self.value, self.bound, self.fix = field, value, bound, fix
-        # The service's parameters begin with a capital, and their values stand as they are. Values of our own
-        # parameters are quoted.
+        # Names of SQS's parameters begin with a capital letter: their values are shown without quotes. Values of our
+        # own parameters are shown with quotes.
         text = shown(value) if field[:1].isupper() else quoted(value)
         sentence = f"Value {text} for parameter {field} is invalid. Reason: {bound.rstrip('.')}."
         super().__init__(sentence if message is None else message, fix)
 
 
 class InvalidMessageContents(LedgerError, ValueError):
-    """A message's body has a character outside the service's set (M1); `character` is its name, such as `#xFFFF`."""
+    """A message's body has a character that SQS does not allow (rule M1). `character` is its code, such as `#xFFFF`."""
 
     code = "InvalidMessageContents"
 
@@ -114,7 +116,7 @@ class InvalidMessageContents(LedgerError, ValueError):
 
 
 class MissingParameter(LedgerError, ValueError):
-    """A field that the queue demands is missing."""
+    """A parameter that the call needs is missing, such as a body, or a group id for a FIFO queue."""
 
     code = "MissingParameter"
 
@@ -124,7 +126,7 @@ class MissingParameter(LedgerError, ValueError):
 
 
 class InvalidAttributeName(LedgerError, ValueError):
-    """A queue has no attribute of this name."""
+    """The queue has no attribute of this name, or not together with its other attributes."""
 
     code = "InvalidAttributeName"
 
@@ -132,8 +134,8 @@ class InvalidAttributeName(LedgerError, ValueError):
 class InvalidAttributeValue(InvalidParameterValue):
     """A queue attribute has a value outside its range.
 
-    Its sentence is "Invalid value for the parameter F.". The bound is advice, except bounds that the service names:
-    these stand behind "Reason: " in the sentence.
+    Its sentence is "Invalid value for the parameter F.". The bound is part of the advice. If SQS itself names the bound
+    (`recorded`), the bound is in the sentence, after "Reason: ".
     """
 
     code = "InvalidAttributeValue"
@@ -146,7 +148,7 @@ class InvalidAttributeValue(InvalidParameterValue):
 
 
 class QueueDoesNotExist(LedgerError, LookupError):
-    """No queue of this name is in the ledger (any more)."""
+    """The ledger has no queue of this name; or another queue has the name now (`made_anew`)."""
 
     code = "AWS.SimpleQueueService.NonExistentQueue"
 
@@ -162,7 +164,10 @@ class QueueDoesNotExist(LedgerError, LookupError):
 
 
 class QueueNameExists(LedgerError):
-    """A queue of this name exists with another value of an attribute, or with other tags (the attribute `tags`)."""
+    """A queue of this name exists, with another value of an attribute or with other tags.
+
+    `attribute` is the attribute that differs, or "tags". `there` is the queue's value, `asked` the one in the call.
+    """
 
     code = "QueueAlreadyExists"
 
@@ -175,13 +180,13 @@ class QueueNameExists(LedgerError):
 
 
 class QueueDeletedRecently(LedgerError):
-    """M3: a queue of this name was deleted a moment ago."""
+    """M3: a queue of this name was deleted less than deletion_interval (a setting) ago."""
 
     code = "QueueDeletedRecently"
 
 
 class PurgeQueueInProgress(LedgerError):
-    """M3: the queue was purged a moment ago."""
+    """M3: the queue was purged less than purge_interval (a setting) ago."""
 
     code = "PurgeQueueInProgress"
 
@@ -193,9 +198,9 @@ class MessageDoesNotExist(LedgerError, LookupError):
 
 
 class ReceiptHandleIsInvalid(LedgerError, ValueError):
-    """The receipt handle is forged, cut off, of another queue, or was replaced by a later receive.
+    """The receipt handle has a wrong form, is of another queue, was never handed out for this message, or is outdated.
 
-    `why` says which of these, in our words.
+    `why` says in our words which of these it is; it is the advice.
     """
 
     code = "ReceiptHandleIsInvalid"
@@ -206,31 +211,36 @@ class ReceiptHandleIsInvalid(LedgerError, ValueError):
 
 
 class OverLimit(LedgerError):
-    """Q2: the queue has as many messages in flight as its limits allow, or as many messages as its MaximumMessages."""
+    """A limit is reached: messages in flight (Q2), the queue's MaximumMessages, or the actions of one permission."""
 
     code = "OverLimit"
 
 
 class ResourceNotFound(LedgerError, LookupError):
-    """A queue or a move task that the call names does not exist."""
+    """A queue that the call names does not exist, or no running move task has the handle."""
 
     code = "ResourceNotFoundException"
 
 
 class MessageNotInflight(LedgerError):
-    """The message is not in flight under this receipt: its visibility timeout has run out."""
+    """The message is not in flight under this receipt: its visibility timeout has run out, or it was released."""
 
     code = "MessageNotInflight"
 
 
 class LeaseLost(MessageNotInflight):
-    """Nothing of the claim is held any more: it ran out, was released, or another receiver has its messages."""
+    """The claim no longer holds the messages that the call is about.
+
+    They ran out, were deleted or released, or were received by others; or another call of `claim.write` was first. A
+    *lease* here is the time for which the claim holds its messages.
+    """
 
 
 class ContentionOutlastedRetries(LedgerError):
     """Other writers won every attempt.
 
-    The verb changed nothing and may be called again; the error says how often it was tried.
+    The verb's last commit was not made, and the verb may be called again. A verb of several commits may have made
+    earlier ones. The error says how often the commit was tried.
     """
 
     code = "RequestThrottled"
@@ -246,9 +256,9 @@ class ContentionOutlastedRetries(LedgerError):
 class OutputNotWritten(LedgerError):
     """`claim.write` wrote nothing to the table.
 
-    The claim is held as before, unless the error says that it was given back.
+    The claim is still held, unless the error says that it was given back (released).
 
-    `place` names the row, in words, when the `reason` is about one row.
+    If `reason` is about one row, `place` says in words which row.
     """
 
     code = "OutputNotWritten"
@@ -266,8 +276,8 @@ class OutputNotWritten(LedgerError):
 class OutputUnreadable(LedgerError):
     """An output table cannot say whether the rows of some messages are in it. Those messages are left alone.
 
-    `gone`: True when the table is not there, or another one is in its place. False when it is there and cannot be read
-    or written to.
+    `gone` is True if there is no table, this process cannot see it, or another table is in its place. Else the table is
+    there, and cannot be read or written to.
     """
 
     code = "OutputUnreadable"
@@ -282,19 +292,23 @@ class OutputUnreadable(LedgerError):
 
 
 class UnsafeStorage(LedgerError):
-    """Two writers could silently lose each other's commits on this storage."""
+    """With this storage, engine or session, writers could silently lose commits, or write to a disk of their own."""
 
     code = "UnsafeStorage"
 
 
 class UnsupportedVersion(LedgerError):
-    """The ledger was never run with this version of delta-rs or of Spark."""
+    """This release of the package was not tested with this version of delta-rs or of Spark."""
 
     code = "UnsupportedVersion"
 
 
 class ClocksDisagree(LedgerError):
-    """This machine's clock and the ledger's are further apart than the setting maximum_clock_skew."""
+    """This machine's clock differs from another time by more than the setting maximum_clock_skew.
+
+    The other time is that of the ledger's last commit, that of the storage, or the one that this clock should show by
+    the time that has passed.
+    """
 
     code = "ClocksDisagree"
 
@@ -309,8 +323,8 @@ _NOT_KNOWN = (
 class StorageFailed(LedgerError):
     """The storage could not be read or written: a full or read-only disk, a damaged log, no permission, no network.
 
-    The error has the place, the cause in the storage's own words, and `unknown`: True when the verb may have been
-    committed all the same. If False, nothing was changed.
+    The error has the place, and the cause in the storage's own words. `unknown` is True if the verb may have been
+    committed all the same. If it is False, the failed commit changed nothing; earlier commits of the same call stay.
     """
 
     code = "ServiceUnavailable"
@@ -337,7 +351,7 @@ class TableAltered(StorageFailed):
     """Somebody altered one of the ledger's tables, and the engine cannot do what the verb needs.
 
     The message begins with what happened to the table, and says what undoes it. Until then the verb fails in the same
-    way. The error has `what` somebody did, in words that name no place, and the `fix`.
+    way. `what` says what somebody did to the table, without the table's path. `fix` says what undoes it.
     """
 
     def __init__(self, place: str, what: str, fix: str, verb: str = "", *, unknown: bool = False) -> None:
@@ -357,7 +371,11 @@ class TableAltered(StorageFailed):
 
 
 class LedgerDamaged(LedgerError):
-    """The tables hold what no commit may have made. The error says what repairs them."""
+    """The tables are in a state that no commit of the ledger leaves.
+
+    A row or an ordinal is there twice, rows are missing, or a file is broken. The error says what to do: upkeep,
+    `ledger repair`, or a backup.
+    """
 
     code = "LedgerDamaged"
 
@@ -390,15 +408,16 @@ class ForkedProcess(LedgerError):
 
 
 class LedgerTooNew(LedgerError):
-    """A newer version of the ledger wrote the tables."""
+    """A newer release of the package wrote a table, an attribute or a backup in a form that this one does not know."""
 
     code = "LedgerTooNew"
 
 
 class LedgerDoesNotExist(LedgerError, LookupError):
-    """There is no complete ledger at the root that was opened with create=False. Nothing was made there.
+    """There is no complete ledger at this root, and the call makes none; or the root is a backup.
 
-    `missing` names the tables that the root lacks, if it has others. `fix` says what to do, if no ledger is to be made.
+    `missing` names tables that the root lacks. It may be empty although tables are missing. `fix` says what to do.
+    Without it the error says how to make a ledger there.
     """
 
     code = "LedgerDoesNotExist"
@@ -413,6 +432,6 @@ class LedgerDoesNotExist(LedgerError, LookupError):
 
 
 class SparkIsNeeded(LedgerError):
-    """The call needs a DataFrame or a catalog schema, and the ledger was opened without Spark."""
+    """Only Spark can do this, and the ledger was opened without Spark: DataFrames, catalog schemas, some storage."""
 
     code = "SparkIsNeeded"
