@@ -1,14 +1,15 @@
-"""A fixed number of threads that run calls, and the lines in which calls wait.
+"""The endpoint's thread pool: it runs calls in a bounded number of threads, and has a line of calls for each queue.
 
-More threads would not be faster: calls that wait for one queue share a commit, and each thread keeps its own readers of
+More threads would not be faster: calls that wait for one queue share a commit. And each thread keeps its own readers of
 the tables.
 
-Calls wait in a line for each queue, and the lines take turns (`Lines`, which has no thread and no lock: the pool locks
-it). One queue may have all threads but an eighth. So while many calls wait for the next commit of a hot queue, calls to
-other queues find a thread. If too many calls wait, the pool refuses the newest call of the queue with the most calls.
+Each queue has a line of waiting calls, and the lines take turns (`Lines`, which has no thread and no lock: the pool
+locks it). The calls of one queue may use all threads but an eighth. So while many calls wait for the next commit of a
+hot queue, calls to other queues find a thread. If too many calls wait or run, the pool refuses the newest waiting call
+of the queue with the most calls.
 
-The pool replaces an executor of concurrent.futures at less cost: a call has one future, of the event loop. Calls that
-end while the event loop is busy wake it once for all of them.
+The pool is cheaper than an executor of concurrent.futures: a call needs only one future, an asyncio one. Calls that end
+while the event loop is busy wake it once for all of them.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ Call = TypeVar("Call")
 
 
 class Lines(Generic[Call]):
-    """Calls that wait for one of `threads`; at most `backlog` wait. `begun` calls have a thread."""
+    """The calls that wait for one of `threads` threads, and the number of those that have one.
+
+    `waiting` calls wait, and `begun` calls have a thread: together at most `threads` + `backlog`. More than `backlog`
+    calls may wait if one queue has its share of threads.
+    """
 
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._most = threads, threads + backlog
         self._most_of_a_queue = threads - max(1, threads // 8) if threads > 1 else 1
-        #: The line whose turn is next comes first. No line is empty.
+        #: By queue, its waiting calls. The line whose turn is next comes first. No line is empty.
         self._lines: OrderedDict[str, deque[Call]] = OrderedDict()
         self._begun_of: Counter[str] = Counter()
         self.begun = self.waiting = 0
@@ -42,17 +47,19 @@ class Lines(Generic[Call]):
         return self.begun + self.waiting
 
     def add(self, queue: str, call: Call) -> Call | None:
-        """Let a call wait. If too many wait, remove and return one of them, perhaps this one; else return None."""
+        """Let a call wait. If there are too many, remove and return a waiting one, perhaps this one; else return
+        None."""
         self._lines.setdefault(queue, deque()).append(call)
         self.waiting += 1
         if self.open <= self._most:
             return None
-        # If several queues have as many calls, choose the one of the newest call.
+        # If several queues have the most calls, and the new call's queue is one of them, choose that queue.
         fullest = max(self._lines, key=lambda name: (self._calls_of(name), name == queue))
         return self._taken(fullest, self._lines[fullest].pop())
 
     def begin_next(self) -> tuple[str, Call] | None:
-        """Return the call that gets a thread now, and its queue; None if no thread is free for a waiting call."""
+        """Give a waiting call a thread; return its queue and the call, or None if no thread is free for a waiting
+        call."""
         if self.begun >= self._threads:
             return None
         for queue, line in self._lines.items():
@@ -64,7 +71,7 @@ class Lines(Generic[Call]):
         return None
 
     def end(self, queue: str) -> None:
-        """Take back the thread of a call to a queue."""
+        """Count a call to a queue as ended: its thread is free."""
         self.begun -= 1
         self._begun_of[queue] -= 1
         if not self._begun_of[queue]:
@@ -82,20 +89,22 @@ class Lines(Generic[Call]):
 
 Result = TypeVar("Result")
 _Call: TypeAlias = "tuple[Callable[[], Any], asyncio.Future[Any]]"
-#: The line of calls that are about no queue, or about several.
+#: The name of the line of calls that are about no queue, or about several.
 NO_QUEUE = ""
 
 
 class Pool:
-    """`threads` workers, and at most `backlog` calls that wait for one. `waiting` counts waiting calls, `busy` running
-    ones. Must be made in its event loop."""
+    """At most `threads` worker threads, started when they are needed, for the calls of one event loop.
+
+    At most `threads` + `backlog` calls wait or run. Make the pool inside the event loop that awaits its calls.
+    """
 
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._is_closing = threads, False
         self._loop = asyncio.get_running_loop()
-        #: Guarded by the lock.
+        #: The lock guards the lines; only `waiting` and `busy` read them without it.
         self._lock, self._lines = threading.Lock(), Lines[_Call](threads, backlog)
-        #: Calls that have a thread, each with its queue. None ends a worker.
+        #: Calls for the next free workers, each with its queue: they count as having a thread. None ends a worker.
         self._begun: SimpleQueue[tuple[str, _Call] | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._ended = deque[tuple["asyncio.Future[Any]", Any, "BaseException | None"]]()
@@ -109,12 +118,15 @@ class Pool:
 
     @property
     def busy(self) -> int:
-        """How many calls are being done."""
+        """How many calls have a thread."""
         return self._lines.begun
 
     async def run(self, call: Callable[[], Result], queue: str = NO_QUEUE) -> Result:
-        """Return what a call returns, or raise what it raises; Throttled if too many wait. A call that is not refused
-        runs to its end, even if nobody awaits it any more. `queue`: the name of the queue that the call is about."""
+        """Run a call in a thread; return what the call returns, or raise what it raises.
+
+        Raises Throttled if the pool refuses the call, at once or while it waits. A call that is not refused runs to its
+        end, even if nobody awaits it any more. `queue` is the name of the queue that the call is about.
+        """
         future: asyncio.Future[Result] = self._loop.create_future()
         with self._lock:
             refused = self._lines.add(queue, (call, future))
@@ -127,7 +139,7 @@ class Pool:
         return await future
 
     def close(self) -> None:
-        """Wait for all accepted calls."""
+        """Wait until all accepted calls have ended, then end the threads."""
         with self._lock:
             self._is_closing = True
             self._end_workers_when_idle()
@@ -166,7 +178,7 @@ class Pool:
             del begun_call, call, future, result, failure
 
     def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        """Pass a call's end from a worker to the event loop; discard it once the loop has ended."""
+        """Pass a call's result or error from a worker to the event loop. If the loop is closed, nobody gets it."""
         self._ended.append((future, result, error))
         if not self._is_woken:
             self._is_woken = True
@@ -179,7 +191,7 @@ class Pool:
         while self._ended:
             future, result, error = self._ended.popleft()
             if future.done():
-                # The caller has gone.
+                # Nobody waits for the result: the call's future was cancelled.
                 continue
             if error is None:
                 future.set_result(result)

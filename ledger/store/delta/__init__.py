@@ -1,31 +1,36 @@
-"""The store on Delta Lake tables: the theory of its operation. Read this first.
+"""The store that keeps queues in Delta tables: how it works. Read this first.
 
-**Words.** A *segment* is the messages that one writer wrote: a task of a bulk send, or a process that appends its small
-sends. A message's place, `(segment, seq)`, is also its id. Every segment is sent to a *lane* of its queue. Every lane
-is a partition of the table `visibility`: the unit in which commits conflict. A *run* is `(segment, first_seq,
-last_seq)`, neighbouring messages of one segment, both ends included. What is *recorded* about a message is a `Record`
-of `rules.state`: receipt, count, deadlines, deleted or not, moved or not. A row of `visibility` is a run, or a *set*
-(some of a run's messages), and the record that these messages share. A message that no row is about was never received.
-No row says "in flight" or "visible": a message's state follows from its record, when it was sent, and the time.
+**Words.** A *segment* is a series of messages from one writer: a task of a bulk send, or a process that appends its
+small sends. A message's id is `(segment, seq)`, and `seq` is its *ordinal* in the segment. Every segment is sent to a
+*lane* of its queue. Every lane is a partition of the table `visibility`: the unit in which commits conflict. A *run* is
+`(segment, first_seq, last_seq)`, neighbouring messages of one segment, both ends included. What is *recorded* about a
+message is a `Record` of `rules.state`: receipt, count, deadlines, deleted or not, moved or not. A row of `visibility`
+has a run, or a *set* (only some messages of a run), and the one record of all these messages. If no row covers a
+message, the message was never received. No row says "in flight" or "visible". A message's state is computed from its
+record, when it was sent, when its delay ends, the queue's retention, and the time.
 
-A lane's *head row* (its segment is '') has no messages. It counts the lane's commits (`revision`) and holds the time of
-the last one. In memory a record is a *code*, a small number that equal records share. All segments of the lanes lie one
-behind the other on one line of numbers, the *axis*, where every message has a place of its own. So a decision is
-arithmetic on three arrays, the `first`, `last` and `code` of `Runs`. Their length is the number of runs, never of
-messages. The decision lays new runs on top of the recorded ones. The difference is the *edits*: the rows to insert,
-update and delete, and the head row of each lane that they touch.
+A lane's *head row* (its segment is '') has no messages. Its `revision` counts the lane's commits, and its `received_at`
+is the time of the last one. In memory a record is a *code*, a small number that equal records share. All segments of
+the loaded lanes are laid one after the other on one line of numbers, the *axis*: each message has its own number there.
+So a decision is arithmetic on three arrays, the `first`, `last` and `code` of `Runs`. Their length is the number of
+runs, never of messages. The decision lays new runs on top of the recorded ones. The difference is the *edits*: the rows
+to insert, update and delete. The head row of each lane that they change is among them.
 
 **The two laws.**
 
-1. *Only a commit to `visibility` decides who holds a message.* `messages` is only appended to (and dropped once all of
-   a segment is final). `receipts` is a copy of what commits say of themselves. An output table says whether its rows
-   are in. A verb is one commit to `visibility`, or to `messages` for a send: it happened or it did not.
-2. *A decision reads one snapshot, and conflicts through the head row.* It loads whole lanes as of one version. Its
-   edits count up the head row of each lane that they touch, from the revision that it read. The second of two writers
-   finds another revision, changes nothing, and decides again on the newer state. So of two commits to a lane one has
-   seen the other. A decision that relies on a lane without changing it counts its head row up all the same (`meeting`:
-   quotas, and attempts that must find each other). Anything that it reads elsewhere must never change, or must not
-   matter when it changes: a sent message never changes; a queue's record is looked up again when the lanes are read.
+1. *Only a commit to `visibility` decides who holds a message.* `messages` only gets new messages. Upkeep joins its
+   files, and drops a segment once each of its messages is *final* in every queue: nothing can change about it.
+   `receipts` is filled from the metadata of commits to `visibility`. Only the output table itself tells whether the
+   rows of a `claim.write` are in it. A verb is one commit to `visibility`, and a send one to `messages`: it happened
+   completely or not at all. Two verbs take more. `claim.write` commits twice to `visibility`, and once to the output
+   table in between. The purge of a FIFO queue also commits to `messages`.
+2. *A decision reads one snapshot, and two decisions conflict if they change the head row of the same lane.* A decision
+   loads whole lanes as of one version. In the head row of each lane that it changes, it adds 1 to the revision that it
+   read. The second of two writers finds another revision, changes nothing, and decides again on the newer state. So of
+   two commits to a lane, the later one was decided on a state that includes the earlier one. A decision may rely on a
+   lane that it does not change. Then its commit counts up that lane's head row, too (`meeting`): quotas need this, and
+   calls under one attempt id. What a decision reads outside its lanes must never change (a sent message), or a change
+   must do no harm. So the queue's row in `queues` is read again together with the lanes.
 
 **An example.** Segment `s1` of lane 3, ten messages, 0 to 9, sent to `work`; nothing is recorded yet. At 12:00:00 a
 receive takes six of them for 30 s, under receipt A. That is one row and the lane's head row, whether it takes six
@@ -35,8 +40,9 @@ messages or six million::
     work  3    -         -1   -1  | -       -     -          -          -        | 1
     work  3    s1         0    5  | A       1     12:00:30   -          -        | -
 
-At 12:00:10 the holder deletes messages 2 and 3. The run is cut. Its row is shortened (an update, as it begins where it
-began). The deleted messages and those after them are inserted as two rows::
+At 12:00:10 the holder deletes messages 2 and 3. The run is cut. Its row is shortened: an update, because the row's
+first message stays the same. Two rows are inserted, one for the deleted messages 2 and 3, and one for the messages 4
+and 5 after them::
 
     queue lane segment first last | receipt count visible_at deleted_at moved_to | revision
     work  3    -         -1   -1  | -       -     -          -          -        | 2
@@ -44,10 +50,10 @@ began). The deleted messages and those after them are inserted as two rows::
     work  3    s1         2    3  | A       1     12:00:30   12:00:10   -        | -
     work  3    s1         4    5  | A       1     12:00:30   -          -        | -
 
-At 12:00:40 another receive runs. By the queue's policy a message that was received once is a dead letter. Messages 0,
-1, 4 and 5 move to the queue `dead`; 6 to 9 are granted under receipt B. No body is copied: the lanes of both queues
-change in one commit. In `dead`, `s1` is in lane 1: 3, the lane that it was sent to, modulo 2, the number of lanes
-there::
+At 12:00:40 another receive runs. The queue's redrive policy has maxReceiveCount 1: a message that was received once is
+not received again, but moves as a dead letter. Messages 0, 1, 4 and 5 move to the queue `dead`; 6 to 9 are granted
+under receipt B. No body is copied: the lanes of both queues change in one commit. In `dead`, `s1` is in lane 1: 3, the
+lane that it was sent to, modulo 2, the number of lanes there::
 
     queue lane segment first last | receipt count visible_at deleted_at moved_to | revision
     dead  1    -         -1   -1  | -       -     -          -          -        | 1
@@ -59,12 +65,15 @@ there::
     work  3    s1         4    5  | A       1     12:00:30   -          dead     | -
     work  3    s1         6    9  | B       1     12:01:10   -          -        | -
 
-Upkeep drops messages that are deleted, moved or expired for good, first from `messages`, then here.
+Upkeep drops a segment once each of its messages is deleted for good in every queue that had it (an expired message is
+first recorded as deleted). It drops the segment from `messages` first, then its rows here. A moved message stays in
+`messages` as long as the other queue needs it.
 
 **Scatter.** Again ten messages, of a queue `wide`, all received at 12:00:00 under receipt A. At 12:00:10 every other
-message is deleted. Now each record has more than a few runs in a block of 32,768 ordinals. They become a set: one row,
-with a bit for each ordinal from its first message to its last (only here and in `model/run_sets.py`; in memory there
-are runs). Every other message of a million would take two rows a block::
+message is deleted. Now each of the two records (deleted, and not deleted) has more than 4 runs in one block of 32,768
+ordinals. The runs of a record in a block become a set: one row, with a bit for each ordinal from the first of these
+messages to the last. (Only the stored rows have bits; in memory there are runs, see `model/run_sets.py`.) If every
+other message of a million is deleted, each block takes two rows. For the ten messages::
 
     queue lane segment first last | receipt count visible_at deleted_at moved_to | revision bits
     wide  3    -         -1   -1  | -       -     -          -          -        | 2        -
