@@ -1,20 +1,24 @@
-"""Upkeep that runs itself when the load makes a round due.
+"""The loop that runs rounds of upkeep when enough commits were made or enough time has passed.
 
-The loop looks now and then whether a round is due, and runs it, one process at a time.
+Once a period `Upkeeper.run` checks whether a round is due (a *look*), and runs it. Only one of several processes runs
+it.
 
-**A look** costs three version numbers: on a local path three looks for a file that is not there, on an object store
-three requests. The record of the last round is read again only when it changed. `rules.upkeep` says when a round is
-due, and `store.delta.verbs.rounds` how the record and the lease work.
+**A look** reads the newest version numbers of three tables. On a local path it tests for each table whether the next
+log file exists; on an object store it makes three requests. The record of the last round is read again only if it has
+changed. `rules.upkeep` says when a round is due, and `store.delta.verbs.rounds` how the record and the lease work.
 
-**One at a time.** A process that wants to run a round takes the ledger's lease. Where another process holds the lease,
-this one leaves the round to it. A killed holder never gives the lease back: a process that has seen the same lease for
-LEASE_SECONDS takes the next one. It measures that by the time that passes in this process, never by a clock.
+**One at a time.** A process that wants to run a round takes the upkeep lease, the right to run upkeep of this ledger.
+If another process holds the lease, this one leaves the round to it. A killed holder never gives the lease back. So a
+process that has seen the same lease held for LEASE_SECONDS takes the next lease. It measures these seconds by the
+machine's uptime, not by the wall clock.
 
-**Failures.** A round that failed is logged with its cause and tried again. Each pause is twice as long as the one
-before, up to LONGEST_PAUSE. A failure that no retry mends (an altered table, damage) is logged as an error each time:
-somebody may mend it while this process goes on. No error of a round ends the loop.
+**Failures.** A round that failed is logged with its cause and tried again. After each failure in a row the pause
+doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level error, and
+tried again all the same: somebody may repair the ledger meanwhile. The ledger's other errors are logged as warnings. No
+error of a round ends the loop.
 
-**The end.** Between two steps of a round the loop asks whether it is to end. Then it gives the lease back, and returns.
+**The end.** Before each step of a round the loop asks whether it must end. If so, it stops the round, gives the lease
+back, and returns.
 """
 
 from __future__ import annotations
@@ -45,16 +49,17 @@ if TYPE_CHECKING:
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
 log = logging.getLogger("ledger.upkeep")
-#: Waits so many seconds, or less when the process is told to end; returns whether it was told.
+#: Waits for a number of seconds, or less if the process is told to end. Returns whether the process was told to end.
 Wait = Callable[[float], bool]
-#: A lease that was seen for so long is over. The longest measured round, of 100,000 verbs, took 10 seconds.
+#: If a process has seen the same lease held for this many seconds, it takes the next lease. The longest measured round,
+#: of 100,000 verbs, took 10 seconds.
 LEASE_SECONDS = 900.0
-#: The longest pause after failures, in seconds. A longer period stays as it is.
+#: The longest pause after failures, in seconds. If the period is longer, the pause is the period.
 LONGEST_PAUSE = 3_600.0
-#: The largest part by which a pause differs from the period, so that processes that started together do not look
-#: together.
+#: Each pause is made up to this fraction longer or shorter, at random. So processes that started together do not look
+#: at the same time.
 JITTER = 0.1
-#: The errors that no retry mends.
+#: The errors that a retry cannot fix: a person has to.
 UNMENDED = (
     ForkedProcess,
     InvalidParameterValue,
@@ -82,11 +87,11 @@ def period_of(name: str, text: str) -> float:
 
 
 class _Ended(Exception):
-    """The loop was told to end in the middle of a round."""
+    """The process was told to end, so the round stops before its next step."""
 
 
 class Upkeeper:
-    """Runs upkeep of one ledger when it is due. For one thread."""
+    """Runs upkeep of one ledger when it is due. Not thread-safe."""
 
     def __init__(
         self,
@@ -102,27 +107,27 @@ class Upkeeper:
 
         Args:
             ledger: A ledger on Delta tables.
-            period: How many seconds lie between two looks.
+            period: About how many seconds lie between two looks (see JITTER); after failures more.
             vacuum: As in `Ledger.upkeep`.
             report: Called with the report of each round that did something; by default the log gets it, at level info.
-            passing: The seconds that passed, even when somebody sets the clock.
+            passing: Returns seconds that only grow as time passes, even when somebody sets the clock.
             jitter: Returns a number from 0 to 1, another one each time.
         """
         self._ledger, self._period, self._vacuum = ledger, period, vacuum
         self._report, self._passing, self._jitter = report or _log, passing, jitter
         self._rounds = ledger.rounds()
         self._failures = 0
-        #: How many seconds the commits of `visibility` are kept, and the last round on record when this was read.
+        #: The last round on record when this was filled, and how many seconds the commits of `visibility` are kept.
         self._retention: tuple[Round | None, int] | None = None
-        #: The lease that was last seen held, and since when, in passing seconds.
+        #: The number of the lease that was last seen held, and when it was first seen, as a value of `passing`.
         self._seen: tuple[int, float] | None = None
 
     def run(self, wait: Wait, is_ended: Callable[[], bool], *, first: float = 0.0) -> None:
-        """Look each period until `wait` says that the loop is to end.
+        """Look again and again, with a pause after each look, until `wait` returns True.
 
         Args:
-            wait: Waits, and tells whether the loop is to end.
-            is_ended: Whether the loop is to end; asked between the steps of a round.
+            wait: Waits, and returns whether the loop must end.
+            is_ended: Returns whether the loop must end; called before each step of a round.
             first: How many seconds before the first look.
         """
         pause = first
@@ -144,9 +149,9 @@ class Upkeeper:
         return self._pause()
 
     def run_if_due(self, is_ended: Callable[[], bool] = lambda: False) -> UpkeepReport | None:
-        """Run a round if one is due and no other process runs one; return what it did, or None where none was run.
+        """Run a round if one is due and no other process holds the lease; return its report, or None without a round.
 
-        Raises what `Ledger.upkeep` does.
+        Raises what `Ledger.upkeep` raises, StorageFailed, and _Ended if `is_ended` returns True during the round.
         """
         looked, now = self._rounds.look(), self._ledger.clock()
         over = self._is_over(looked)
@@ -172,7 +177,10 @@ class Upkeeper:
         return done
 
     def _is_over(self, looked: Look) -> bool:
-        """Tell whether the next lease may follow the lease of a look: it was given back, or seen for long enough."""
+        """Tell whether this process may take the next lease. Note the time at which a lease is first seen held.
+
+        It may if the lease of the look was given back, or if this process has seen it held for LEASE_SECONDS.
+        """
         if not looked.is_held:
             self._seen = None
             return True

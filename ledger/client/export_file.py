@@ -1,10 +1,11 @@
 """An exported queue: a Parquet file with a row for each message.
 
-Other programs read the file, and `import` takes it back. Its metadata marks it as an export and has its id. An import
-counts the file's row groups, so that one that died goes on where it was.
+Other programs read the file, and `import` takes it back. The file's metadata says that it is an export, and has the
+export's id. An import notes how many row groups it has imported. If the import dies, the next import of the same file
+continues after these.
 
-The file is there complete, or not at all: it is written under another name in the same folder, synced, and then linked
-to its own name.
+The file appears only when it is complete. It is written under a temporary name in the same folder and synced. Then it
+gets its own name by a hard link, or by a rename where links do not work.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import Attribute
 from ledger.store.protocol import CopiedMessage, QueueRecord, StoredMessage
 
-#: The key of the file's metadata about itself, and the format that this release writes. A later format has a greater
-#: number.
+#: KEY is the metadata entry that describes the export, as JSON. FORMAT is the number of the format that this release
+#: writes; later formats have greater numbers.
 KEY, FORMAT = b"ledger.export", 1
-#: The key of the sizes of its row groups. Another program that rewrites the file groups its rows differently.
+#: The metadata entry with the number of rows in each row group. If the real row groups differ, another program has
+#: rewritten the file.
 GROUPS = b"ledger.export.rows"
 _INSTANT = pa.timestamp("us", "UTC")
 _ATTRIBUTE = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])
@@ -47,11 +49,11 @@ SCHEMA = pa.schema(
         ("message_deduplication_id", pa.string()),
         ("aws_trace_header", pa.string()),
         ("sender_id", pa.string()),
-        ("sequence_number", pa.int64()),  # of FIFO queues: the order; an import gives new ones, in this order
+        ("sequence_number", pa.int64()),  # only of FIFO queues; an import gives new ones in this order
         ("sent_at", _INSTANT),
-        ("enqueued_at", _INSTANT),  # of what was moved to the queue since: from when it is kept
-        ("available_at", _INSTANT),  # when its delay was over
-        ("receive_count", pa.int32()),  # an import begins at 0
+        ("enqueued_at", _INSTANT),  # of a message that was moved here: when its retention restarted
+        ("available_at", _INSTANT),  # when its delay ends
+        ("receive_count", pa.int32()),  # an import ignores it: imported messages begin at 0
     ]
 )
 _PLAIN = ("message_id", "body", "message_group_id", "message_deduplication_id", "aws_trace_header", "sender_id")
@@ -60,7 +62,7 @@ _FIX = "Name a file that `ledger export` or queue.export_to wrote. What else has
 
 @dataclass(frozen=True)
 class ExportFile:
-    """An open exported file: its path, its id, its kind of queue, and its numbers of row groups and messages."""
+    """An export that is open for reading. `fifo` is the kind of its queue; `groups` and `messages` count them."""
 
     path: str
     id: str
@@ -70,9 +72,10 @@ class ExportFile:
     _file: pq.ParquetFile
 
     def group(self, number: int, queue: Mapping[str, str]) -> list[CopiedMessage]:
-        """Return the messages of one row group, each as a queue with these attributes takes it.
+        """Return the messages of one row group, checked by the rules of a queue with the attributes `queue`.
 
-        Raises InvalidParameterValue that names the row, StorageFailed where the file cannot be read.
+        Raises InvalidParameterValue, which names the row, for a message that the queue would refuse. Raises
+        StorageFailed if the file cannot be read.
         """
         before = sum(self._file.metadata.row_group(n).num_rows for n in range(number))
         with _reading(self.path):
@@ -93,8 +96,8 @@ def write_file(
 ) -> int:
     """Write an exported file, each part as a row group, and return how many messages it has.
 
-    `told` is called with the number of messages written so far. Raises InvalidParameterValue where the name is taken,
-    StorageFailed.
+    `told` is called with the number of messages written so far. Raises InvalidParameterValue if the name is taken or
+    there is no such folder. Raises StorageFailed if the file cannot be written.
     """
     _require_free(path)
     about = {"format": FORMAT, "id": secrets.token_hex(16), "queue": queue.name, "exported_at": now}
@@ -103,7 +106,7 @@ def write_file(
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with aside.open("xb") as file:
-            # No statistics of bodies: they would repeat bodies in the file's footer.
+            # Only sent_at has statistics: statistics of bodies would repeat bodies in the file's footer.
             with pq.ParquetWriter(
                 file, schema, compression="zstd", write_statistics=["sent_at"], write_page_checksum=True
             ) as writer:
@@ -135,7 +138,7 @@ def _require_free(path: Path) -> None:
 
 
 def _give_name(aside: Path, path: Path) -> None:
-    """Give a written file its name, durably, unless somebody has taken the name meanwhile."""
+    """Give a written file its name, durably. Raises InvalidParameterValue if somebody has taken the name meanwhile."""
     while True:
         try:
             os.link(aside, path)
@@ -144,7 +147,8 @@ def _give_name(aside: Path, path: Path) -> None:
             _require_free(path)
             continue
         except OSError:
-            # A file system without hard links: nothing there tells a name that is taken in this very moment.
+            # Most likely the file system has no hard links. A rename replaces a file that gets this name at this very
+            # moment.
             _require_free(path)
             aside.rename(path)
         break
@@ -157,7 +161,11 @@ def _give_name(aside: Path, path: Path) -> None:
 
 @contextmanager
 def open_file(given: object) -> Iterator[ExportFile]:
-    """Open an exported file. Raises InvalidParameterValue for other files and later formats; StorageFailed."""
+    """Open an export.
+
+    Raises InvalidParameterValue for a file that is no export, was changed, or has a later format. Raises StorageFailed
+    if the file cannot be read.
+    """
     path = local_path(given)
     if not path.is_file():
         raise InvalidParameterValue("path", str(path), "There is no such file", _FIX)
@@ -173,7 +181,7 @@ def open_file(given: object) -> Iterator[ExportFile]:
 
 
 def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
-    """Return the file's metadata about itself."""
+    """Return what the file says about its export. Raises InvalidParameterValue unless it is an unchanged export."""
     try:
         about = json.loads((file.schema_arrow.metadata or {}).get(KEY) or b"{}")
     except ValueError:
@@ -191,7 +199,7 @@ def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
         raise InvalidParameterValue("path", str(path), bound, _FIX)
     groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
     if (file.metadata.metadata or {}).get(GROUPS) != json.dumps(groups).encode():
-        # An import that goes on would skip rows.
+        # An import that continues after some of the row groups would skip rows, or import them twice.
         bound = "Its rows are not those of the export: somebody has changed it"
         raise InvalidParameterValue("path", str(path), bound, _FIX)
     return about

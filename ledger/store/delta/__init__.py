@@ -65,9 +65,8 @@ lane that it was sent to, modulo 2, the number of lanes there::
     work  3    s1         4    5  | A       1     12:00:30   -          dead     | -
     work  3    s1         6    9  | B       1     12:01:10   -          -        | -
 
-Upkeep drops a segment once each of its messages is deleted for good in every queue that had it (an expired message is
-first recorded as deleted). It drops the segment from `messages` first, then its rows here. A moved message stays in
-`messages` as long as the other queue needs it.
+Upkeep drops a segment once each of its messages is final: deleted for good, or moved and final in the other queue. (An
+expired message is first recorded as deleted.) It drops the segment from `messages` first, then its rows here.
 
 **Scatter.** Again ten messages, of a queue `wide`, all received at 12:00:00 under receipt A. At 12:00:10 every other
 message is deleted. Now each of the two records (deleted, and not deleted) has more than 4 runs in one block of 32,768

@@ -1,7 +1,8 @@
-"""Which messages exist: runs of ordinals, from the log of `messages` alone.
+"""The messages that each queue has, as runs of ordinals.
 
-A decision takes one `Listing` for all its questions. A listing never changes, though threads share it: a newer listing
-replaces it, and a decision on an older version goes on with its own.
+The runs come from the log of `messages`; files are read only where the log does not show enough. A decision takes one
+`Listing` for all its questions. Threads may share a listing, because its files never change. When `messages` changes, a
+new listing is made. A decision keeps the listing that it began with.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ ORDINALS = ["segment", "first_seq", "last_seq"]
 
 @dataclass(frozen=True)
 class FileRuns:
-    """The messages of one queue as runs of ordinals, each of one file. Instants in milliseconds.
+    """The messages of one queue as runs of ordinals. Instants are in milliseconds.
 
-    `sent_at` is that of the run's first message. If a file's messages must be told apart (some of them delayed or
-    expired, others not), its runs have equal instants.
+    A run covers one file. Its `sent_at` is the earliest and its `available_at` the latest of the file's messages. If
+    some messages of a file are delayed or expired and others are not, the file's segment is read. Then all messages of
+    a run have the same `sent_at` and the same `available_at`, and a run may cross files.
     """
 
     lane: np.ndarray
@@ -47,13 +49,13 @@ class FileRuns:
         )
 
     def joined(self, other: FileRuns, lane: np.ndarray) -> FileRuns:
-        """Return these runs followed by those of `other`, in the lanes given."""
+        """Return these runs, followed by those of `other` with the lanes `lane`."""
         numbers = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in COLUMNS[2:])
         return FileRuns(np.concatenate([self.lane, lane]), pa.concat_arrays([self.segment, other.segment]), *numbers)
 
 
 class Listings:
-    """Gives out listings; keeps the newest until the version of `messages` moves on, or the table is replaced."""
+    """Makes listings. Keeps the newest one until `messages` has a newer version, or the table is replaced."""
 
     def __init__(self, engine: MessageFiles) -> None:
         self._engine = engine
@@ -64,7 +66,8 @@ class Listings:
         kept = self._kept
         newest = self._engine.version("messages"), self._engine.generation()
         if kept is None or (kept.version, kept.generation) != newest:
-            # Read before the files: if the table is replaced in between, this listing is read anew next time.
+            # Read the generation before the files: if the table is replaced in between, the next call reads a new
+            # listing.
             generation = self._engine.generation()
             kept = self._kept = Listing(self._engine, *self._engine.files(), generation)
         return kept
@@ -77,13 +80,14 @@ class Listing:
         self._engine, self.version, self._files, self.generation = engine, version, files, generation
         self._files_of: dict[str, _QueueFiles] = {}
         self._runs: dict[tuple[str, tuple[str, ...]], FileRuns] = {}
-        #: By segment, the ordinals that the log shows; filled when they are first needed.
+        #: By segment, the runs of ordinals of its files without gaps. A segment is entered when it is first asked for.
         self._told: dict[str, list[tuple[int, int]]] = {}
 
     def of(self, queue: str, now: int, *borders: int) -> FileRuns:
-        """Return the messages that were sent to a queue, by its id, and are not dropped.
+        """Return the messages that were sent to a queue (`queue` is its id) and are not dropped, as runs.
 
-        No run has both messages that were sent by one of the instants `borders` and later messages.
+        All messages of a run are on the same side of `now` (delayed or not), and of each instant in `borders` (sent up
+        to it, or later).
         """
         files = self._known(queue)
         inside = files.worth_reading(now, *borders)
@@ -97,9 +101,9 @@ class Listing:
         return ids
 
     def doubled(self, queue: str) -> set[str]:
-        """Return the segments of a queue in which several messages have one ordinal.
+        """Return the segments of a queue in which several messages may have one ordinal.
 
-        There are none, except for what a fork of an earlier release left.
+        Only processes that were forked under an earlier release could leave such segments.
         """
         return self._known(queue).doubled
 
@@ -110,7 +114,7 @@ class Listing:
         return queue_files
 
     def places(self, segments: Sequence[str]) -> dict[str, list[tuple[str, int]]]:
-        """Return where the messages of segments lie: by queue that they were sent to, segments and their lanes.
+        """Return the queue and lane that each segment was sent to, as {queue: [(segment, lane)]}.
 
         Segments that were dropped are left out.
         """
@@ -122,7 +126,7 @@ class Listing:
         return places
 
     def homes(self, segments: Sequence[str]) -> dict[str, list[str]]:
-        """As `places`, without the lanes."""
+        """Return what `places` returns, without the lanes."""
         return {queue: [segment for segment, _ in places] for queue, places in self.places(segments).items()}
 
     def lanes_sent_to(self, segments: Sequence[str]) -> dict[str, int]:
@@ -130,28 +134,28 @@ class Listing:
         return dict(place for places in self.places(segments).values() for place in places)
 
     def home(self, segment: str) -> tuple[str, int, int] | None:
-        """Return the queue and lane of a segment, and its highest ordinal; None if it was dropped."""
+        """Return a segment's queue, lane and highest ordinal; None if the segment was dropped."""
         rows = self._files.filter(pc.equal(self._files["segment"], segment))
         if not rows.num_rows:
             return None
         return rows["queue"][0].as_py(), rows["lane"][0].as_py(), pc.max(rows["last_seq"]).as_py()
 
     def sent(self, first: str, last: str) -> tuple[int, tuple[str, ...]]:
-        """Return how many messages the segments named from `first` to `last` have, and the names of these segments."""
+        """Return the number of messages in the segments with names from `first` to `last`, and these names."""
         files = self._files
         named = files.filter(pc.and_(pc.greater_equal(files["segment"], first), pc.less_equal(files["segment"], last)))
         return pc.sum(named["messages"]).as_py() or 0, tuple_of(named["segment"].to_pylist())
 
     def last_sent(self, queue: str) -> int:
-        """Return when the last message was sent to a queue; 0 if there is none."""
+        """Return when the last message was sent to a queue; 0 if there is no message."""
         files = self._files
         return pc.max(files.filter(pc.equal(files["queue"], queue))["last_sent_at"]).as_py() or 0
 
     def sent_since(self, queue: str, instant: int) -> int | None:
-        """Return how many messages the files have in which one was sent after an instant: an upper bound of those sent
-        since.
+        """Return an upper bound of the messages that were sent to a queue after an instant.
 
-        None: of some file the log does not show it.
+        All messages count of each file that has at least one such message. Return None if the log lacks the numbers of
+        some file.
         """
         files = self._files.filter(pc.equal(self._files["queue"], queue))
         if files["last_sent_at"].null_count or files["messages"].null_count:
@@ -163,10 +167,10 @@ class Listing:
         return pc.sum(self._files.filter(pc.equal(self._files["queue"], queue))["messages"]).as_py() or 0
 
     def ordinals(self, segments: pa.Array) -> pa.Table:
-        """Return the ordinals of the messages in some segments as runs (segment, first_seq, last_seq), which may
-        overlap.
+        """Return the ordinals of the messages in some segments as runs (segment, first_seq, last_seq).
 
-        If the log does not show the ordinals, as for a file with gaps, they are read.
+        The runs may overlap. If the log does not show the ordinals of a file (it has gaps, or no statistics), the
+        file's segment is read.
         """
         files = self._files.filter(pc.is_in(self._files["segment"], segments))
         span = pc.add(pc.subtract(files["last_seq"], files["first_seq"]), 1)
@@ -178,14 +182,14 @@ class Listing:
         return pa.concat_tables([one.cast(runs[0].schema) for one in runs])
 
     def has_all(self, segment: str, first_seq: int, last_seq: int) -> bool:
-        """Tell whether the log shows that every message of a run exists; False also if the log does not show it."""
+        """Return True if the log shows that every message of a run exists. After False the messages may exist, too."""
         gapless = self._told.get(segment)
         if gapless is None:
             gapless = self._told[segment] = self._told_of(segment)
         return any(first <= first_seq and last_seq <= last for first, last in gapless)
 
     def _told_of(self, segment: str) -> list[tuple[int, int]]:
-        """Return the ordinals of a segment in files without gaps, as runs that do not touch each other."""
+        """Return the ordinals of a segment's files without gaps, as runs. Adjacent files make one run."""
         columns = self._files.select(["first_seq", "last_seq", "messages"])
         of_segment = columns.filter(pc.equal(self._files["segment"], segment))
         files = zip(*(of_segment[name].to_pylist() for name in of_segment.column_names))
@@ -214,13 +218,14 @@ class Listing:
         )
 
     def _inside(self, queue: str, segments: tuple[str, ...], files: pa.Table) -> pa.Table:
-        """Return the runs of segments whose files do not show enough: ordinals and instants have to be read.
+        """Read the runs of segments from their files, because the log does not show enough about these.
 
-        They are read at the newest version, which may be later than the listing's. Messages never change, so there may
-        only be more or fewer of them then. Messages that came to an open segment behind or between the listed files are
-        cut off. A send that stood still may fill a gap inside a file that upkeep made of several files. A decision sees
-        this message early, as in a listing made a moment later. There may be fewer messages, down to none, if upkeep
-        dropped some: those are final in every queue, and no decision is about them any more.
+        The files are read at the newest version, which may be later than the listing's. A message never changes, so the
+        only difference is that messages were added or dropped since. Messages that were added to an open segment behind
+        the last listed file, or between two listed files, are left out. One kind of added message is not left out.
+        Upkeep may join files into one that has a gap, and a slow send may fill the gap later. The decision then sees
+        this message early, as in a listing made a moment later. Messages that upkeep dropped, perhaps all, are final in
+        every queue: no decision is about them any more.
         """
         rows = self._engine.messages(
             Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
@@ -240,7 +245,7 @@ class Listing:
 
 
 class _QueueFiles:
-    """The files of one queue, and what the log shows of them, as arrays: every decision uses these."""
+    """The files of one queue, and what the log shows about each file, as arrays that all decisions share."""
 
     def __init__(self, files: pa.Table) -> None:
         self.files = files
@@ -256,10 +261,10 @@ class _QueueFiles:
         self._available, self._sent = instants
 
     def worth_reading(self, now: int, *borders: int) -> tuple[str, ...]:
-        """Return the segments with a file of which the log does not show enough.
+        """Return the segments that must be read, because the log does not show enough about one of their files.
 
-        The file has gaps between its ordinals, or messages on both sides of an instant: delayed or not at `now`, sent
-        by one of the instants `borders` or later.
+        Such a file has no statistics, or gaps between its ordinals, or messages on both sides of an instant. Some are
+        delayed at `now` and others not, or some were sent up to an instant in `borders` and others later.
         """
         is_unclear = self._untold.copy()
         for (first, last), instant in ((self._available, now), *((self._sent, border) for border in borders)):
@@ -268,9 +273,10 @@ class _QueueFiles:
 
 
 def _doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:
-    """Return the segments with files that overlap, or that have `too_many` messages for their ordinals.
+    """Return the segments that have overlapping files, or a file with more messages than ordinals.
 
-    A file whose ordinals the log does not show overlaps no other.
+    `too_many` is the mask of the latter files. A file whose ordinals the log does not show counts as overlapping no
+    other.
     """
     segments = files["segment"].combine_chunks().dictionary_encode()
     numbers = segments.indices.to_numpy().astype(np.int64)
@@ -282,9 +288,9 @@ def _doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:
 
 
 def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
-    """Return which messages lie between the first and the last ordinal of a file.
+    """Return a mask of the messages that lie between the first and the last ordinal of a file.
 
-    A file whose ordinals the log does not show may have any message of its segment.
+    If the log does not show the ordinals of a file, every message of its segment counts as listed.
     """
     names, highest = files["segment"].unique(), (1 << SEGMENT_SHIFT) - 1
     first, last, at = (
@@ -295,7 +301,8 @@ def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
         for table, name, otherwise in ((files, "first_seq", 0), (files, "last_seq", highest), (rows, "seq", 0))
     )
     sort = np.argsort(first, kind="stable")
-    # Files of one segment may overlap: the furthest end of the files that begin before counts.
+    # Files of one segment may overlap. So compare with the highest end of all files that begin at or before the
+    # message, not with the end of the last one.
     before = np.searchsorted(first[sort], at, "right") - 1
     listed: np.ndarray = (before >= 0) & (at <= np.maximum.accumulate(last[sort])[before])
     return listed
