@@ -62,7 +62,7 @@ _FIX = "Name a file that `ledger export` or queue.export_to wrote. What else has
 
 @dataclass(frozen=True)
 class ExportFile:
-    """An export that is open for reading. `fifo` is the kind of its queue; `groups` and `messages` count them."""
+    """An open export: its path and id, whether its queue is FIFO, and how many row groups and messages it has."""
 
     path: str
     id: str

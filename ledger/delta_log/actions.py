@@ -1,4 +1,4 @@
-"""The actions of the client's commits, as lines of the log.
+"""Makes the Delta actions (commitInfo, txn, add, remove) of the commits that this package writes itself.
 
 Their form is that of Delta's protocol.
 """
@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from ledger.delta_log.values import bound_text, partition_text
 from ledger.version import __version__
 
-#: A line of a log's file.
+#: One action: a dict that becomes one JSON line of a log file.
 Action = dict[str, Any]
-#: The writer of a commit, in the table's history.
+#: The name of this package as the writer of a commit, in the table's history.
 ENGINE = f"ledger/{__version__}"
-#: The operation's parameters of a commit that only appends.
+#: The `operationParameters` of a commit that only appends.
 APPENDED = {"mode": "Append"}
 NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 
@@ -31,19 +31,19 @@ def commit_info(
 ) -> Action:
     """Return the `commitInfo` of a commit; `parameters` are those of its operation.
 
-    Its id makes the commit unlike every other, even one that does the same in the same moment.
+    A random `txnId` makes each commit unique, even if two commits do the same thing at the same moment.
     """
     info = {"timestamp": now, "operation": operation, "operationParameters": dict(parameters), "engineInfo": ENGINE}
     return {"commitInfo": {**info, "txnId": secrets.token_hex(16), "userMetadata": json.dumps(metadata)}}
 
 
 def txn_action(transaction: tuple[str, int], now: int) -> Action:
-    """Return a transaction that the commit carries."""
+    """Return the `txn` action of a transaction (application id, version)."""
     return {"txn": {"appId": transaction[0], "version": transaction[1], "lastUpdated": now}}
 
 
 def remove_action(path: str, size: int, partition: Mapping[str, Any], now: int, *, is_change: bool = True) -> Action:
-    """Return the action that takes a file out of the table; `is_change`: its rows go, too."""
+    """Return the `remove` action of a file. `is_change` is False if the same rows are in another file of the commit."""
     remove = {"path": path, "deletionTimestamp": now, "dataChange": is_change, "extendedFileMetadata": True}
     return {"remove": {**remove, "partitionValues": _values(partition), "size": size}}
 
@@ -58,7 +58,11 @@ def add_action(
     *,
     is_change: bool = True,
 ) -> Action:
-    """Return the action that adds a file of rows, with the log's statistics; `is_change`: the rows are new."""
+    """Return the `add` action of a file that has `rows`.
+
+    `statistics` are the columns whose minimum, maximum and null count it gets. `is_change` is False if the rows were in
+    the table before.
+    """
     add = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
     stats: dict[str, Any] = {"numRecords": rows.num_rows}
     if statistics:

@@ -20,7 +20,7 @@ from ledger.errors import InvalidParameterValue
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
 #: Names of the model's lists and maps in requests; `{}` stands for the action. Requests may use the model's names, too.
-#: (A queue's tags are `Tags` in the API's examples, and `Tag` where a queue is made.)
+#: (In the API's examples the tags of TagQueue are named `Tags`, as in the model, and those of CreateQueue `Tag`.)
 IN_REQUESTS = {
     "AWSAccountIds": "AWSAccountId",
     "Actions": "ActionName",
@@ -51,9 +51,10 @@ IN_RESPONSES = {
     "StringListValues": "StringListValue",
     "BinaryListValues": "BinaryListValue",
 }
-#: Names of a map's key and value, in requests and responses.
+#: The names of the key and the value of a map, in requests and responses: TAGS for tags, OTHERS for all other maps.
 TAGS, OTHERS = ("Key", "Value"), ("Name", "Value")
-#: Recorded: errors about the form of these two batches have no empty element Detail; all other errors have one.
+#: Recorded from AWS: an error response has an empty element Detail. Only errors about the form of these two batches
+#: lack it.
 WITHOUT_DETAIL = ("ChangeMessageVisibilityBatch", "DeleteMessageBatch")
 _FORM_OF_A_BATCH = (
     "EmptyBatchRequest",
@@ -61,16 +62,20 @@ _FORM_OF_A_BATCH = (
     "InvalidBatchEntryId",
     "BatchEntryIdsNotDistinct",
 )
-#: The service refuses these at a queue's own URL, as actions that a queue does not have.
+#: SQS refuses these actions when they are sent to a queue's own URL: a queue does not have them.
 #: Source: tests of LocalStack that were validated against AWS, test_get_create_queue_fails, test_get_list_queues_fails.
 NOT_OF_A_QUEUE = ("CreateQueue", "ListQueues")
+#: The most parameters in the query of the URL, and again in the body.
 MOST_PARAMETERS = 2_000
 _INDEX = re.compile(r"[1-9][0-9]{0,3}")
 _HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def read(request: Request) -> Command:
-    """Return the command in a request's body and in the query of its URL. Raises a Refusal."""
+    """Return the command that a request's body and its URL's query name together.
+
+    Raises a Refusal, or InvalidParameterValue for a number that is none.
+    """
     try:
         text = request.body.decode()
         pairs = parse_qsl(request.query, True, max_num_fields=MOST_PARAMETERS, errors="strict")
@@ -88,10 +93,11 @@ def read(request: Request) -> Command:
     shape = service_model.input_shape(action)
     assert action is not None, "it is the name of a shape"
     parameters = _structure(shape, _tree(values), action, "")
-    # Recorded: here, a batch without entries is an empty batch (issue 630 of aws-sdk-php).
+    # A batch without entries cannot be written in this protocol, so a missing list is an empty batch (recorded, see
+    # issue 630 of aws-sdk-php).
     if "Entries" in shape.members:
         parameters.setdefault("Entries", [])
-    # Recorded: the service ignores MessageSystemAttributeNames beside AttributeName.
+    # Recorded: if a request has AttributeName, SQS ignores its MessageSystemAttributeNames.
     if parameters.get("AttributeNames"):
         parameters.pop("MessageSystemAttributeNames", None)
     return Command(action, parameters)
@@ -123,7 +129,7 @@ def refused(action: str | None, error: Told, request_id: str) -> Response:
 
 
 def without_action(request_id: str) -> Response:
-    """Return the response to a GET that names no action, in XML whatever the client accepts.
+    """Return the response to a GET without an action. It is XML, whatever the client accepts.
 
     Source: LocalStack's tests that were validated against AWS, test_get_without_query_returns_unknown_operation and
     test_get_without_query_json_format_returns_returns_xml.
@@ -132,7 +138,7 @@ def without_action(request_id: str) -> Response:
 
 
 def names_of_pairs(member: str) -> tuple[str, str]:
-    """Return the names of key and value in the map of a member."""
+    """Return the names of the key and the value in a map, which is this member of the model."""
     return TAGS if member.lower() == "tags" else OTHERS
 
 
@@ -146,7 +152,7 @@ def _headers(request_id: str) -> dict[str, str]:
 
 
 def _tree(given: Mapping[str, str]) -> dict[str, Any]:
-    """Return parameters as a tree by the dot-separated parts of their names; a leaf is a text."""
+    """Return the parameters as nested dicts: `A.1.B=x` becomes {"A": {"1": {"B": "x"}}}."""
     tree: dict[str, Any] = {}
     for name, value in given.items():
         node, parts = tree, name.split(".")
@@ -217,9 +223,11 @@ def _called(name: str, action: str) -> tuple[str, ...]:
 
 
 def _numbered(given: object, where: str, parts: Collection[str]) -> list[tuple[int, object]]:
-    """Return the members of a list with their numbers, sorted; numbers may have gaps. `parts` are the names that one
-    member may consist of if it is not a text. A member without a number is the only one, as in the API's own samples.
-    One empty text is an empty list."""
+    """Return the members of a list or a map with their numbers, sorted by number; numbers may have gaps.
+
+    `parts` are the names of one member's fields; it is empty if a member is a text. Without a number, the value is the
+    only member, as in the API's own samples. An empty text in place of the list is an empty list.
+    """
     if given == "":
         return []
     if (isinstance(given, str) and not parts) or (isinstance(given, dict) and parts and set(given) <= set(parts)):
@@ -249,7 +257,7 @@ def _members(shape: Any, result: Mapping[str, Any], action: str) -> Iterator[str
 
 
 def _element(name: str, inside: str) -> str:
-    """Return an element; an empty one as the service writes it (LocalStack's test_get_send_and_receive_messages)."""
+    """Return an element. SQS writes an empty one as `<name/>` (LocalStack's test_get_send_and_receive_messages)."""
     return f"<{name}>{inside}</{name}>" if inside else f"<{name}/>"
 
 
@@ -262,6 +270,8 @@ def _inside(shape: Any, value: Any, action: str) -> str:
 
 
 def _text(value: str) -> str:
-    """Escape a text for XML. A bare carriage return would be read back as a line end; characters that XML forbids are
-    dropped."""
+    """Escape a text for XML, without the characters that XML forbids.
+
+    A carriage return is escaped, too: an XML parser would turn it into a line feed.
+    """
     return _HIDDEN.sub("", escape(value, {"\r": "&#xD;"}))

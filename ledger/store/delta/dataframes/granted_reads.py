@@ -1,4 +1,7 @@
-"""What a claim's DataFrame reads of `messages`: predicates of literals, which leave out files and row groups."""
+"""The SQL predicates by which a claim's DataFrame reads `messages`.
+
+The predicates compare columns with literals only, so Delta and Parquet can skip files and row groups.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,21 @@ import pyarrow.compute as pc
 from ledger.delta_log.values import literal
 from ledger.store.delta.model.where import MOST_ALTERNATIVES, MOST_NAMED, Where, tuple_of
 
-#: One read names at most so many segments, in at most so many queues (see `Where.bounded`); and there are at most so
-#: many reads. What lies in more segments than that is looked for in all of its queues.
+#: One read names at most SEGMENTS_BY_NAME segments in at most MOST_ALTERNATIVES parts, each of one queue (see
+#: `Where.bounded`). If more than MOST_READS reads would be needed, one read covers these queues as a whole, and names
+#: no segments.
 SEGMENTS_BY_NAME = MOST_NAMED - MOST_ALTERNATIVES
 MOST_READS = 20
-#: A read names at most so many ranges of ordinals. Each row that is read is held against them.
+#: A read names at most this many ranges of ordinals: Spark compares each row that it reads with each range.
 MOST_RANGES = 20
 
 
 def reads_of(runs: pa.Table, homes: Mapping[str, Sequence[str]]) -> list[str]:
-    """SQL predicates on `messages`, at least one: each message of the runs (segment, first_seq, last_seq) is in just
-    one of what they name, which has others, too. `homes`: by queue, the segments that were sent to it."""
+    """Return SQL predicates on `messages`, at least one, for the runs (segment, first_seq, last_seq).
+
+    Exactly one predicate selects each message of the runs. The predicates also select other messages, which the caller
+    has to filter out. `homes` has, by queue, the segments that were sent to it.
+    """
     reads: list[list[tuple[str, Sequence[str]]]] = []
     room = 0
     for queue, segments in homes.items():
@@ -50,14 +57,17 @@ def _of(runs: pa.Table, read: Sequence[tuple[str, Sequence[str]]]) -> pa.Table:
 
 
 def _ranges(runs: pa.Table) -> str:
-    """At most MOST_RANGES ranges of ordinals that cover runs, which do not overlap: between the widest gaps of each
-    segment; or, where there are more segments, of several of them that begin and end near each other."""
+    """Return SQL for at most MOST_RANGES ranges of ordinals that together cover the runs. The runs must not overlap.
+
+    If there are at most MOST_RANGES segments, a range lies in one segment, and segments are split at their widest gaps.
+    Else several segments share a range: those whose first and last ordinals are close to each other.
+    """
     names = runs["segment"].unique()
     segment = pc.index_in(runs["segment"], names).to_numpy()
     first, last = runs["first_seq"].to_numpy(), runs["last_seq"].to_numpy()
     order = np.lexsort((first, segment))
     segment, first, last = segment[order], first[order], last[order]
-    # Between two segments there is no end of a gap.
+    # The border between two segments counts as the widest possible gap: ranges are always split there.
     gap = np.where(segment[1:] == segment[:-1], first[1:] - last[:-1] - 1, np.iinfo(np.int64).max)
     widest = np.argsort(-gap, kind="stable")[: max(MOST_RANGES, len(names)) - 1]
     behind = np.sort(widest[gap[widest] > 0])
