@@ -1,4 +1,4 @@
-"""Which messages, lanes and runs of a queue a receive takes. Pure."""
+"""The choice of the messages, lanes and runs that a receive takes. All functions are pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ledger.store.delta.state.statuses import INDEX
 def receivable(loaded: Loaded, classified: Classified, groups: Groups, most: int | None = None) -> Ordered:
     """Return the runs that a receive may take, with the codes of their records, in the order of receiving.
 
-    A FIFO queue yields what `rules.fifo` allows, in its order, a message a run, whatever the lanes. Other queues yield
-    all visible messages, the oldest sent first. With `most`, in a queue of many groups, the result may cover just
-    enough groups for `most` messages, and the dead ones.
+    A FIFO queue yields what `rules.fifo` allows, in the queue's order, in runs of one message, whatever the lanes.
+    Other queues yield all visible messages, the oldest first. With `most`, in a queue of many groups, the result may
+    cover just enough groups for `most` messages, and the dead ones.
     """
     if is_fifo(loaded.queue.attributes):
         return groups.receivable(loaded, classified, most)
@@ -31,7 +31,7 @@ def receivable(loaded: Loaded, classified: Classified, groups: Groups, most: int
     return Ordered(visible.first, visible.last, visible.code, order)
 
 
-#: After so many losses, half as many lanes are tried.
+#: After this many losses, half as many lanes are tried.
 LOSSES_TO_HALVE = 2
 
 
@@ -79,9 +79,9 @@ def first_in_order(runs: Ordered, maximum: int | None) -> Ordered:
 class Deal:
     """Deals messages out in the order of their runs, to one claim after the other.
 
-    `shift`: for FIFO queues, where a run is a message and the order numbers of one group share the bits above `shift`.
-    If a claim takes part of a group, no later claim gets the rest: no more of a group is returned while any of it is in
-    flight.
+    `shift` is for FIFO queues, where a run is a message and the order numbers of one group share the bits above
+    `shift`. If a claim takes part of a group, no later claim gets the rest: a queue returns no message of a group while
+    another one is in flight.
     """
 
     def __init__(self, runs: Ordered, shift: int | None = None) -> None:
@@ -113,7 +113,8 @@ class Deal:
             missing = None if missing is None else 4 * missing + len(self._next)
         nearest = self._later
         if missing is not None and missing < len(nearest):
-            # No run is empty, so as many runs as messages are enough. To find them costs a tenth of sorting all.
+            # No run is empty, so as many runs as messages are enough. To find these runs costs a tenth of sorting all
+            # runs.
             nearest = nearest.where(nearest.order <= np.partition(nearest.order, missing - 1)[missing - 1])
         if len(nearest):
             self._reached = max(self._reached, int(nearest.order.max()))

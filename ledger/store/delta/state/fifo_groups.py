@@ -1,4 +1,4 @@
-"""The message groups of FIFO queues: each message's group and place, read once."""
+"""The message groups of FIFO queues: reads the group and the place of each message once."""
 
 from __future__ import annotations
 
@@ -24,35 +24,34 @@ from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 from ledger.store.protocol import QueueRecord
 
 _COLUMNS = ["segment", "seq", "sent_at", "available_at", "message_group_id", "sequence_number"]
-#: A queue's known messages are kept in at most so many pieces. They are joined into one when the later ones exceed this
-#: part of all.
+#: A queue's known messages are kept in at most MOST_PIECES pieces. All pieces are joined into one when the later pieces
+#: have more than one message in PART_LATER.
 MOST_PIECES, PART_LATER = 64, 16
-#: The lowest bits of an order number are the message's; the bits above are its group's. This is the number of the
-#: lowest bits.
+#: The number of the lowest bits of an order number, which are the message's. The bits above them are the group's.
 TURN_SHIFT = 32
 _NAMES = dict.fromkeys(("segment", "message_group_id"), pa.dictionary(pa.int32(), pa.string()))
 
 
 class Groups:
-    """Reads the groups of a FIFO queue's messages, and returns what may be received in which order, as arrays.
+    """Reads the groups of a FIFO queue's messages, and returns the receivable messages in their order, as arrays.
 
     Rows that were read are kept: sends to a FIFO queue are ordered by their numbers, so only later messages are read.
-    Threads share this object, and each may be at another version of the table. So the kept state never loses a message:
-    a decision may use any state that has all messages of its own listing, and it skips messages that its listing does
-    not have.
+    Threads share this object, and each may be at another version of the table. So no kept row is dropped while its
+    message exists. A decision may use any state that has all messages of the decision's own listing. The decision skips
+    messages that its listing does not have.
     """
 
     def __init__(self, engine: MessageFiles, queues: Callable[[], Sequence[QueueRecord]]) -> None:
         self._engine, self._queues = engine, queues
-        #: By queue and generation: a version, and rows that contain all its messages. A thread may replace another
-        #: thread's entry.
+        #: By queue and generation: a version of `messages`, and rows that contain all messages of that version. A
+        #: thread may replace another thread's entry.
         self._own: dict[tuple[str, int], tuple[int, pa.Table]] = {}
         self._kept: dict[tuple[str, int], tuple[int, tuple[Where, ...], Members]] = {}
 
     def receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
-        """Return the receivable messages of a FIFO queue, a message a run: see `choosing.receivable`.
+        """Return the receivable messages of a FIFO queue, in runs of one message: see `choosing.receivable`.
 
-        The set-based twin of `rules.fifo.receivable` (F1, F2, F4).
+        This method is the set-based twin of `rules.fifo.receivable` (F1, F2, F4).
         """
         _, _, pieces, state = classified
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
@@ -106,7 +105,7 @@ class Groups:
         return kept[2]
 
     def _let_go(self) -> None:
-        """Forget deleted queues. Called when a queue is read for the first time."""
+        """Forget deleted queues. This method is called when a queue is read for the first time."""
         existing = {queue.id for queue in self._queues()}
         cache: dict[tuple[str, int], Any]
         for cache in (self._own, self._kept):
@@ -161,7 +160,7 @@ def _in_few_pieces(rows: pa.Table) -> pa.Table:
 
 
 def _followed(known: Members | None, rows: pa.Table) -> Members:
-    """Return a queue's messages, given in their order, reading only those after the known ones.
+    """Return a queue's messages, which are given in their order, as arrays. Read only those after the known ones.
 
     No message is ever sent between known ones. So the known messages are the first rows if the row at their count has
     the number of the last known message. Otherwise, or if the index would lack too many messages, all rows are read
@@ -194,7 +193,7 @@ def _members_of(rows: pa.Table) -> Members:
 
 
 def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarray:
-    """Return which messages, given in their order, may be received.
+    """Return a mask of the messages that may be received. The messages are given in their order.
 
     A message may be received if it is visible and comes before any hidden message (delayed, locked or in flight) of its
     group.
@@ -213,7 +212,8 @@ def _last_holds(
 ) -> np.ndarray:
     """Return when the last hold of each group ended; -1 if no hold did.
 
-    The set-based twin of `rules.fifo.hold_ended`, which is asked once per distinct record; the expiry is per message.
+    This function is the set-based twin of `rules.fifo.hold_ended`. It asks the rule once per distinct record, and adds
+    the expiry of each message.
     """
     last = np.full(groups, -1)
     ended = loaded.lanes.per_code(classified.pieces.code, _recorded_end, np.int64)
@@ -235,16 +235,15 @@ def _recorded_end(record: Record) -> int:
 
 
 def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Return a number for each receivable message, smaller first: a group's messages together, the groups by
-    `rules.fifo.turn`.
+    """Return an order number for each receivable message; the smallest is received first.
 
-    The messages are given in their order, with `since`, when each could be received. `last`: when the last hold of each
-    group ended, -1 for none. The numbers of one group share the bits above TURN_SHIFT, and no other group has these
-    bits.
+    A group's messages stay together, and the groups have the order of `rules.fifo.turn`. The messages are given in
+    their order. `since` is when each message could be received. `last` is when the last hold of each group ended, -1
+    for none. The numbers of one group share the bits above TURN_SHIFT, and no other group has these bits.
     """
     place = np.arange(len(group))
     head = np.empty(len(last), dtype=np.int64)
-    # Of several values assigned to one place the last one stays: that of the group's first message.
+    # If several values are assigned to one place, the last one stays: that of the group's first message.
     head[group[::-1]] = place[::-1]
     heads = np.flatnonzero(head[group] == place)
     since, last = since[heads], last[group[heads]]

@@ -1,4 +1,4 @@
-"""A FIFO queue's messages as arrays, and those that a small receive reads."""
+"""A FIFO queue's messages as arrays, and the choice of those that a small receive looks at."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ledger.store.delta.model.run_algebra import ABSENT, Pieces, numbers_in, pos
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 
-#: The index is made anew when it lacks more messages than this number, and more than this part of all.
+#: The index is made anew when it lacks more messages than the first number, and more than this part of all messages.
 MOST_BEHIND, PART_BEHIND = 1_000, 64
 _COLUMNS = ("segment", "seq", "sent_at", "available_at", "group")
 
@@ -68,8 +68,8 @@ class GroupNames:
 class Members:
     """Messages as arrays, in the order of their sequence numbers. `segment` and `group` are numbers of names.
 
-    `sent_at` and `available_at` are those of each message; FileRuns only know those of a file's first and last
-    messages.
+    `sent_at` and `available_at` are those of each message. (FileRuns may know only one instant of each kind for a whole
+    file.)
     """
 
     segments: pa.Array
@@ -79,7 +79,7 @@ class Members:
     available_at: np.ndarray
     group: np.ndarray
     groups: int
-    #: None if these are only some of the messages: no names are looked up then.
+    #: None if these are only some of the queue's messages: then no names are looked up.
     names: GroupNames | None = None
     #: The sequence number of the last message.
     last: int | None = None
@@ -89,7 +89,7 @@ class Members:
         return len(self.seq)
 
     def with_later(self, later: Members, names: list[str]) -> Members:
-        """Return these messages followed by later ones; `names` are the names of the later messages' groups, by
+        """Return these messages followed by later ones. `names` has the group names of the later messages, by
         number."""
         assert self.names is not None
         segment_numbers = {name: number for number, name in enumerate(self.segments.to_pylist())}
@@ -110,18 +110,17 @@ class Members:
         return self if self.index is not None else replace(self, index=Index(self))
 
     def takes(self, later: int) -> bool:
-        """Tell whether the index is still useful with so many later messages."""
+        """Tell whether the index is still useful with this number of later messages."""
         lacking = len(self) + later - (0 if self.index is None else self.index.count)
         return lacking <= max(MOST_BEHIND, len(self) // PART_BEHIND)
 
     def of_first(self, lanes: Lanes, pieces: Pieces, state: np.ndarray, most: int) -> Members:
-        """Return all messages of enough groups to hold the first `most` messages that may be received; perhaps of more
-        groups.
+        """Return all messages of some groups, among them the first `most` messages that may be received.
 
-        Why it holds: call a group free if nothing about it is recorded, delayed, expired or new. A free group's turn is
-        that of its first message, for ever. So the index has one order of the free groups, and the first `most` of them
-        are enough: any group behind them has `most` messages before it. All other groups are included, except those
-        with no message left.
+        Why these are enough: call a group free if nothing about it is recorded, delayed, expired or new. A free group's
+        turn is that of its first message, and never changes. So the index has one order of the free groups. The first
+        `most` groups of this order are enough: any later group has `most` messages before it. All other groups are
+        included, except those with no message left.
         """
         index = self.index
         if index is None or not index.in_time or most >= index.groups:
@@ -151,7 +150,7 @@ class Members:
 
 
 class Index:
-    """Where in Members each message and each group is, and the order of the groups to which nothing has happened."""
+    """Where each message and each group is in Members, and the order of the groups to which nothing has happened."""
 
     def __init__(self, members: Members) -> None:
         self.count, self.groups = len(members), members.groups
@@ -170,8 +169,7 @@ class Index:
         self.waiting = members.group[head[np.argsort(since, kind="stable")]]
 
     def found(self, members: Members, lanes: Lanes, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for each piece, which members are in it, by their places: from the first number to before the
-        second."""
+        """Return two arrays: the members of a piece have the places from the first number to before the second."""
         number = lanes.look_up(members.segments)
         registered = np.flatnonzero(number != UNKNOWN)
         here = np.full(len(lanes.segments), UNKNOWN)

@@ -1,7 +1,7 @@
 """The head rows of a queue's lanes: each counts the commits to its lane.
 
-A decision that was made on an older state conflicts through the head row. Edits are the rows of `visibility` that a
-MERGE gets. They are made column by column, as each commit makes a few of them.
+A decision that was made on an older state conflicts through the head row. Edits are the rows that a MERGE into
+`visibility` gets. This module makes edits column by column, because each commit has only a few.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ class Heads:
         return self._rows([self._counted_up(lane) for lane in lanes], now)
 
     def one_more(self, lane: int, now: int) -> pa.Table:
-        """Return the edit that adds a head row to a lane, with a higher revision, and below all head rows of the
-        lane."""
+        """Return the edit that adds a head row to a lane: its revision is higher than all, its ordinal lower."""
         lowest = min(at for one, at in self._all if one == lane)
         return self._rows([_Edit("insert", lane, lowest - 1, None, self.revisions[lane] + 1)], now)
 

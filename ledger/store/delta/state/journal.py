@@ -1,4 +1,4 @@
-"""The journal of a commit: its entries of the receipts ledger.
+"""The journal of a commit: what the table `receipts` gets about it.
 
 The commit's own metadata carries the entries.
 """
@@ -14,8 +14,8 @@ from ledger.store.delta.model.run_algebra import Runs, distinct_codes
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.protocol import Action
 
-#: At most so many expired receipts are named in a commit: the commit must not grow with the claims that a receive takes
-#: over.
+#: At most this many expired receipts are named in a commit: the commit must not grow with the claims that a receive
+#: takes over.
 MOST_EXPIRED = 100
 
 
@@ -58,13 +58,13 @@ class Events:
     def expired(self, lanes: Lanes, taken: Runs) -> None:
         """Note the receipts whose deadline passed on messages that are now received again, or moved.
 
-        Of more than MOST_EXPIRED receipts, note those with the most messages, and the number of messages of the others.
-        The version before the commit shows which these were.
+        If there are more than MOST_EXPIRED receipts, note those with the most messages, and the number of the other
+        messages. The version before the commit shows which receipts these messages had.
         """
         codes_taken = distinct_codes(taken.code)
         lanes.records.read(codes_taken)
         if not any(_ran_out(lanes.record(code)) for code in codes_taken):
-            # Most received messages were held by nobody.
+            # Most messages that are received were held by nobody before.
             return
         codes, which = np.unique(taken.code, return_inverse=True)
         messages = np.bincount(which, taken.lengths, len(codes)).astype(np.int64)

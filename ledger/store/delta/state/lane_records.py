@@ -31,22 +31,23 @@ class Lanes:
         self._index: dict[str, int] = {}
         is_head = pc.equal(rows["segment"], HEAD)
         self.heads = Heads(queue, rows.filter(is_head))
-        #: The time of the last commit in these rows.
+        #: The time of the last commit that these rows show.
         self.latest = self.heads.latest
         rows = rows.filter(pc.invert(is_head))
         self.records = records = Records(rows)
         self.record, self.code, self.per_code = records.record, records.code, records.per_code
         recorded = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), records.codes)
         self._stored = stored(recorded, rows[BITS])
-        #: Codes of messages that are left alone, whatever their deadline: nobody can tell whether they are written.
+        #: The codes of messages that are left alone, whatever their deadline: nobody can tell whether their rows are
+        #: written.
         self.undecided: set[int] = set()
-        #: The runs as decisions take them: the recorded ones, until `supersede`.
+        #: The runs that decisions start from: the recorded runs, and what `supersede` laid on them.
         self.runs = self._stored.runs
 
     def register(self, segments: Any, lanes: Any) -> np.ndarray:
         """Return the numbers of segments; a new segment gets the next number, in its lane of `lanes`.
 
-        Takes Arrow columns or arrays of equal length.
+        Both arguments are Arrow columns or arrays, of equal length.
         """
         names, which = _each_once(segments)
         some_lane = np.zeros(len(names), dtype=np.int64)
@@ -95,8 +96,7 @@ class Lanes:
         self.runs = self.runs.paint(replacement)
 
     def edits(self, replacement: Runs, now: int) -> pa.Table:
-        """Return the rows to insert, update and delete that turn the recorded runs into `runs` with `replacement` on
-        top.
+        """Return the edits that turn the recorded runs into `runs` with `replacement` on top.
 
         Every lane that changes gets its head row counted up, through which concurrent decisions about it conflict.
         Without a change there are no rows.
@@ -104,8 +104,7 @@ class Lanes:
         return self.replacing(self.runs.paint(replacement), now)
 
     def replacing(self, new: Runs, now: int) -> pa.Table:
-        """Return the edits that turn the recorded runs into `new`; see `run_sets.difference` for why they are minimal,
-        one a key.
+        """Return the edits that turn the recorded runs into `new`, one a key at most (see `run_sets.difference`).
 
         A lane without edits is not counted up: a decision that changes nothing in a lane disturbs nobody there.
         """

@@ -1,4 +1,4 @@
-"""A ledger's tables as verbs get them: tables, files, transactions, shared state."""
+"""What every verb gets of an open ledger: tables, files, transactions, shared state."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ledger.store.protocol import QueueRecord
 
 @dataclass(frozen=True)
 class OpenTables:
-    """Given to every verb. `tables` and `files` are one engine under two protocols.
+    """The parts of an open ledger that every verb gets. `tables` and `files` are one engine under two protocols.
 
-    Verbs share `listings`, what is known about `files`, and `times`, what sends know of lanes.
+    Verbs share `listings`, which has what is known about `files`, and `times`, which has what sends know about lanes.
     """
 
     tables: Tables

@@ -1,7 +1,7 @@
-"""Messages that this process just sent, for small claims without a read.
+"""The messages that this process has just sent, so that small claims need no read.
 
-Most receives of a broker take what the same broker has just appended. Rows of a segment never change once they are
-committed, so what was appended is what a read of the file finds. Rows can only disappear: upkeep drops them, somebody
+Most receives of a broker take messages that the same broker has just appended. Rows of a segment never change once they
+are committed, so a read of the file would find the appended rows. Rows can only disappear: upkeep drops them, somebody
 removes them from the table, or another ledger takes this one's place. So `find` returns only messages that the newest
 listing has, in the generation of the ledger in which they were appended. All other messages are read from the table.
 """
@@ -24,7 +24,7 @@ from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.state.listing import Listing
 from ledger.store.protocol import StoredMessage
 
-#: At most so many bytes of rows are kept, those of the newest appends.
+#: At most this many bytes of rows are kept, those of the newest appends.
 MOST_BYTES = 32 << 20
 #: A larger append is not kept: a claim of its messages is large, or each message is.
 MOST_BYTES_OF_AN_APPEND = 4 << 20
@@ -43,7 +43,7 @@ class GrantedRun(NamedTuple):
 
 
 class Append(NamedTuple):
-    """A committed append to a segment, in a `generation` of the ledger; `size`: the bytes of its rows."""
+    """A committed append to a segment, in a `generation` of the ledger. `size` is the number of bytes of its rows."""
 
     generation: int
     segment: str
@@ -54,7 +54,7 @@ class Append(NamedTuple):
     size: int
 
     def message(self, seq: int, lane: int, record: Record, sender: str | None) -> StoredMessage:
-        """Return one of its messages, as a read of the table would."""
+        """Return one message of the append, as a read of the table would return it."""
         entry = self.entries[seq - self.first_seq]
         fields = dict(zip(_GIVEN, _given(entry)))
         fields["message_attributes"] = dict(entry.message_attributes)
@@ -77,7 +77,7 @@ class RecentMessages:
     """The newest appends of one sender. Threads may share it."""
 
     def __init__(self, sender: str | None, most_bytes: int = MOST_BYTES) -> None:
-        """`sender`: the sender that the messages name, see `Ledger.open`."""
+        """Prepare an empty store of appends. `sender` is the sender that the messages name, see `Ledger.open`."""
         self._sender, self.most_bytes = sender, most_bytes
         self.forget()
         renew_in_child(self, RecentMessages.forget)
@@ -105,14 +105,15 @@ class RecentMessages:
                 while self._bytes > self.most_bytes:
                     self._forget_oldest()
             except BaseException:
-                # After an interrupt in between, the kept state would not fit together.
+                # An interrupt may have come in the middle of the change: then the parts of the kept state would not fit
+                # together.
                 self._clear()
                 raise
 
     def find(self, listing: Listing, runs: Iterable[GrantedRun]) -> list[StoredMessage] | None:
-        """Return the messages of some runs, in the order of the runs; None if not all are known here.
+        """Return the messages of some runs, in the order of the runs.
 
-        Also None if the listing does not show that it has them.
+        Return None if not all of these messages are kept here, or if the listing does not show that it has them.
         """
         messages: list[StoredMessage] = []
         for run in runs:

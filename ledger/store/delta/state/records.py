@@ -1,8 +1,8 @@
 """The distinct records of some rows of `visibility`, each with a code.
 
-A queue with many claims has many records, and most decisions are about few of them. So of many records only those in
-use are read as objects; questions about all of them are asked of columns. A few rows are read as objects at once: to
-tell them apart as columns takes as long for ten as for a thousand.
+A queue with many claims has many records, and most decisions are about few of them. So if there are many records, only
+those in use are read as objects, and questions about all records are answered from columns. A few rows are read as
+objects at once: to find the distinct rows in columns takes as long for ten rows as for a thousand.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _NOTHING = VISIBILITY.empty_table().select(RECORD_COLUMNS)
 _POSITION = {name: number for number, name in enumerate(RECORD_COLUMNS)}
 #: The number for a field that is not recorded. All recorded numbers are greater.
 NONE = -1
-#: Up to so many rows count as few.
+#: Up to this many rows count as few.
 FEW = 200
-#: Up to so many stored records are indexed by receipt once; of more, a receipt is searched each time.
+#: Up to this many stored records are indexed by receipt once. If there are more, each receipt is searched for in the
+#: column.
 MOST_INDEXED = 20_000
 
 
@@ -36,7 +37,7 @@ class Records:
     def __init__(self, rows: pa.Table) -> None:
         self._codes: dict[Record, int] = {}
         self._read: list[Record | None] = []
-        #: The records that are read on demand: the first ones.
+        #: The stored records, which are read on demand. They have the first codes.
         self._stored = _NOTHING
         #: By receipt, the codes of the stored records; None until the first search.
         self._by_receipt: dict[str | None, list[int]] | None = None
@@ -54,7 +55,7 @@ class Records:
             self._read = [None] * len(some_row)
 
     def record(self, code: int) -> Record:
-        """Return the record of a code; for ABSENT that of an untouched message."""
+        """Return the record of a code; for ABSENT the record of an untouched message."""
         if code == ABSENT:
             return UNTOUCHED
         record = self._read[code]
@@ -73,7 +74,7 @@ class Records:
         code = self._codes.get(record)
         if code is None:
             if self._stored.num_rows:
-                # Of the records that are not read yet, only one of the same receipt can be equal.
+                # Among the records that are not read yet, only one with the same receipt can be equal.
                 self._read_all(self._under(record.receipt_id))
             code = self._codes.setdefault(record, len(self._read))
             if code == len(self._read):
@@ -85,7 +86,8 @@ class Records:
     ) -> np.ndarray:
         """Return `rule` of each piece's record, evaluated once per distinct record.
 
-        `among`, a mask by code (see `is_there`): for all other codes the answer is 0, and the rule is not evaluated.
+        `among` is a mask by code (see `is_there`). For codes that are not in the mask the answer is 0, and the rule is
+        not evaluated.
         """
         if among is None and len(codes) <= FEW_CODES:
             each = distinct_codes(codes)
@@ -104,17 +106,15 @@ class Records:
         return per_piece
 
     def numbers(self, name: str) -> np.ndarray:
-        """Return a field of all records that is a number or an instant, NONE if not recorded, the untouched record's
-        first.
+        """Return one field of all records as numbers (an instant in milliseconds), NONE where it is not recorded.
 
-        Look the result up by `code - ABSENT`.
+        The untouched record's value comes first: look a value up by `code - ABSENT`.
         """
         values = [NONE if field is None else field for field in self._met(name)]
         return self._column((name, None), values, lambda: pc.fill_null(_as_numbers(self._stored[name], name), NONE))
 
     def is_there(self, name: str, value: str | None = None) -> np.ndarray:
-        """Return whether a field of all records is recorded, or is `value` if that is given, the untouched record's
-        first."""
+        """Return a mask of all records, the untouched one first: the field is recorded (or is `value`, if given)."""
         if value is None:
             answers = [field is not None for field in self._met(name)]
             return self._column((name, True), answers, lambda: pc.is_valid(self._stored[name]))
@@ -122,7 +122,8 @@ class Records:
         return self._column((name, value), answers, lambda: pc.fill_null(pc.equal(self._stored[name], value), False))
 
     def _column(self, asked: tuple[str, object], met: list[Any], of_stored: Callable[[], Any]) -> np.ndarray:
-        """Return the answer `asked` about all records: the untouched one, the stored ones, then those `met` later."""
+        """Return the answer `asked` about all records: the untouched one, then the stored ones, then those `met`
+        later."""
         answers = np.array(met)
         if not self._stored.num_rows:
             return answers
@@ -131,7 +132,7 @@ class Records:
         return np.concatenate([answers[:1], self._columns[asked], answers[1:]])
 
     def _met(self, name: str) -> Sequence[Any]:
-        """Return a field of the untouched record, and of those that are not stored."""
+        """Return one field of the untouched record and of the records that are not stored."""
         if self._fields_of != len(self._read):
             self._fields = list(
                 zip(UNTOUCHED, *(one for one in self._read[self._stored.num_rows :] if one is not None))
@@ -160,7 +161,7 @@ class Records:
         missing = [code for code in codes if self._read[code] is None]
         if missing:
             if self._stored.num_rows <= FEW:
-                # To read all takes no longer than to read a few one by one.
+                # To read all records takes no longer than to read a few one by one.
                 missing = [code for code, one in enumerate(self._read) if one is None]
             for code, record in zip(missing, _records(self._stored.take(pa.array(missing)))):
                 self._read[code] = record

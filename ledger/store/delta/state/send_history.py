@@ -1,14 +1,14 @@
-"""Earlier sends as a send needs them: attempts, newest send, lane times.
+"""What a send has to know about earlier sends: attempts, the newest send, the times of lanes.
 
-*The newest send to a FIFO queue* (`last_send`): its sends follow each other. A clock that was ahead may have made some
-of them. After a repair (`verbs.clock_repair`) the instants of all sends before it do not count any more. The log has
-the number of these sends, and when they arrived as the repair sees it: before any send that follows. So the log is read
-again only if an instant is ahead of the caller's clock.
+*The newest send to a FIFO queue* (`last_send`): no send may be earlier than the send before it. A clock that was ahead
+may have dated some sends. After a repair (`verbs.clock_repair`) the instants of all sends before the repair do not
+count any more. The log has the number of these sends, and the instant at which they count as arrived: before any send
+that follows. The repairs are read only if an instant is ahead of the caller's clock.
 
 *The times of lanes* (`LaneTimes`). If a lane's time is further ahead than clocks may be apart, every receive is
 refused. A message that was sent there meanwhile could expire before anybody may receive it. So a send is refused, too.
-To look at the lanes takes longer than all else in a send. So it is done once in LOOKED seconds for each queue, if
-anything was committed.
+To look at the lanes takes longer than all else in a send. So a send looks once in LOOKED seconds for each queue, and
+only if anything was committed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from ledger.store.protocol import QueueRecord
 
 
 def sent_before(tables: Tables, attempt: Attempt) -> str | None:
-    """Return the key of the segments that a send under this attempt wrote, which survive a power cut; None if there was
-    none.
+    """Return the key of the segments that an earlier send under this attempt wrote; None if there was no such send.
 
-    Raises InvalidParameterValue if another send was committed under the attempt.
+    The earlier send then survives a power cut. Raises InvalidParameterValue if another send was committed under the
+    attempt.
     """
     content = tables.transaction_version("messages", attempt.transaction[0])
     if content is None:
@@ -57,7 +57,7 @@ def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: flo
         now: The time of the caller's clock.
         maximum_skew: How many seconds `last` may be ahead of `now`.
 
-    Raises what the storage does.
+    Raises what the storage raises.
     """
     if last <= now + round(maximum_skew * MILLISECONDS):
         return last
@@ -89,7 +89,7 @@ def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
 
 
 def not_set_aside(tables: Tables, queue: str) -> str:
-    """Return the twin of `without_set_aside`: the condition in Spark's SQL. Raises what the storage does."""
+    """Return the twin of `without_set_aside`: the condition in Spark's SQL. Raises what the storage raises."""
     conditions = (
         f"(sequence_number >= {fifo.first_remembered(repaired)} OR sent_at <= timestamp_millis({at}))"
         for repaired, at in repairs(tables, queue)
@@ -98,8 +98,7 @@ def not_set_aside(tables: Tables, queue: str) -> str:
 
 
 def repairs(tables: Tables, queue: str) -> list[tuple[int, int]]:
-    """Return the last repairs of a queue's clock, by slot: the number of sends before each, and the instant it gives
-    them."""
+    """Return the last repairs of a queue's clock, by slot: the number of sends before each, and their new instant."""
     last_repairs = []
     for slot in range(fifo.REPAIRS):
         repaired = tables.transaction_version("messages", fifo.clock_repairs(queue, slot))
@@ -115,9 +114,9 @@ def slot_of_next(known: list[tuple[int, int]]) -> int:
     return len(known) if len(known) < fifo.REPAIRS else known.index(min(known))
 
 
-#: For so many seconds a look counts.
+#: A look at the lanes counts for this many seconds.
 LOOKED = 60.0
-#: At most so many queues are remembered; after that all are forgotten and looked at again.
+#: At most this many queues are remembered. If there are more, all are forgotten, and looked at again.
 MOST_QUEUES = 10_000
 
 
@@ -135,12 +134,12 @@ class LaneTimes:
         self._looks: dict[str, _Look] = {}
 
     def require(self, queue: QueueRecord, clock: Clock) -> None:
-        """Raise ClocksDisagree if a lane of the queue, or its expiry, is further ahead of the clock than clocks may be
-        apart."""
+        """Raise ClocksDisagree if the time of a lane of the queue, or of its expiry, is too far ahead of the clock."""
         look, passed, now = self._looks.get(queue.id), passing_of(clock)(), clock()
         if look is None or passed - look.at > LOOKED or look.latest - now > self._skew * MILLISECONDS:
             look = self._look(queue.id, look, passed)
-            # Read the clock again after the look: it finds later commits, if the thread stood still before it.
+            # Read the clock again after the look. If the thread stood still before the look, the look finds later
+            # commits.
             now = clock()
         instants.not_before(now, look.latest, self._skew)
         instants.require_expiry(now, queue.noted_at, self._skew)

@@ -1,6 +1,4 @@
-"""The lanes that a verb decides on: rows, time, and the plan.
-
-All lanes are loaded as of one version.
+"""The lanes that a verb decides on, loaded as of one version, and the plan of the verb's commit.
 """
 
 from __future__ import annotations
@@ -32,8 +30,7 @@ from ledger.store.protocol import QueueRecord
 
 
 class Classified(NamedTuple):
-    """Every message of a queue: the listing, its files' runs, their pieces (see `existing_messages`), each piece's
-    state."""
+    """Every message of a queue, as pieces of the files' runs (see `existing_messages`), each piece with its state."""
 
     listing: Listing
     files: FileRuns
@@ -52,8 +49,8 @@ class Decision(Generic[Answer]):
 
     A decision also has the events to note, and the answer once its commit has a version.
 
-    `meeting`: lanes to count up even though nothing changes there, when anything changes at all, or `always`.
-    `granted`: the part of the replacement that a claim gets; its holder knows it by the version.
+    `meeting` has lanes to count up even though nothing changes there: when anything changes at all, or `always`.
+    `granted` is the part of the replacement that a claim gets; the claim's holder knows it by the commit's version.
     """
 
     replacement: Runs
@@ -69,7 +66,7 @@ class Decision(Generic[Answer]):
 class Loaded:
     """Lanes of a queue, and of the queues that messages may move to, all as of one version.
 
-    `now` is never before the last commit there.
+    `now` is never before the last commit to these lanes.
     """
 
     snapshot: Snapshot
@@ -81,7 +78,7 @@ class Loaded:
     read: dict[str, int] = field(default_factory=dict)
     #: The queues that messages may move to.
     targets: Sequence[QueueRecord] = ()
-    #: The output tables that could not say what they have of a write.
+    #: The output tables that could not say whether they have the rows of a write.
     silent: dict[str, OutputUnreadable] = field(default_factory=dict)
     #: Where the queue's messages lie, by the listing's version, the number of registered segments, and the borders.
     _placed: dict[tuple[int, ...], PlacedRuns] = field(default_factory=dict)
@@ -89,7 +86,7 @@ class Loaded:
     def classify(self, listings: Listings, *borders: int) -> Classified:
         """Return every message of the queue.
 
-        No piece has both messages that were sent by one of the instants `borders` and later messages.
+        All messages of a piece are on the same side of each instant in `borders`: sent up to it, or later.
         """
         expired, listing = self.queue.retention.expired(self.now), listings.newest()
         self.read["messages"] = listing.version
@@ -99,7 +96,8 @@ class Loaded:
             placed = self._placed[looked_at] = placed_files(self.lanes, listing, self.now, expired, *borders)
         files, pieces = placed.files, placed.messages(self.lanes)
         state = states(self.lanes, files, pieces, self.now, expired)
-        # Undecided messages count as locked: they are not received, and on FIFO queues nothing behind them is.
+        # Undecided messages count as locked. They are not received, nor is anything behind them in their groups on FIFO
+        # queues.
         undecided = np.isin(pieces.code, list(self.lanes.undecided)) & (state == INDEX[Status.VISIBLE])
         return Classified(listing, files, pieces, np.where(undecided, INDEX[Status.LOCKED], state))
 
@@ -112,7 +110,7 @@ class Loaded:
         arriving: dict[str, Runs] | None = None,
         always: bool = False,
     ) -> Plan[Answer]:
-        """Return the commit that does one verb: that of a Decision of these arguments."""
+        """Return the commit that does one verb, the commit of a Decision with these arguments."""
         decision = Decision(replacement, events, answer, meeting, arriving or {}, always)
         self.take(decision)
         return self.commit_of([decision], answer)
@@ -126,11 +124,11 @@ class Loaded:
                 self.others[queue].supersede(runs)
 
     def taken(self) -> dict[str, Runs]:
-        """Return what counts as recorded, by queue, for `take_back`."""
+        """Return the runs that count as recorded, by queue, for `take_back`."""
         return {lanes.queue: lanes.runs for lanes in (self.lanes, *self.others.values())}
 
     def take_back(self, before: Mapping[str, Runs]) -> None:
-        """Restore what counted as recorded when `taken` returned `before`."""
+        """Restore the runs that counted as recorded when `taken` returned `before`."""
         for lanes in (self.lanes, *self.others.values()):
             lanes.runs = before[lanes.queue]
 
@@ -162,9 +160,9 @@ def load(
 ) -> Loaded:
     """Load lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree.
 
-    With a `receipt_id`, load only the records under this receipt; such a state is not to decide on. The clock is read
-    after the lanes: a lease that is granted now counts from now, however long the wait and the reading took. `clock` is
-    None if the time is not needed.
+    With a `receipt_id`, load only the records under this receipt; no verb may decide on such a state. The clock is read
+    after the lanes, so a lease counts from its grant, however long the wait and the reading took. `clock` is None if
+    the time is not needed.
     """
     where = Where(queue.id, lanes)
     other_queues = [other for other in others if other.id != queue.id]

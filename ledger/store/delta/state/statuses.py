@@ -1,7 +1,7 @@
 """A queue's messages, cut to what is recorded about them, and their states.
 
-The messages may lie in other queues' segments. The log shows which messages of a claim have no row in `messages`,
-without reading data files.
+The messages may lie in other queues' segments. `missing_of` finds the messages of a claim that have no row in
+`messages`, mostly from the log alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PlacedRuns(NamedTuple):
     last: np.ndarray
 
     def messages(self, lanes: Lanes) -> Pieces:
-        """See `existing_messages`."""
+        """Return the messages as pieces, see `existing_messages`."""
         pieces = lanes.runs.cut(self.first, self.last)
         return pieces.where((pieces.query < self.own) | (pieces.code != ABSENT))
 
@@ -45,16 +45,17 @@ def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) ->
     """Return every message of the queue as pieces, each with the code of its record; `query` is the number of the
     file's run.
 
-    Dead letters are records about segments of other queues: of those segments only what is recorded counts. No piece
-    has both messages that came by the instant `expired` and later ones, nor both messages that are delayed at `now` and
-    others.
+    Dead letters are records about segments of other queues: of those segments only what is recorded counts. All
+    messages of a piece are on the same side of the instant `expired` (sent up to it, or later) and of `now` (delayed or
+    not).
     """
     placed = placed_files(lanes, listing, now, expired)
     return placed.files, placed.messages(lanes)
 
 
 def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> PlacedRuns:
-    """Return what `existing_messages` cuts, which stays the same until another segment is registered in the lanes.
+    """Return the runs that `existing_messages` cuts. They stay the same until another segment is registered in the
+    lanes.
 
     `borders`: see `Listing.of`.
     """
@@ -72,7 +73,7 @@ def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> Pla
 
 
 def kept_from(lanes: Lanes, files: FileRuns, pieces: Pieces) -> np.ndarray:
-    """Return from when the messages of each piece are kept: the instant that `rules.state.expires_at` counts from."""
+    """Return the instant from which each piece's messages are kept: `rules.state.expires_at` counts from it."""
     # -1 where nothing is recorded.
     moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
     kept: np.ndarray = np.maximum(moved_in, files.sent_at[pieces.query])
@@ -91,7 +92,7 @@ def states(lanes: Lanes, files: FileRuns, pieces: Pieces, now: int, expired: int
 def recorded_states(records: Records, now: int) -> np.ndarray:
     """Return the states of all records by code, as indices into STATES.
 
-    Twin of `rules.state.status` without a delay or an end.
+    This function is the twin of `rules.state.status` for messages without a delay or an expiry.
     """
     held = records.numbers("visible_at") > now
     in_flight = np.where(records.is_there("receipt_id"), INDEX[Status.IN_FLIGHT], INDEX[Status.LOCKED])
@@ -107,7 +108,7 @@ PLACES = [name for name in RUNS.names if name != "lane"]
 def missing_of(listing: Listing, runs: pa.Table) -> pa.Table:
     """Return those messages of some runs (RUNS and more columns) that no file of the listing has, as RUNS.
 
-    Only segments with gaps between the ordinals of a file are read. For all others the log shows enough.
+    Only segments with gaps between the ordinals of a file are read. For all other segments the log shows enough.
     """
     return outside(runs, listing.ordinals(runs["segment"].unique()))
 
