@@ -1,13 +1,12 @@
 """The ledger's clock, checked against elapsed time and against the storage's clock.
 
-*A step that nothing explains is refused.* A wall clock can be set; the time that passes since the machine was started
-cannot. Each reading is compared with an earlier one. Readings that agree become the next to compare with, so a clock
-that NTP slows or hurries a little is never refused. A process that has just started has no earlier reading: it believes
-its clock.
+*A step that nothing explains is refused.* A wall clock can be set; the uptime of the machine cannot. Each reading is
+compared with an earlier one. Readings that agree become the next to compare with, so a clock that NTP slows or hurries
+a little is never refused. A process that has just started has no earlier reading: it believes its clock.
 
 *All drivers of a ledger share the storage's clock.* Lanes remember the time of their last commit, so a driver's clock
-that is behind is noticed at once. A driver whose clock is ahead sees every deadline pass too early, and is noticed only
-when another driver follows it. The storage's clock shows both errors.
+that is behind is noticed at once. A driver whose clock is ahead sees every deadline pass too early. Nobody notices
+until another driver follows it. The storage's clock shows both errors.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
 log = logging.getLogger("ledger.opening")
-#: A reading is compared with one that is older than this, in seconds, if there is one.
+#: A reading is compared with a reading that is older than this, in seconds, if there is one.
 RENEWED = 10.0
-#: Less time than this passes between two readings made at once, in seconds, unless the process stands still.
+#: Between two readings in a row less time than this passes, in seconds, unless the process stands still.
 AT_ONCE = 0.1
 
 
@@ -44,14 +43,14 @@ class _Reading(NamedTuple):
 
 
 class ClockLook(NamedTuple):
-    """A look at the clock: the instant, and for how many seconds the clock has made no step."""
+    """The result of a look at the clock: the instant, and for how many seconds the clock has made no step."""
 
     at: int
     steady_for: float
 
 
 class SteadyClock:
-    """A Clock. Threads share it.
+    """A Clock that refuses steps. Threads may share it.
 
     Args:
         clock: the wall clock.
@@ -64,7 +63,7 @@ class SteadyClock:
         self._bound = round(maximum_skew * MILLISECONDS)
         self._last = _Reading(clock(), passing())
         self._steady_since = self._last.passed
-        #: Tells whether something else confirms a step to `now`, where `expected` was expected.
+        #: Tells whether something else confirms a step of the clock to `now`, when the clock should show `expected`.
         self.explained_by: Callable[[int, int], bool] = lambda now, expected: False
 
     def __call__(self) -> int:
@@ -102,7 +101,7 @@ class SteadyClock:
 
 #: How often the two clocks are compared, in seconds.
 INTERVAL = 600.0
-#: Some file systems keep times in whole seconds: a smaller difference proves nothing, in seconds.
+#: A smaller difference than this, in seconds, proves nothing: some file systems keep times in whole seconds.
 RESOLUTION = 1.0
 
 
@@ -136,8 +135,7 @@ class StorageClock:
 
 
 def probe_of(files: ObjectStore) -> Clock:
-    """Return the clock of an object store: the time at which it says that a small file was written, which is then
-    removed."""
+    """Return the clock of an object store: the time that it reports for a small file, which is written and removed."""
 
     def read() -> int:
         path = f"{PROBES}/clock-{secrets.token_hex(8)}"
@@ -152,12 +150,11 @@ def probe_of(files: ObjectStore) -> Clock:
 
 
 def probe(folder: Path) -> Clock:
-    """Return the clock of a local path's storage: the modification time of a small file, written there and removed
-    again.
+    """Return the clock of a local path's storage: the modification time of a small file, which is written and removed.
 
-    On a disk of this machine that is this machine's own clock; on a shared file system (NFS) it is the server's. Where
-    only Spark commits there is no such probe: pass Ledger.open a `storage_clock` of your own, or keep drivers to a time
-    server.
+    On a disk of this machine this is the machine's own clock; on a shared file system (NFS) it is the server's clock.
+    For storage to which only Spark commits there is no such probe. There pass Ledger.open a `storage_clock` of your
+    own, or set the drivers' clocks by a time server.
     """
 
     def read() -> int:

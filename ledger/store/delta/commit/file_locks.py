@@ -1,16 +1,16 @@
 """File locks between the writers of one machine, for tables on local paths.
 
 Spark's commits to a local path are not safe between processes. Writers that detect conflicts share a table. A writer
-that cannot detect them has the table alone, and a writer that lost too often prefers to have it alone.
+that cannot detect conflicts has the table alone, and a writer that lost too often prefers to have it alone.
 
 A writer that wants the table alone holds the gate: newcomers queue behind it, so it never starves. The waits are
-bounded, because a stopped process may hold the gate, or share the table, for ever. After a wait in vain the other
-writers pass the gate. For IN_VAIN seconds from then on, no process holds the gate for long or waits for it. A writer
+bounded, because a stopped process may hold the gate, or share the table, for ever. If the other writers have waited in
+vain, they pass the gate. For IN_VAIN seconds from then on, no process holds the gate for long or waits for it. A writer
 that holds the gate through a whole commit renews the gate's time, to show that it runs. The gate alone excludes nobody:
 the lock `turn` keeps a writer alone.
 
-A lock belongs to the open file, which a forked child has open as well. So a holder unlocks the file, and does not only
-close it. A child closes the files that it inherits, so a lock ends with the process that took it.
+A lock belongs to the open file, which a forked child has open as well. So a holder unlocks the file before closing it.
+A child closes the files that it inherits, so a lock ends with the process that took it.
 """
 
 from __future__ import annotations
@@ -41,24 +41,22 @@ LOCKS = "_locks"
 ALL_PATIENCE = 3.0
 #: The pause between two attempts of a bounded wait, in seconds: the first and the longest.
 LOOKING, LOOKING_LATER = 0.0005, 0.01
-#: How long a writer that wants the table alone keeps newcomers out, and how long a wait in vain is remembered, in
-#: seconds.
+#: In seconds: how long a writer that wants the table alone keeps newcomers out; how long a wait in vain is remembered.
 PATIENCE, IN_VAIN = 2.0, 30.0
-#: How long others wait for the holder of the gate, who may use its patience and then commit, in seconds; and how long
-#: after a recent wait in vain. The second is short: sharers are gone by then most often, and the writer that must be
-#: alone gets the table.
+#: How long others wait for the holder of the gate, in seconds: the holder may wait for PATIENCE, and then commit. The
+#: second number counts after a recent wait in vain. It is short: mostly the sharers are gone by then, and the writer
+#: that must be alone gets the table.
 PATIENCE_AT_GATE, SHORT_OF_IT = PATIENCE + 1, 0.05
 #: How often the holder of the gate renews the gate's time, in seconds.
 SHOWING = 0.5
 
 
 class StillLocked(Exception):
-    """Other writers had the table until the time was up."""
+    """Other writers had the table until the time to wait was over."""
 
 
 class TableLock:
-    """A fair shared or exclusive lock of a table, between threads and processes alike, by two lock files in
-    `folder`."""
+    """A fair lock of a table, shared or exclusive, between threads and processes. It has two lock files in `folder`."""
 
     def __init__(self, folder: Path, table: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +78,7 @@ class TableLock:
 
     @contextlib.contextmanager
     def exclusive(self, until: float | None = None) -> Iterator[None]:
-        """Hold the table alone. `until`: when to give up, by time.monotonic(); raises StillLocked then."""
+        """Hold the table alone. Raises StillLocked at `until`, an instant of time.monotonic()."""
         alone = None
         while alone is None:
             alone = self._behind_gate(until) or self._between_others(until)
@@ -91,8 +89,8 @@ class TableLock:
     def rather_exclusive(self, seconds: float) -> Iterator[None]:
         """Hold the table alone, except for sharers that do not leave in time, or did not leave a moment ago.
 
-        Newcomers wait, unless this holder is stopped: it counts as a sharer too. `seconds`: how long to wait for
-        sharers.
+        Newcomers wait. If this holder is stopped, they do not: the holder counts as a sharer, too. `seconds` is how
+        long to wait for sharers.
         """
         with contextlib.ExitStack() as both:
             if self._has_gate(both):
@@ -105,10 +103,10 @@ class TableLock:
             yield
 
     def _has_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
-        """Take the gate and tell whether that worked: newcomers then wait for this holder.
+        """Take the gate, so that newcomers wait for this holder. Return whether this holder has the gate.
 
-        False: the process that has the gate does not go on, or did not go on a moment ago. Raises StillLocked, see
-        `exclusive`.
+        Return False if the process that has the gate does not go on, or did not go on a moment ago. Raises StillLocked,
+        see `exclusive`.
         """
         while True:
             patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain, IN_VAIN) else PATIENCE_AT_GATE
@@ -135,15 +133,19 @@ class TableLock:
                 _tell(self._at_gate_in_vain)
 
     def _behind_gate(self, until: float | None) -> contextlib.ExitStack | None:
-        """Take the table alone, with newcomers waiting. Return None if the sharers do not leave. Raises StillLocked,
-        see `exclusive`."""
+        """Take the table alone, while newcomers wait. Return None if the sharers do not leave.
+
+        Raises StillLocked, see `exclusive`.
+        """
         with contextlib.ExitStack() as both:
             has_gate = self._has_gate(both, until)
             return both.pop_all() if has_gate and self._is_left(both, PATIENCE, until) else None
 
     def _is_left(self, holder: contextlib.ExitStack, seconds: float, until: float | None = None) -> bool:
-        """Wait until all sharers have left, and tell whether they did in time: the holder then is alone. Raises
-        StillLocked, see `exclusive`."""
+        """Wait until all sharers have left, and tell whether they left in time. Then the holder is alone.
+
+        Raises StillLocked, see `exclusive`.
+        """
         if _is_recent(self._in_vain, IN_VAIN):
             return False
         try:
@@ -184,7 +186,7 @@ def _is_recent(written: Path, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def _showing(gate: Path) -> Iterator[None]:
-    """Renew the gate's time again and again. A stopped process does not, which shows that it is stopped."""
+    """Renew the gate's time again and again. A stopped process does not renew it, so others see that it is stopped."""
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
     end = partial(over.put, None)
 
@@ -211,7 +213,7 @@ def _earlier(limit: float, until: float | None) -> float:
 
 
 def table_lock(location: str) -> TableLock | NoLock:
-    """Return the lock of a Delta table that is not one of the ledger's own, by its location; the folder must exist."""
+    """Return the lock of a Delta table that is not the ledger's own. The folder at `location` must exist."""
     place = recorded(location)
     return TableLock(Path(place.text) / "_ledger_locks", "table") if place.is_local else NoLock()
 
@@ -253,16 +255,16 @@ class NoLock:
         yield
 
 
-#: A fork happens before a file is opened and registered, or after both: no child has an open lock file that it does not
-#: know.
+#: A fork happens before a file is opened and registered, or after both. So a child knows every lock file that it has
+#: open.
 _opening = threading.RLock()
 
 
 class _LockFile(io.FileIO):
     """A file that is open for one lock.
 
-    Each holder has a file of its own, so flock also excludes threads of one process. Python closes a file that is lost
-    before it is locked.
+    Each holder has its own open file, so flock also excludes threads of one process. If an open file is lost before it
+    is locked, Python closes it.
     """
 
     def __init__(self, path: Path) -> None:

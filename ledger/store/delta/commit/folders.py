@@ -1,6 +1,6 @@
 """The folders below a table, on local paths, object stores, or through Spark.
 
-Neither engine shows these folders of a table.
+The engines' own functions do not show these folders.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Folders(Protocol):
 def folders_below(
     location: str, spark: SparkSession | None, storage_options: Mapping[str, str] | None
 ) -> Folders | None:
-    """Return the folders below a place, or None if nobody here can list it.
+    """Return the folders below a place, or None if this process cannot list the place.
 
-    With `storage_options` delta-rs lists an object store; without them Spark's session lists it, which has the keys.
+    With `storage_options` delta-rs lists an object store. Without them Spark's session, which has the keys, lists it.
     """
     place = recorded(location)
     if place.is_local:

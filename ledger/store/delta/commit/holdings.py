@@ -1,9 +1,9 @@
 """The turns and file locks that each thread holds at the moment.
 
 An interrupt (KeyboardInterrupt) comes between any two instructions, also within the code that gives a lock back, where
-`finally` does not help. So a thread notes each lock or turn before it takes it. If an error ends a `releasing`
-function, the function gives back all that was noted since it began and is still held. A second giving back does
-nothing.
+`finally` does not help. So a thread notes each lock or turn before taking it. If an error ends a `releasing` function,
+the function gives back everything that was noted since its start and is still held. To give something back twice does
+no harm.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def note(release: Callable[[], object]) -> None:
 
 
 def forget(release: Callable[[], object]) -> None:
-    """Forget a note: what it stands for is given back now."""
+    """Forget a note, because the lock or turn is given back now."""
     if release in _noted.releases:
         _noted.releases.remove(release)
 
 
 def releasing(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Make a function give back what its thread has taken within it, when an error ends the function."""
+    """Make a function give back, if an error ends it, the locks and turns that its thread has taken within it."""
 
     @functools.wraps(function)
     def called(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:

@@ -1,6 +1,6 @@
 """Whether a ledger can take commits now: tables, disk space and clocks.
 
-Each verb finds out when it fails. This check is for a service that is asked every few seconds, before any verb runs.
+A verb finds out by failing. This check is for a service that is asked every few seconds whether it is ready.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ledger.store.delta.model.tables import TABLES
 
 #: The tables to which verbs only append: only upkeep removes rows of these.
 APPENDED = ("messages", "receipts")
-#: How often the storage's clock is read, in seconds; on an object store that takes three requests.
+#: How often the storage's clock is read, in seconds. On an object store a reading takes three requests.
 INTERVAL_SECONDS = 10.0
 
 
 class Readiness:
-    """Looks at what commits need besides the tables themselves. Threads may share it.
+    """Checks whether the tables, the disk and the clocks are fit for commits. Threads may share it.
 
     Args:
         engine: The engine whose newest commit shows a time.
@@ -49,7 +49,7 @@ class Readiness:
         self._asked_at: float | None = None
 
     def require(self, free_bytes: int) -> None:
-        """Look, and write at most a small file that is removed again.
+        """Raise an error if the ledger cannot take commits. Writes at most a small file, which is removed again.
 
         Raises:
             StorageFailed: The disk has fewer than `free_bytes` free for this user, no free inode, or takes no file.
@@ -68,8 +68,7 @@ class Readiness:
             self._asked_at = self._passing()
 
     def refusals(self) -> dict[str, tuple[str, str]]:
-        """Return, by table, why no verb can use it and what to do about it (see TableAltered); nothing for usable
-        tables."""
+        """Return, for each table that no verb can use, the reason and what to do (see TableAltered)."""
         refusals = {table: self._engine.refusal(table, appends=table in APPENDED) for table in TABLES}
         return {table: refusal for table, refusal in refusals.items() if refusal is not None}
 
@@ -86,7 +85,7 @@ class Readiness:
     def _require_no_later_commit(self) -> None:
         """Raise ClocksDisagree if the newest commit is too far ahead of this machine's clock.
 
-        A verb takes its instant from its clock, or from the newest commit of its lanes where that is later.
+        A verb takes its instant from its clock, or from the newest commit to its lanes if that commit is later.
         """
         newest = self._engine.version("visibility")
         for commit in self._engine.history("visibility", newest - 1):

@@ -17,8 +17,10 @@ from ledger.runtime.forks import renew_in_child
 
 
 class Tally:
-    """Counts of commits that landed and that lost, by verb, and of pending calls that went together, by purpose.
-    Threads share it."""
+    """Counts commits that landed or lost, by verb, and pending calls that went together, by purpose.
+
+    Threads may share it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,7 +38,7 @@ class Tally:
             (self._commits if landed else self._conflicts)[verb] += 1
 
     def together(self, purpose: str, count: int) -> None:
-        """Count one turn that carried out `count` threads' calls together."""
+        """Count one turn in which the calls of `count` threads were carried out together."""
         with self._lock:
             self._groups[purpose, count] += 1
 
@@ -51,8 +53,8 @@ class Tally:
             return dict(self._conflicts)
 
     def groups(self) -> dict[tuple[str, int], int]:
-        """Return how often each number of calls went together, by purpose: the table that they were committed to, or
-        "reading"."""
+        """Return how often each number of calls went together, by purpose (a table that was committed to, or
+        "reading")."""
         with self._lock:
             return dict(self._groups)
 
@@ -60,7 +62,7 @@ class Tally:
 log = logging.getLogger("ledger.verbs")
 retries = logging.getLogger("ledger.retries")
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
-#: After so many losses a verb gets a line in the log: the queue may need more lanes.
+#: After this many losses a verb gets a line in the log: the queue may need more lanes.
 LOST_OFTEN = 5
 
 
@@ -75,7 +77,7 @@ class Attempts:
     ) -> None:
         self._verb, self._most, self._pauses = verb, most, (first_pause, longest_pause)
         self._started = self.began = time.monotonic()
-        #: How often the verb has lost, and when the current try began (monotonic seconds).
+        #: How often the verb has lost, and when the current try began (in monotonic seconds).
         self.losses = 0
 
     def __iter__(self) -> Iterator[int]:

@@ -1,6 +1,6 @@
 """A trial of an object store, for `ledger doctor`.
 
-The trial uses the same functions that open a ledger there.
+The trial uses the same functions by which a ledger is opened there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ledger.rules.storage import for_delta_rs
 from ledger.store.delta.commit.clocks import RESOLUTION, probe_of
 from ledger.store.delta.commit.storage_safety import require_conditional_puts
 
-#: From how many seconds on a request counts as slow: a verb is some ten requests, one after the other.
+#: A request that takes more seconds than this counts as slow: a verb makes about ten requests, one after the other.
 SLOW = 0.2
 #: Where the doctor takes its keys from.
 KEYS = "the doctor goes by the environment alone: set AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and the like for it"

@@ -1,4 +1,4 @@
-"""Whether commits of several drivers are safe on a storage, by committing engine."""
+"""Checks whether commits of several drivers are safe on a storage, by the engine that commits."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from ledger.store.delta.model.tables import COMMITS
 if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
-#: The folder beside the tables for files that exist only for a moment. Nobody takes a folder of this name for a table.
+#: The folder beside the tables for files that exist only for a moment. No program takes a folder of this name for a
+#: table.
 PROBES = "_probes"
-#: The one file there that is kept.
+#: The one file in that folder that is kept.
 KEPT = "conditional-put"
 #: How long a process trusts its last check of a storage, and how long if the storage did not answer, in seconds.
 TRUSTED_SECONDS, UNKNOWN_SECONDS = 3_600.0, 60.0
@@ -42,8 +43,8 @@ def require_safe(scheme: str, engine: str) -> None:
 def require_safe_output(location: str, settings: Settings, why: str) -> None:
     """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless only one driver ever writes.
 
-    Spark's puts have no condition. delta-rs fences off writes in doubt, and keeps none of Spark's locks: either could
-    overwrite the other's commit. `why`: why Spark would commit there.
+    Spark's puts have no condition. delta-rs fences off writes in doubt, and ignores Spark's locks. So each of the two
+    could overwrite the other's commit. `why` says why Spark would commit there.
     """
     if recorded(location).scheme in S3 and not settings.single_driver:
         raise UnsafeStorage(
@@ -54,10 +55,9 @@ def require_safe_output(location: str, settings: Settings, why: str) -> None:
 
 
 def require_conditional_puts(files: ObjectStore) -> None:
-    """Raise UnsafeStorage if a put that must create a file overwrites an existing one, as it would then overwrite
-    commits.
+    """Raise UnsafeStorage if a put that must create a file overwrites an existing file.
 
-    Raises StorageFailed. Removes what it writes below PROBES.
+    Such a put would overwrite commits, too. Raises StorageFailed. Removes what it writes below PROBES.
     """
     path = f"{PROBES}/put-{secrets.token_hex(8)}"
     try:
@@ -74,13 +74,12 @@ def require_conditional_puts(files: ObjectStore) -> None:
 
 
 class PutTrust:
-    """Checks whether the storage of an existing ledger still honours conditional puts: a gateway may be changed under
-    it.
+    """Checks whether the storage of an existing ledger still honours conditional puts.
 
-    A process that commits checks once in TRUSTED_SECONDS, before its next commit. The check is one request: a
-    conditional put of a file that exists. The file stays below PROBES and always has the same bytes, so a store that
-    ignores the condition does it no harm. If the file does not exist yet, the first put makes it, and a second put is
-    the check.
+    A gateway may have been changed since the ledger was made. A process that commits checks once in TRUSTED_SECONDS,
+    before its next commit. The check is one request: a conditional put of a file that exists. The file stays below
+    PROBES and always has the same bytes, so a store that ignores the condition does it no harm. If the file does not
+    exist yet, the first put makes it, and a second put is the check.
     """
 
     #: When each place was checked last, by this process's monotonic clock.
@@ -93,7 +92,7 @@ class PutTrust:
     def check(self) -> None:
         """Raise UnsafeStorage if the storage overwrites a file that a conditional put must leave alone.
 
-        If the storage does not answer, check again a minute later: the commit itself meets whatever is wrong.
+        If the storage does not answer, check again a minute later: the commit itself finds what is wrong.
         """
         if self._is_recent():
             return
@@ -115,7 +114,7 @@ class PutTrust:
             self.trust()
 
     def trust(self, since: float = 0.0) -> None:
-        """Take the storage as checked so many seconds ago."""
+        """Count the storage as checked this many seconds ago."""
         self._asked[self._files.address] = self._clock() - since
 
     def _is_recent(self) -> bool:

@@ -27,15 +27,15 @@ from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.model.where import Where
 
-#: Covariant: a plan whose answer is None also counts as a plan whose answer is a text or None.
+#: The answer of a plan. It is covariant: a Plan[None] also counts as a Plan[str | None].
 Answer = TypeVar("Answer", covariant=True)
 log = logging.getLogger("ledger.verbs")
 events = logging.getLogger("ledger.events")
-#: The events that happen to messages without their holder's doing.
+#: The events that happen to messages without an act of their holder.
 UNASKED = ("expired", "moved")
-#: By table, the other tables whose versions each commit to it notes.
+#: By table, the other tables whose versions each commit to that table notes.
 NOTED = {"visibility": ("messages", "queues")}
-#: At most so many other calls go with one pending call.
+#: At most this many other calls go with one pending call.
 MOST_TOGETHER = 31
 
 
@@ -117,9 +117,9 @@ class Transactions:
     def beside(self, table: str, since: int) -> dict[str, int]:
         """Return the version that a commit is decided on, and the versions of other tables that go with it.
 
-        The other versions are read after the decision, so they contain all that the decision has read. Later commits to
-        those tables are in no view of this version, nor of an earlier instant. No commit up to `since` notes newer
-        versions; commits that land between `since` and this commit may.
+        The other versions are read after the decision, so they contain all that the decision has read. A view of this
+        version, or of an earlier instant, shows no later commit to those tables. No commit up to `since` notes newer
+        versions; commits that land between `since` and this commit may note newer ones.
         """
         noted = NOTED.get(table, ())
         if not noted:
@@ -131,12 +131,12 @@ class Transactions:
                 self._tables.make_durable(name, version)
             return {table: since, **newest}
         except StorageFailed as error:
-            # The verb goes on without: a view then uses what earlier commits noted.
+            # The verb goes on without these versions: a view then uses the versions that earlier commits noted.
             log.warning("a commit to %s does not note the newest versions of %s: %s", table, ", ".join(noted), error)
             return {}
 
     def attempts(self, verb: str) -> Attempts:
-        """Return as many tries as the setting maximum_attempts says. Raises LedgerIsReadOnly, naming the verb."""
+        """Return the tries of a verb, as many as the setting maximum_attempts says. Raises LedgerIsReadOnly."""
         self.require_writable(verb)
         return Attempts(verb, self._settings.maximum_attempts)
 
@@ -151,12 +151,12 @@ class Transactions:
     ) -> int | None:
         """Return the version that `write` committed, even if its answer was lost; None if another writer was first.
 
-        A debug line in the log "ledger.verbs" says how long each part took. "load" is the reading of what the decision
-        is about, until `read_at` (monotonic seconds), with the wait for the turn. "decide" and "commit" follow.
+        A debug line in the log "ledger.verbs" says how long each part took. "load" is the wait for the turn and the
+        reading of the state, until `read_at` (monotonic seconds). "decide" and "commit" follow.
 
-        A commit to a log that was replaced (LogReplaced) is no commit: None. After every other failure, the log after
-        version `since` is searched for the commit's operation. A conflict may hide a commit that landed, and so may a
-        failure to write the checkpoint, which follows the commit. Raises StorageFailed.
+        A commit to a log that was replaced (LogReplaced) does not count: the method returns None. After every other
+        failure, the log after version `since` is searched for the commit's operation. A conflict may hide a commit that
+        landed, and so may a failure to write the checkpoint, which follows the commit. Raises StorageFailed.
         """
         decided_at = time.monotonic()
         version = self._committed(table, metadata, since, write)
@@ -202,7 +202,8 @@ class Transactions:
             except StorageFailed as blind:
                 raise blind.of_verb(verb, unknown=True) from error
             if version is None and isinstance(error, StorageFailed):
-                # On a local path a failed request is over. Elsewhere it may still arrive, after nobody waits for it.
+                # On a local path a failed request is over. On other storage it may still arrive when nobody waits for
+                # it any more.
                 local = not isinstance(self.locks[table], NoLock)
                 raise error.of_verb(verb, unknown=not local) from error
             return version
@@ -219,10 +220,9 @@ class Transactions:
     def metadata(
         self, operation: str, verb: str, queue: str, at: int, events: list[dict[str, Any]], losses: int = 0
     ) -> dict[str, Any]:
-        """Return what a commit says of itself; the receipts ledger is filled from it.
+        """Return the metadata of a commit, from which the table `receipts` is filled.
 
-        `queue` is a queue's id, or empty. `losses`: how often the verb has lost to other writers; left out if it never
-        did.
+        `queue` is a queue's id, or empty. `losses` says how often the verb has lost to other writers; 0 is left out.
         """
         entries = {
             "operation": operation,
@@ -235,10 +235,10 @@ class Transactions:
         return {**entries, "losses": losses} if losses else entries
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
-        """Return the version of a commit whose answer was lost, if the history has it, after making it survive a power
-        cut.
+        """Return the version of a commit whose answer was lost, if the history has this commit; else None.
 
-        Raises StorageFailed, `unknown`, if the log was cut after `since`, as upkeep does after log_retention.
+        A commit that is found then survives a power cut. Raises StorageFailed, `unknown`, if the log was cut after
+        `since`, as upkeep does after log_retention.
         """
         commits = self._tables.history(table, since)
         for commit in commits:
@@ -260,16 +260,17 @@ class Transactions:
         own_turn = (
             nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
         )
-        # First the threads' turn, then the file lock: the holder of the file lock then never waits for a thread.
+        # Take the threads' turn first and the file lock second: so the holder of the file lock never waits for a
+        # thread.
         with own_turn, self._safe(table, losses):
             yield
 
     @contextmanager
     def turn_for_all(self, table: str, queue: str, losses: int, wish: PendingCall[Any]) -> Iterator[list[Any]]:
-        """As `turn`, for a pending call and the waiting calls that go with it; yield them all, or none if another
-        thread did them.
+        """Take a `turn` for a pending call and the waiting calls that go with it; yield all these calls.
 
-        Fewer calls go together with each loss: a commit to more lanes meets more other commits.
+        Yield none if another thread has carried them out. Fewer calls go together with each loss: a commit to more
+        lanes meets more other commits.
         """
         with self.together(table, queue, wish, losses) as calls:
             if not calls:
@@ -280,7 +281,7 @@ class Transactions:
 
     @contextmanager
     def together(self, table: str, queue: str, wish: PendingCall[Any], losses: int = 0) -> Iterator[list[Any]]:
-        """As `turn_for_all`, but without making a commit safe."""
+        """Do what `turn_for_all` does, but without making a commit safe."""
         with self._turns.together((table, queue), wish, MOST_TOGETHER >> losses) as calls:
             if calls:
                 self.tally.together(table, len(calls))

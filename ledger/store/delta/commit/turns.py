@@ -51,8 +51,8 @@ class PendingCall(Generic[Result]):
 class _Place:
     """One thread's place in the line at a key.
 
-    The lock is released when the thread's turn comes, or when another thread has carried out its call. `company`: the
-    places whose calls this thread takes along.
+    The lock is released when the thread's turn comes, or when another thread has carried out its call. `company` has
+    the places whose calls this thread takes along.
     """
 
     def __init__(self, key: Hashable, wish: PendingCall[Any] | None) -> None:
@@ -75,14 +75,16 @@ class Turns:
 
     def _begin(self) -> None:
         self._guard = threading.Lock()
-        #: By key, the line: first the thread that holds the turn, then the threads that wait.
+        #: By key, the line of threads: first the one that holds the turn, then those that wait.
         self._queues: dict[Hashable, deque[_Place]] = {}
         self._mine = threading.local()
 
     @contextlib.contextmanager
     def of(self, key: Hashable) -> Iterator[None]:
-        """Take the calling thread's turn at a key. A thread that has a turn already does not wait again, so threads
-        never wait in a circle."""
+        """Take the calling thread's turn at a key.
+
+        A thread that has a turn already does not wait again, so threads never wait in a circle.
+        """
         with self._turn(key, None, 0):
             yield
 
@@ -91,8 +93,8 @@ class Turns:
         """Take a turn for this call and for up to `most` waiting calls of its kind, and yield them.
 
         The other calls' threads leave the line, and wait until this turn ends. An empty list means that another thread
-        took this call along, and that its turn is over. Each call holds its own outcome; a call that is not done may
-        wait again.
+        took this call along, and that its turn is over. Each call holds its own outcome. A call that was not carried
+        out may wait again.
         """
         with self._turn(key, wish, most) as calls:
             yield calls
@@ -132,8 +134,8 @@ class Turns:
         with self._guard:
             waiting = [one for one in me.line if one is not me and one.wish and one.wish.kind == me.wish.kind]
             for place in waiting[:most]:
-                # The company comes first: `_end` lets each place of it go, even if an interrupt comes before the place
-                # left the line.
+                # Add a place to the company before it leaves the line: `_end` then lets the place go, even after an
+                # interrupt in between.
                 me.company.append(place)
                 place.taken = True
                 me.line.remove(place)
