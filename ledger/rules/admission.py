@@ -5,15 +5,15 @@ from __future__ import annotations
 from ledger.errors import OverLimit
 from ledger.rules.limits import Limits
 
-#: The start of the advice of `require_room`.
+#: The start of the advice in the error of `require_room`.
 NOTHING_SENT = "Nothing was sent. "
 
 
 def admit(asked: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> int | None:
-    """Return `asked`, or as many as the quota leaves; None is without bound. Raises OverLimit at the quota.
+    """Return `asked`, or as many messages as the quota leaves; None means all. Raises OverLimit at the quota.
 
     S1: "If you reach this limit, Amazon SQS returns the OverLimit error message"; for FIFO queues "Amazon SQS returns
-    no error messages": there, 0.
+    no error messages": for these, return 0.
     """
     most = limits.maximum_in_flight
     if most is None:
@@ -29,12 +29,12 @@ def admit(asked: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> i
 
 
 def require_room(queue: str, there: int, more: int, limits: Limits) -> None:
-    """Raise OverLimit where a send of `more` messages would pass the queue's MaximumMessages.
+    """Raise OverLimit if a send of `more` messages would pass the queue's MaximumMessages.
 
     `there` is how many messages the queue has in any state, without those deleted, expired or moved.
     """
     most = limits.maximum_messages
-    # A repeated send is answered as before, however full the queue is by now.
+    # A repeated send adds no message: it gets its earlier answer, however full the queue is by now.
     if most is None or not more or there + more <= most:
         return
     room = max(0, most - there)
@@ -48,6 +48,6 @@ def require_room(queue: str, there: int, more: int, limits: Limits) -> None:
 def counted_sends(queue: str) -> str:
     """Return the application id that counts the sends to a queue with a bound.
 
-    A send that did not see the send before it does not commit, so two sends at once cannot pass the bound together.
+    A send that has not seen the previous send cannot commit, so two sends at once cannot pass the bound together.
     """
     return f"quota/{queue}"

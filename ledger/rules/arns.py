@@ -24,7 +24,7 @@ class Account(NamedTuple):
 
 
 DEFAULT = Account()
-#: The account of ledgers before they had an account and a region; their policies still name it.
+#: The account that ledgers had before the settings of account and region existed. Their policies still name it.
 FORMER = Account("000000000000", "ledger")
 
 
@@ -40,9 +40,9 @@ def queue_of(arn: object) -> str | None:
 
 
 def not_ours(arn: object, account: Account) -> str | None:
-    """Return why an ARN cannot name a queue of this ledger, in the service's words; None when it may.
+    """Return why an ARN cannot name a queue of this ledger, in SQS's words; None if it may name one.
 
-    Another region's or another account's queue of the same name is not ours.
+    A queue of the same name in another region or account is another queue.
     """
     match = _ARN.fullmatch(arn) if isinstance(arn, str) else None
     if match is None or (match[1], match[2]) in (

@@ -1,8 +1,8 @@
 """Attempt ids: a retried send or receive is the same call again (F3).
 
-A different call under the same id is an error. If two tasks share an id, the second one's messages would silently be
-dropped, or it would silently get the first one's claim. So a send leaves in the log, under the id, a number made of its
-queue and its content.
+A different call under the same id is an error. Otherwise, if two tasks shared an id, the second task's messages would
+silently be dropped, or the task would silently get the first one's claim. So a send leaves in the log, under the id, a
+number made of its queue and its content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ledger.rules.message_id import send_key
 from ledger.rules.text import storable
 
 LONGEST = 128
-#: The parts that tell an Airflow task from all others: other runs, other DAGs of the same schedule, mapped tasks.
+#: The parts of an id that tell an Airflow task from all others: other runs, other DAGs of the same schedule, mapped
+#: tasks.
 RECIPE = "{{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}"
 OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
 
@@ -47,7 +48,7 @@ class Attempt(NamedTuple):
     def transaction(self) -> tuple[str, int]:
         """The application and version of Delta's transaction. It belongs to the whole ledger, whatever the queue.
 
-        Versions are even, so that none follows another.
+        Versions are even, so that no version directly follows another.
         """
         return f"attempt/{self.attempt_id}", self.content
 
@@ -103,7 +104,7 @@ def require_different(ids: Iterable[str | None]) -> None:
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """Return an id of at most `longest` characters for a text of any length: the text, or its start and its SHA-256."""
+    """Return an id of at most `longest` characters for any text: the text itself, or its start and its SHA-256."""
     digest = hashlib.sha256(text.encode()).hexdigest()
     return text if len(text) <= longest else f"{text[: longest - len(digest) - 1]}.{digest}"
 
@@ -117,9 +118,10 @@ def claim_id(attempt: str, process: int | None, number: int) -> str:
 
 
 def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, int] | None:
-    """Return the process (None: the only one) and the number of a claim from a worker's id of it (see `claim_id`).
+    """Return the process and the number of a claim, from the id that a worker gave it (see `claim_id`).
 
-    Returns None for other ids. An attempt may itself have a slash, and begin as another attempt.
+    The process is None if there is only one. Return None for other ids. An attempt may itself have a slash, and begin
+    like another attempt.
     """
     before, slash, numbers = (attempt_id or "").rpartition("/")
     process, point, number = numbers.rpartition(".")
@@ -147,7 +149,7 @@ def content_of_rows(queue: str, count: int, hashes: int) -> int:
 
 
 def _number(digest: bytes) -> int:
-    """Return a number of 61 bits. It is even, and above the numbers of releases that did not count the content."""
+    """Return an even number of 61 bits. It is above the numbers of releases that did not count the content."""
     return (int.from_bytes(digest[:8], "big") >> 3) * 2 + 2
 
 

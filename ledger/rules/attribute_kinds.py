@@ -42,7 +42,7 @@ class Document:
 
 BOOLEAN = ("false", "true")
 FENCED = "fenced"
-#: The storage encrypts at rest: these attributes are kept and answered, and have no effect.
+#: The attributes about encryption are kept and answered, and have no effect: the storage encrypts at rest.
 KEY, KEY_PERIOD, MANAGED = "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"
 #: SQS's attributes that every queue has.
 SQS_ATTRIBUTES: dict[str, WholeNumber | Choice | Document | Text] = {
@@ -64,35 +64,35 @@ SQS_ATTRIBUTES: dict[str, WholeNumber | Choice | Document | Text] = {
 }
 #: Our own attributes, which SQS does not know.
 OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
-    # V7's ceiling and V1's bound at once: how long one receipt may hold a message, in all.
+    # How long one receipt may hold a message, in all. It is both V7's ceiling and V1's bound.
     "MaximumVisibilityTimeout": WholeNumber(
         limits.MAXIMUM_VISIBILITY_TIMEOUT, 1, limits.MAXIMUM_VISIBILITY_TIMEOUT, limits.MAXIMUM_RETENTION
     ),
-    # V8, V9: the documented errors, or the recorded behaviour of standard queues, which accept late changes and changes
-    # through a receipt that a later receive replaced. On FIFO queues it has no effect: by then another receiver may
-    # hold others of the group.
+    # V8, V9: the documented errors, or the recorded behaviour of standard queues. These accept late changes, and
+    # changes through a receipt that a later receive replaced. On FIFO queues the attribute has no effect: by then
+    # another receiver may hold other messages of the group.
     "Receipts": Choice(FENCED, (FENCED, "recorded")),
     # Accepts late changes only, for queues that had this attribute before. Receipts sets it, too: see `_together`.
     "LateChange": Choice("reject", ("reject", "accept")),
     # Q4: UNBOUNDED keeps the semantics and lifts the numbers.
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
     "Lanes": WholeNumber(limits.DEFAULT_LANES, 1, limits.MAXIMUM_LANES),
-    # How many messages the queue may have, in any state. A send that would pass the bound is refused. 0: no bound.
+    # How many messages the queue may have, in any state. A send that would pass the bound is refused. 0 means no bound.
     "MaximumMessages": WholeNumber(0, 0, limits.MAXIMUM_STORED),
 }
 ATTRIBUTES = {**SQS_ATTRIBUTES, **OUR_ATTRIBUTES}
 #: The names of our own attributes. An answer in SQS's form leaves them out.
 OURS = frozenset(OUR_ATTRIBUTES)
-#: The attributes that FIFO queues have beside these.
+#: The attributes that only FIFO queues have.
 FIFO_ATTRIBUTES: dict[str, Choice] = {
     "FifoQueue": Choice("true", ("true",)),
     "ContentBasedDeduplication": Choice("false", BOOLEAN),
     "DeduplicationScope": Choice("queue", ("queue", "messageGroup")),
     "FifoThroughputLimit": Choice("perQueue", ("perQueue", "perMessageGroupId")),
 }
-#: Recorded: standard queues refuse these with a sentence of its own.
+#: Recorded: SQS has its own sentence for standard queues, which do not have these attributes.
 ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
-#: Attributes that stored messages depend on cannot change. For the type of a queue the sentence is recorded.
+#: Attributes that stored messages depend on cannot change. The sentence about the type of a queue is recorded.
 FIXED_AT_CREATION = {
     "Lanes": "It is fixed when the queue is created",
     "Limits": "It is fixed when the queue is created",

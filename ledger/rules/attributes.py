@@ -39,7 +39,7 @@ FIFO_SUFFIX = ".fifo"
 def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> str:
     """Return `name` if SQS accepts it: 1 to 80 letters, digits, - and _.
 
-    A FIFO queue's ends in .fifo, within the 80.
+    A FIFO queue's name ends in .fifo, which counts towards the 80.
     """
     named_attributes = attributes if isinstance(attributes, Mapping) else {}
     fifo = str(named_attributes.get("FifoQueue", "")).lower() == "true"
@@ -124,14 +124,14 @@ def complete(
             "SSE.",
             "Set KmsMasterKeyId to the empty text, or SqsManagedSseEnabled to false.",
         )
-    # Recorded: a key of the queue's own turns the managed ones off.
+    # Recorded: a queue that gets its own key no longer uses SQS's managed keys.
     return {**values, MANAGED: "false"} if values.get(KEY) else values
 
 
 def answered(known: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes that a queue answers for these stored ones.
 
-    Recorded: the reuse period only beside a key.
+    Recorded: a queue answers the reuse period only if it has a key.
     """
     kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(known) else {})}
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
@@ -148,7 +148,7 @@ RESERVED_TAGS = "aws:"
 def tags(given: Mapping[str, str], known: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return `given` if it can be a queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256.
 
-    A key that begins with aws: is the service's own, and refused. Such a key stays if the queue has it already
+    A key that begins with aws: is reserved for SQS, and is refused. Such a key stays if the queue has it already
     (`known`).
     """
     if not isinstance(given, Mapping):
@@ -179,8 +179,8 @@ def tag_keys(given: Iterable[str]) -> frozenset[str]:
 def not_understood(attributes: Mapping[str, str]) -> str | None:
     """Return the name of an attribute whose value a newer release made; None if there is none.
 
-    This release would have to guess what such a queue does. An attribute that this release does not know at all changes
-    nothing here.
+    This release would have to guess what such a queue does. Attributes that this release does not know at all do not
+    count.
     """
     kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(attributes) else {})}
     for name, kind in kinds.items():
@@ -255,7 +255,7 @@ def _text(value: object) -> str:
 
 
 def _canonical(kind: WholeNumber | Choice | Document | Text, text: str) -> str:
-    """Return a value as it is stored, so that equal values are equal texts: TRUE is true, and 0030 is 30."""
+    """Return a value as it is stored, so that equal values are equal texts: TRUE becomes true, and 0030 becomes 30."""
     if isinstance(kind, WholeNumber) and re.fullmatch(_DIGITS, text):
         return str(int(text))
     return text.lower() if isinstance(kind, Choice) and kind.words in (BOOLEAN, ("true",)) else text
@@ -282,7 +282,7 @@ def _check(name: str, value: str, kind: WholeNumber | Choice | Document | Text, 
 def _document(name: str, value: str) -> None:
     storable(name, value)
     if name.startswith("Redrive"):
-        # `redrive` has the service's sentences about them, with their other rules.
+        # The module `redrive` has SQS's sentences about these documents, with their other rules.
         return
     try:
         parsed = json.loads(value)

@@ -42,9 +42,9 @@ class BatchRequestTooLong(LedgerError, ValueError):
 
 
 def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
-    """Raise the service's error for a batch that is wrong as a whole.
+    """Raise SQS's error for a batch that is wrong as a whole.
 
-    `kind` is the service's name of an entry. Recorded.
+    `kind` is SQS's name of an entry. The errors are recorded.
     """
     if not entries:
         raise EmptyBatchRequest(f"There should be at least one {kind} in the request.")
@@ -66,7 +66,7 @@ def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
 def require_length(entries: Sequence[Mapping[str, object]]) -> None:
     """Raise BatchRequestTooLong when the bodies and attributes of a batch have more bytes than 1 MiB.
 
-    Recorded, also that a queue's own MaximumMessageSize does not count here.
+    The error is recorded. So is that a queue's own MaximumMessageSize does not count here.
     """
     sent = sum(_length(entry.get("MessageBody")) + _length_of_attributes(entry) for entry in entries)
     if sent > MAXIMUM_MESSAGE_BYTES:

@@ -1,4 +1,4 @@
-"""The values that fit into a column: one rule for both engines.
+"""The rule which values fit into a column of an output table; it is the same for both engines.
 
 The rule works on types as Delta's log writes them. A value is stored only as itself. `fit` compares a type of rows with
 a type of a column:
@@ -105,7 +105,7 @@ def name_of(kind: Any) -> str:
 def wider(given: Any, column: Any) -> str | None:
     """Return a column type that holds values of both types; None if there is none.
 
-    Whether the type holds a particular value is decided by the value's cast back (`fit`).
+    Whether the type holds a particular value, the value's cast back decides (`fit`).
     """
     given, column = plain(given), plain(column)
     if not isinstance(given, str) or not isinstance(column, str) or not fit(given, column):
@@ -126,7 +126,7 @@ def wider(given: Any, column: Any) -> str | None:
 def widened(given: Any, column: Any) -> Any:
     """Return the type of a column that holds values of both types, at any depth.
 
-    Return the column's own type where no wider type holds them, or none is needed.
+    Return the column's own type if no wider type holds both, or if none is needed.
     """
     given, column = plain(given), plain(column)
     if isinstance(given, str) or isinstance(column, str) or given["type"] != column["type"]:
@@ -144,7 +144,7 @@ def widened(given: Any, column: Any) -> Any:
 
 
 def told(kind: Any) -> Any:
-    """Return the type without the parts that rows do not tell; None if they tell nothing.
+    """Return the type without the parts that rows do not tell; None if the rows tell nothing.
 
     Rows of nulls, of empty lists and of empty objects tell no type. Some readers could not read a table with such a
     column.
@@ -240,8 +240,8 @@ def _fit_of_plain(given: str, column: str) -> Fit:
     holds = _digits_of(column)
     if holds is None:
         return Fit.NEVER
-    # Not every number with as many digits as the greatest of a whole-number type fits, so such a column has one digit
-    # less.
+    # A number may have as many digits as the greatest of a whole-number type, and still not fit. So such a column
+    # counts as one digit shorter.
     whole = holds[0] - holds[1] - (column in INTEGERS)
     return Fit.ALWAYS if has[0] - has[1] <= whole and has[1] <= holds[1] else Fit.EXACT
 

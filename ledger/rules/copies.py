@@ -26,8 +26,8 @@ _HALF = 12
 class Position(NamedTuple):
     """A message's place in the order in which a queue is copied.
 
-    On FIFO queues that is the order of their groups, else the oldest come first. Its numbers fit into a transaction of
-    Delta's log.
+    On FIFO queues that is the order of their groups, else the oldest come first. The numbers of a position fit into a
+    transaction of Delta's log.
     """
 
     arrived_at: int
@@ -48,7 +48,7 @@ class CopyProgress(NamedTuple):
     def transactions(self, key: str) -> list[tuple[str, int]]:
         """Return the transactions of a part's commit.
 
-        The first one lets the part commit only directly after the part before.
+        By the first transaction the part commits only directly after the part before it.
         """
         marks = [(mark_application(key, number), mark) for number, mark in enumerate(self.marks)]
         return [(application(key), self.parts), (messages_application(key), self.messages), *marks]
@@ -91,9 +91,9 @@ def instants_in_target(
 ) -> tuple[int, int]:
     """Return when a copied message counts as sent, and from when it may be received, in milliseconds.
 
-    A copy stays as old as its message where possible. A message from the future is sent now, and so is one that the new
-    queue would expire at once: a copy must lose nothing. On a FIFO queue it is sent now: an older message would get
-    before others of its group.
+    Where possible, a copy is as old as its message. A message from the future counts as sent now. So does a message
+    that the new queue would expire at once: a copy must lose nothing. On a FIFO queue every copy counts as sent now: an
+    older message would come before others of its group.
     """
     is_kept = not fifo and kept_since <= now < retention.ends(kept_since)
     sent_at = kept_since if is_kept else now

@@ -1,4 +1,4 @@
-"""Wrong headers of CSV files: signs of another format."""
+"""The signs in the header of a CSV file that the file has another format."""
 
 from __future__ import annotations
 

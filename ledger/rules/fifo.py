@@ -32,13 +32,13 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
     S1: "When you receive a message with a message group ID, no more messages for the same message group ID are returned
     unless you delete the message or it becomes visible." A member that is not visible holds back the members behind it.
     Recorded (fifo_group_visibility_extends_with_change_message_visibility): it does not hold back those before it. F4:
-    a gone, deleted or expired message is no member any more.
+    a message that is gone (deleted, moved or expired) is no member any more.
 
     F2, recorded: groups come in the order in which they became receivable, and each is drained before the next. A group
-    became receivable when its first message came, or when the last hold of any of its messages ended (gone ones too).
-    So a group that was served stands behind those that were not. Within one millisecond a hold's end counts as later;
-    then the place of the groups' first messages decides. All this is derived. The holds of messages that upkeep dropped
-    long ago are no longer known.
+    became receivable when its first message came, or when the last hold of any of its messages ended, gone messages
+    included. So a group that was served stands behind the groups that were not. If both happen in one millisecond, the
+    end of a hold counts as later; then the place of the groups' first messages decides. All this is computed from the
+    records. The holds of messages that upkeep dropped long ago are no longer known.
     """
     hidden: set[str] = set()
     free: dict[str, list[Member]] = {}
@@ -66,10 +66,10 @@ def turn(since: int, ended: int | None) -> tuple[int, bool]:
 
 
 def hold_ended(record: Record, expires_at: int) -> int | None:
-    """Return when the last hold of a message ended or will end; None: nobody held it in this queue.
+    """Return when the last hold of a message ended or will end; None if nobody held the message in this queue.
 
-    A hold ends at its deadline, which a release and a restore set to their own instant, by a delete, or when the
-    message expires. A lock is a hold, too.
+    A hold ends at its deadline, by a delete, or when the message expires. A release and a restore set the deadline to
+    their own instant. A lock is a hold, too.
     """
     if record.visible_at is None:
         return None
@@ -115,7 +115,8 @@ REPAIRS = 8
 def clock_repairs(queue: str, slot: int = 0) -> str:
     """Return the application id under which a repair of a queue's clock notes how many sends came before it.
 
-    The instants of those sends that were ahead do not tell the present time. Each of the last REPAIRS has a slot.
+    Those sends may have instants that were ahead, which do not tell the present time. Each of the last REPAIRS repairs
+    has a slot.
     """
     return f"clock/{queue}/{slot}" if slot else f"clock/{queue}"
 

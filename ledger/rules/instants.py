@@ -1,6 +1,6 @@
-"""The present time, beside commits by other drivers' clocks.
+"""The present time of a ledger whose drivers have different clocks.
 
-The clocks of drivers disagree. These rules decide which time counts, and which disagreement is an error.
+These rules decide which time counts, and which disagreement is an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ledger.errors import ClocksDisagree
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Record
 
-#: For how many seconds a commit of another owner still tells the time.
+#: For this many seconds a commit of another owner is evidence of the time.
 WITNESSED = 600
 #: The instants of a record at which something happened.
 _HAPPENED = ("first_received_at", "received_at", "released_at", "deleted_at")
@@ -29,10 +29,10 @@ def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
 
 
 def require_expiry(now: int, noted_at: int, maximum_skew: float) -> None:
-    """Raise ClocksDisagree when a clock that is too far ahead may have noted what had expired in a queue.
+    """Raise ClocksDisagree if a clock that was too far ahead may have noted what had expired in a queue.
 
-    The note was made at `noted_at`; the bound is `maximum_skew` seconds. By such a note, messages that are sent now may
-    have expired.
+    The note was made at `noted_at`; the bound is `maximum_skew` seconds. By such a note, messages that are sent now
+    would count as expired.
     """
     what = "the queue was changed by a clock that is ahead, and with it what has expired"
     require_alike(now, noted_at, maximum_skew, what, only_behind=True)
@@ -78,8 +78,8 @@ def require_steady(now: int, expected: int, maximum_skew: float) -> None:
 def explains(others: Iterable[int], now: int, expected: int, maximum_skew: float) -> bool:
     """Tell whether commits of others, at the instants `others`, explain that a clock says `now` and not `expected`.
 
-    They explain only a step forward: one of them is later than expected, and not long before `now`. A commit from
-    before a step back has the same instant as one from after it, and so proves nothing.
+    They explain only a step forward: one of them is later than expected, and not long before `now`. About a step back
+    commits prove nothing: a commit from before the step has the same instant as one from after it.
     """
     skew = round(maximum_skew * MILLISECONDS)
     recent = now - WITNESSED * MILLISECONDS
@@ -87,9 +87,10 @@ def explains(others: Iterable[int], now: int, expected: int, maximum_skew: float
 
 
 def contradicts(others: Iterable[int], at: int, maximum_skew: float) -> bool:
-    """Tell whether commits that landed after the instant `at` was noted say that it lies in their future.
+    """Tell whether commits that landed after the instant `at` was noted have much earlier instants.
 
-    Then a clock that was ahead noted it, or their clocks are behind.
+    Much earlier is by more than `maximum_skew` seconds. Then a clock that was ahead noted `at`, or the clocks of these
+    commits are behind.
     """
     return any(other < at - round(maximum_skew * MILLISECONDS) for other in others)
 
@@ -97,7 +98,7 @@ def contradicts(others: Iterable[int], at: int, maximum_skew: float) -> bool:
 def put_back(
     record: Record, latest: int, now: int, skew: int, longest: int, arrivals: Mapping[int, int] | None = None
 ) -> Record:
-    """Return the record of a message as a right clock would have made it; milliseconds.
+    """Return the record of a message as a right clock would have made it. Instants in milliseconds.
 
     `latest` is the time of its lane, ahead of `now`. `longest` is the longest hold of its queue. An event in the future
     becomes an event now, and a hold that began in the future begins now. A deadline further away than any hold comes

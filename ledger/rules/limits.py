@@ -1,4 +1,4 @@
-"""Every number of the queue with its source, and checks of values."""
+"""The limits of queues, each with its source, and checks of values against them."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ DEFAULT_LANES, MAXIMUM_LANES = 8, 256
 #: The greatest MaximumMessages of a queue: the largest number that an attribute holds.
 MAXIMUM_STORED = 999_999_999_999
 MILLISECONDS = 1_000
-#: How many bytes a disk must have free, enough for some commits of the largest batches. With fewer the endpoint is not
-#: ready.
+#: How many bytes a disk must have free. It is enough for some commits of the largest batches. With fewer bytes the
+#: endpoint is not ready.
 LEAST_FREE_BYTES = 32 << 20
 
 
@@ -52,8 +52,9 @@ LEAST_FREE_BYTES = 32 << 20
 class Limits:
     """The bounds of one queue. `None` lifts a bound. Seconds throughout.
 
-    Q4: queues made in Python or by a job are UNBOUNDED. They have the same semantics, without the numbers that only
-    make sense for ten messages a call. The 12 hours (V1, V7) stay until the queue's MaximumVisibilityTimeout is raised.
+    Q4: queues made in Python or by a job are UNBOUNDED. These queues have the same semantics, without the limits that
+    only make sense for ten messages a call. The 12 hours (V1, V7) stay until the queue's MaximumVisibilityTimeout is
+    raised.
     """
 
     maximum_visibility_timeout: int | None = MAXIMUM_VISIBILITY_TIMEOUT
@@ -61,9 +62,10 @@ class Limits:
     maximum_wait: int | None = None
     maximum_in_flight: int | None = None
     maximum_move_rate: int | None = None
-    #: How many messages the queue may have, see `admission.require_room`.
+    #: How many messages the queue may have (see `admission.require_room`).
     maximum_messages: int | None = None
-    #: M3: whether purges, and queues of one name, must keep an interval; its length is a setting.
+    #: M3: whether an interval must pass between purges, and before a deleted queue's name is used again. Its length is
+    #: a setting.
     has_intervals: bool = False
 
 
@@ -108,7 +110,7 @@ def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTi
 
 
 def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMessages") -> int | None:
-    """Return how many messages a receive may take; `None` is all of them on a queue without a bound per call."""
+    """Return how many messages a receive may take. None means all, on a queue without a bound per call."""
     most = limits.maximum_messages_per_receive
     if value is None:
         return most
@@ -116,7 +118,7 @@ def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMes
 
 
 def move_rate(value: object, limits: Limits) -> int | None:
-    """D2: return how many messages a second a move task moves; None for all at once."""
+    """D2: return how many messages a second a move task moves; None means all at once."""
     if value is None:
         return None
     fix = "" if limits.maximum_move_rate is None else "Without a rate all messages move at once."

@@ -1,8 +1,8 @@
 """The place of a table or a ledger: paths, URIs and catalog names.
 
-All of the package reads places through this module. It refuses a name that two readers could take for two places, and
-says what to write instead. Otherwise one process could open a folder that another does not lock, or ask for a table
-elsewhere than its writer. Both lose messages silently.
+All of the package reads places through this module. The module refuses a name that two readers could take for two
+places, and says what to write instead. Otherwise one process could open a folder that another process does not lock, or
+look for a table elsewhere than its writer. Both lose messages silently.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Location(NamedTuple):
         return self.scheme == FILE
 
     def below(self, name: str) -> Location:
-        """Return the place of this name inside."""
+        """Return the place of this name inside this place."""
         return Location(self.scheme, f"{self.text.rstrip('/')}/{name}")
 
 
@@ -82,7 +82,7 @@ def is_relative(text: str) -> bool:
 def beside(field: str, text: str, root: Location) -> Location:
     """Return the place of a relative path that begins at the folder of a ledger's root.
 
-    So the place is the same for every process that knows the ledger. Raises InvalidParameterValue.
+    The place is the same for every process that knows the ledger. Raises InvalidParameterValue.
     """
     if root.is_local:
         return _of_path(field, text, posixpath.join(posixpath.dirname(root.text), text))
@@ -94,7 +94,7 @@ def beside(field: str, text: str, root: Location) -> Location:
 
 
 def of_spark(text: str) -> Location:
-    """Return the place that Spark reports for a table. It looks like a URI and is none: a % in it is a %."""
+    """Return the place that Spark reports for a table. The text looks like a URI, but a % in it is a plain %."""
     uri = _SCHEME.fullmatch(text)
     if uri and uri[1] == FILE:
         return _of_path("location", text, "/" + uri[2].lstrip("/"))
@@ -164,7 +164,7 @@ def _of_path(field: str, given: object, path: str) -> Location:
 def _normal(path: str) -> str:
     """Return a path without `.`, `..` and doubled /, as both engines read it.
 
-    `..` goes back by name, even through links.
+    `..` removes the name before it, even if that is a link.
     """
     return posixpath.normpath("/" + path.lstrip("/"))
 
