@@ -23,7 +23,7 @@ from ledger.rules.text import forbidden
 IDENTIFIER = r"[!-~]{1,128}"
 #: Recorded: the sentences about a single message, and about a message of a batch.
 _INVALID, _NOT_VALIDATED = "One or more parameters are invalid.", "One or more parameters cannot be validated."
-#: The advice about a dictionary that is a body, and no entry.
+#: The advice about a dictionary that is meant as a body, not as an entry.
 AS_JSON = "To send it as a JSON body, send json.dumps of it; rows of a table without a column body are sent so."
 #: The bound for a row that is sent whole.
 NOT_IN_JSON = "It holds a number that JSON has no way to write (NaN or infinite)"
@@ -31,7 +31,7 @@ NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this q
 
 
 class Entry(NamedTuple):
-    """A checked message to be sent: the fields that senders give. A FIFO queue's has both ids."""
+    """A checked message to be sent: the fields that senders give. On a FIFO queue it has both ids."""
 
     body: str
     delay_seconds: int = 0
@@ -42,12 +42,12 @@ class Entry(NamedTuple):
 
     @property
     def group(self) -> str:
-        """The message's group in the order of a FIFO queue; the empty text where it has none."""
+        """The message's group in the order of a FIFO queue; the empty text if it has none."""
         return self.message_group_id or ""
 
     @property
     def deduplication(self) -> str:
-        """The id by which a FIFO queue recognizes the message; the empty text where it has none."""
+        """The id by which a FIFO queue recognizes the message; the empty text if it has none."""
         return self.message_deduplication_id or ""
 
 
@@ -70,9 +70,9 @@ _COLUMNS = {name: field.name for field in GIVEN for name in (field.sqs, field.st
 
 
 def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool = False) -> Entry:
-    """Return an entry from a body, or from a mapping with SQS's names; fields that it leaves out are as in `common`.
+    """Return an entry from a body, or from a mapping with SQS's names. Fields that it lacks are as in `common`.
 
-    `in_batch`: the entry is one of several. The service then has another sentence about its length.
+    `in_batch` is True if the entry is one of several: SQS then has another sentence about its length.
     """
     if in_batch:
         try:
@@ -96,9 +96,9 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
 def require_columns(names: Iterable[str], body: str | None = None) -> None:
     """Raise InvalidParameterValue for a table with a wrong column name.
 
-    These names are wrong: the name of a second column; an entry's name; the name of the column in which a field is
-    stored. A name is also wrong if it differs from a meaningful column in capitals only, and is not the `body`. Columns
-    of these names would mean nothing, and bodies, delays or groups would silently be left out.
+    These names are wrong: a name that two columns have; SQS's name of a field; the name under which `messages` stores a
+    field. A name is also wrong if it differs from a meaningful column in capitals only, and is not the `body`. Columns
+    with wrong names would mean nothing, and bodies, delays or groups would silently be left out.
     """
     seen = set[str]()
     for name in names:
@@ -128,21 +128,22 @@ def meant_by(name: str, absent: Collection[str]) -> str | None:
 
 
 def with_meaning(name: str, absent: Collection[str]) -> str:
-    """Return a column's name for users, with the column that is perhaps meant."""
+    """Return a column's name for users, with the name of the column that is perhaps meant."""
     meant = meant_by(name, absent)
     return name if meant is None else f"{name} (is {meant} meant?)"
 
 
 def left_out(names: Iterable[str], body: str | None) -> list[str]:
-    """Return the columns of a table that are not sent: its bodies have a column, and these mean nothing beside it.
+    """Return the columns of a table that are not sent, because they mean nothing beside the column of bodies.
 
-    A name that resembles a meaningful column is shown with it.
+    A name that resembles a meaningful column is shown with that column. The result is empty for a table without a
+    column of bodies.
     """
     columns = list(names)
     if (body or "body") not in columns:
         return []
     absent = [name for name in _GIVEN if name not in columns and name != "body"]
-    # Where `body` names another column, the column `body` is not the body.
+    # If `body` names another column, the column "body" does not have the bodies.
     counted = {*(_GIVEN - {"body"}), body or "body"}
     return [with_meaning(name, absent) for name in columns if name not in counted]
 
@@ -150,8 +151,8 @@ def left_out(names: Iterable[str], body: str | None) -> list[str]:
 def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool) -> list[str]:
     """Return the mistaken columns of a table whose rows are sent whole, because it has no column of bodies.
 
-    These are names that resemble the bodies' column, or a FIFO queue's group or deduplication id, which count in such
-    rows. Each is shown with the column that is perhaps meant. Columns that would mean something only beside a body are
+    Such names resemble the column of bodies, or a FIFO queue's group or deduplication id, which count in such rows.
+    Each name is shown with the column that is perhaps meant. Columns that mean something only beside a body are
     mistaken, too.
     """
     columns = list(names)
@@ -221,7 +222,7 @@ NO_DEDUPLICATION_ID = (
 def fails_the_batch(error: Exception) -> bool:
     """Tell whether the error of one entry is the error of the whole call (M2).
 
-    True for a FIFO queue's entry without its group or deduplication id. Recorded:
+    The error of a FIFO queue's entry without its group or deduplication id is such an error. Recorded:
     "send_batch_missing_deduplication_id_for_fifo_queue".
     """
     if isinstance(error, MissingParameter):
@@ -237,9 +238,9 @@ def require_common(
     message_group_id: object,
     message_deduplication_id: object,
 ) -> None:
-    """Raise the error of a value that is given for all entries of a list and can hold for none.
+    """Raise the error of a value that is given for all entries of a list, and is wrong for each of them.
 
-    The call is wrong then, not its entries.
+    Then the call is wrong, not its entries.
     """
     delay(delay_seconds, queue)
     attribute_rules.message_attributes(message_attributes)
@@ -252,8 +253,8 @@ def require_common(
 def body(text: object, maximum_bytes: int) -> str:
     """Return `text` if it can be a body (M1): 1 byte to the queue's MaximumMessageSize in UTF-8.
 
-    Raises MissingParameter for the empty one (recorded), InvalidMessageContents for a character that the service
-    refuses, InvalidParameterValue.
+    Raises MissingParameter for the empty text (recorded), InvalidMessageContents for a character that SQS refuses, and
+    InvalidParameterValue otherwise.
     """
     if text is None or (isinstance(text, str) and not text):
         raise MissingParameter("MessageBody")
@@ -294,7 +295,8 @@ def too_long(text: str, maximum_bytes: int, has: str = "It has more") -> Invalid
 def delay(seconds: object, queue: Mapping[str, str]) -> int:
     """Q6: return a message's own delay, 0 to 900 s, else the queue's.
 
-    FIFO queues have only the queue's delay; 0 means that too (recorded: a zero delay "defaults to queue delay").
+    FIFO queues have only the queue's delay, and 0 means this delay, too (recorded: a zero delay "defaults to queue
+    delay").
     """
     default = int(queue["DelaySeconds"])
     if seconds is None:
@@ -323,9 +325,9 @@ def deduplication_key(queue: Mapping[str, str], group: str, deduplication_id: st
 
 
 def require_no_attempt(attempt_id: object, queue: Mapping[str, str]) -> None:
-    """Raise InvalidParameterValue for an attempt id on a FIFO queue, which knows a repeated send by F1.
+    """Raise InvalidParameterValue for an attempt id on a FIFO queue, which recognizes a repeated send by F1.
 
-    An attempt id would be a second, different rule there.
+    An attempt id would be a second, different rule.
     """
     if attempt_id is not None and is_fifo(queue):
         raise InvalidParameterValue(

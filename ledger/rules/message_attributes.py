@@ -14,7 +14,7 @@ from ledger.errors import InvalidParameterValue, invalid_character
 from ledger.rules.limits import MAXIMUM_MESSAGE_ATTRIBUTES
 from ledger.rules.text import JsonFloat, forbidden, json_value
 
-#: Patterns of whole texts. Spark's engine, Java's, reads them in the same way, except for its letters.
+#: Patterns of whole texts. Java, which Spark uses, reads them in the same way, except for the letters.
 NAME = r"(?!(?i:aws|amazon)\.)[\w-]+(\.[\w-]+)*"
 #: M1: "attribute names may have letters beyond ASCII". Java's form of NAME, with Java's letters for Python's \w.
 JAVA_NAME = NAME.replace(r"\w", r"\p{L}\p{N}_")
@@ -71,7 +71,7 @@ def attributes_of_json(text: str) -> object:
 
 
 def size_of(attributes: Mapping[str, Attribute]) -> int:
-    """Return the bytes that count towards the message's size: names, types and values."""
+    """Return how many bytes count towards the message's size: those of names, types and values."""
     return sum(
         len(text)
         for name, one in attributes.items()
@@ -80,7 +80,7 @@ def size_of(attributes: Mapping[str, Attribute]) -> int:
 
 
 def md5_of_body(text: str) -> str:
-    """Return MD5OfBody: of the body in UTF-8, hexadecimal."""
+    """Return MD5OfBody: the MD5 of the body in UTF-8, in hexadecimal digits."""
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -156,7 +156,7 @@ def _attribute(name: str, given: object) -> Attribute:
             _advice(given, value, match[1]),
         )
     if has_lists(given):
-        # Only one value is stored, and lists would be lost.
+        # Only one value is stored: lists would be lost.
         raise _refused(name, given, f"Message (user) attribute '{name}' must contain one value, of type '{match[1]}'")
     if isinstance(value, bytes):
         return Attribute(match[0], None, value)
@@ -175,9 +175,7 @@ def require_characters(field: str, place: str, text: str) -> None:
 
 
 def has_lists(given: object) -> bool:
-    """Tell whether an attribute has list values, which the service has only in its model.
-
-    An empty list does not count.
+    """Tell whether an attribute has list values, which SQS has only in its model. An empty list does not count.
     """
     return isinstance(given, Mapping) and any(given.get(name) for name in ("StringListValues", "BinaryListValues"))
 
@@ -187,7 +185,7 @@ def _refused(name: str, given: object, sentence: str, fix: str = "") -> InvalidP
 
 
 def _advice(given: object, value: object, kind: str) -> str:
-    """Return what to do about a value of a Python type that no attribute has; empty where the type is right."""
+    """Return what to do about a value of a Python type that no attribute has; the empty text if the type is right."""
     if value is None or isinstance(value, bytes if kind == "Binary" else str):
         return ""
     accepted = "bytes" if kind == "Binary" else "a text (str), a number (int, float) or bytes"
@@ -195,9 +193,9 @@ def _advice(given: object, value: object, kind: str) -> str:
 
 
 def _number(name: str, given: Real | Decimal) -> str:
-    """Return the digits of a number of Python's or numpy's, or as a JSON text has them.
+    """Return the digits of a number: as the JSON text has them, or as Python or numpy writes the number.
 
-    numpy's single floats have fewer digits than Python's.
+    numpy's single floats have fewer digits than Python's floats.
     """
     if isinstance(given, JsonFloat):
         return given.text
@@ -217,7 +215,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def sender_id(given: object) -> str | None:
-    """Return `given` if it can be a SenderId: text of 1 to 128 characters without spaces; None: none is given."""
+    """Return `given` if it can be a SenderId: a text of 1 to 128 characters without spaces. None stays None."""
     if given is not None and (not isinstance(given, str) or not re.fullmatch(r"[!-~]{1,128}", given)):
         bound = "Must be 1 to 128 letters, digits and punctuation"
         raise InvalidParameterValue("SenderId", given, bound, "Name an account or a user.")

@@ -1,6 +1,6 @@
 """The fields of a message, each listed once.
 
-Every list of fields is made of this one: the entries that senders give, and the columns of tables that are sent. So are
+Every other list of fields is made from this one: the entries that senders give, the columns of tables that are sent,
 the columns and statistics of the table `messages`, and the columns of a claim's DataFrame and of the views.
 
 A new field also needs its place in `Entry` and `StoredMessage` or `Message`, which have its type. A sender's field
@@ -25,21 +25,22 @@ class Kind(Enum):
 
 
 class Field(NamedTuple):
-    """A field: its name in Python and in all columns that users see, and SQS's name, where SQS has it."""
+    """A field: its name in Python and in all columns that users see, and SQS's name if SQS has the field."""
 
     name: str
     kind: Kind
     sqs: str | None = None
-    #: Whether senders give it: SQS's entries by its SQS name, tables in a column.
+    #: Whether senders give the field: in SQS's entries by its SQS name, in tables by a column.
     is_given: bool = False
-    #: Whether users see it: as an attribute of `Message`, in a claim's DataFrame, and in the view `messages`.
+    #: Whether users see the field: as an attribute of `Message`, in a claim's DataFrame, and in the view `messages`.
     is_shown: bool = True
-    #: Whether it has its own column in the table `messages`.
+    #: Whether the field has its own column in the table `messages`.
     is_stored: bool = True
-    #: Whether each data file has its smallest and greatest value, by which reads skip files. The log repeats them for
-    #: every file. So only fields that reads ask for have them, and no text of any length does.
+    #: Whether the log has the field's smallest and greatest value for each data file, by which reads skip files. The
+    #: log repeats these values for every file. So only fields that reads ask for have them, and no text of unlimited
+    #: length has.
     has_statistics: bool = False
-    #: The column's name, where it differs.
+    #: The column's name in the table `messages`, if it differs.
     stored_as: str | None = None
 
     @property
@@ -51,18 +52,18 @@ class Field(NamedTuple):
 TEXT, NUMBER, INSTANT = Kind.TEXT, Kind.NUMBER, Kind.INSTANT
 FIELDS = (
     Field("body", TEXT, "MessageBody", is_given=True),
-    # Stored as its effect: when the message is available.
+    # Only its effect is stored: when the message is available.
     Field("delay_seconds", NUMBER, "DelaySeconds", is_given=True, is_shown=False, is_stored=False),
     Field("message_attributes", Kind.ATTRIBUTES, "MessageAttributes", is_given=True),
     Field("message_group_id", TEXT, "MessageGroupId", is_given=True, has_statistics=True),
     Field("message_deduplication_id", TEXT, "MessageDeduplicationId", is_given=True),
     # The one message system attribute that senders give. Its column has the first name of the field.
     Field("aws_trace_header", TEXT, "AWSTraceHeader", is_given=True, stored_as="trace_header"),
-    # For FIFO queues. It grows in the order of the commits.
+    # Only messages of FIFO queues have it. It grows in the order of the commits.
     Field("sequence_number", NUMBER, "SequenceNumber", has_statistics=True),
     Field("sent_at", INSTANT, "SentTimestamp", has_statistics=True),
     Field("available_at", INSTANT, is_shown=False, has_statistics=True),
-    # Stored among the attributes, see `rules.message_attributes.SENDER`.
+    # It is stored among the attributes, see `rules.message_attributes.SENDER`.
     Field("sender_id", TEXT, "SenderId", is_stored=False),
 )
 #: The fields that senders give.

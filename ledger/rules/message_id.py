@@ -34,8 +34,8 @@ def send_key(*parts: str) -> str:
 def segment(key: str, ordinal: int, *, is_open: bool = False) -> str:
     """Return the name of a send's `ordinal`-th segment.
 
-    It has 70 bits of the send (two of its 72 give way) and 18 of the ordinal. The one writer of an open segment may
-    append to it; nobody appends to a sealed one.
+    The name has 70 bits of the send's key (two of its 72 give way) and 18 bits of the ordinal. The one writer of an
+    open segment may append to it; nobody appends to a sealed segment.
     """
     low = f"{((int(key[14:18], 16) & 0x3FFF) << 18) | ordinal:08x}"
     digits = key[:8] + key[8:12] + "8" + key[12:14] + low[0] + ("9" if is_open else "8") + low[1:4] + low[4:8]
@@ -53,7 +53,7 @@ def message_id(segment_name: str, seq: int) -> str:
 
 
 def place(identifier: object) -> tuple[str, int]:
-    """Return (segment, seq) of a message id. Raises InvalidParameterValue for a value that cannot be one of ours."""
+    """Return (segment, seq) of a message id. Raises InvalidParameterValue for a value that cannot be an id of ours."""
     if not isinstance(identifier, str) or not MESSAGE_ID.fullmatch(identifier):
         raise InvalidParameterValue("MessageId", identifier, "Must be a message id as send or receive returned it")
     return identifier[:SEGMENT_LENGTH], int(identifier[SEGMENT_LENGTH:], 16)

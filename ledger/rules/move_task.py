@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ledger.errors import InvalidParameterValue, ResourceNotFound
 from ledger.rules.limits import MILLISECONDS
 
-#: The service's own ids have dashes. A handle with such an id is a valid handle, of a task that does not exist.
+#: SQS's own ids have dashes. A handle with such an id is a valid handle of a task that does not exist.
 _ID_IN_A_HANDLE = re.compile(r"[0-9a-f-]{1,64}")
 #: After this many milliseconds without an update, nobody runs the task any more.
 ABANDONED_AFTER = 60_000
@@ -31,8 +31,8 @@ class TaskStatus(str, Enum):
 class MoveTask(NamedTuple):
     """A task that moves the messages of a dead-letter queue. Instants in milliseconds.
 
-    `source` is the id of that queue. `destination` is a queue's name, None for the queue that each message came from.
-    `rate` is in messages a second, None for all at once. `moved` and `to_move` are approximate, as in SQS.
+    `source` is the id of that queue. `destination` is a queue's name; None means the queue that each message came from.
+    `rate` is in messages a second; None means all at once. `moved` and `to_move` are approximate, as in SQS.
     """
 
     task: str
@@ -56,10 +56,10 @@ class MoveTask(NamedTuple):
 def new_task(
     source: str, destination: str | None, rate: int | None, to_move: int, now: int, others: Iterable[MoveTask]
 ) -> MoveTask:
-    """Return a task that starts now; `others` are all of the same source. Recorded: only one may run at a time.
+    """Return a task that starts now; `others` are all tasks of the same source. Recorded: only one may run at a time.
 
-    Its id follows from theirs. Two tasks that start beside the same others, without knowing each other, have the same
-    id. A store keeps one of them by the key alone, and a MERGE of Spark's sees no more than that.
+    The id of the new task is computed from the ids of the others. So two tasks that start at once, without knowing of
+    each other, have the same id. A store keeps only one of them by this key, and a MERGE by Spark sees nothing else.
     """
     others = list(others)
     if any(task.is_running for task in others):
@@ -74,7 +74,7 @@ def new_task(
 def follows(task: MoveTask, known: Iterable[MoveTask]) -> bool:
     """Tell whether `task` may be stored beside the stored tasks.
 
-    It may follow its own revision before. A new task may be stored while no other task of its source runs.
+    A revision may follow the task's previous revision. A new task may be stored while no other task of its source runs.
     """
     stored = next((one for one in known if one.task == task.task), None)
     if stored is not None:
@@ -83,9 +83,9 @@ def follows(task: MoveTask, known: Iterable[MoveTask]) -> bool:
 
 
 def allowance(task: MoveTask, now: int) -> int | None:
-    """Return how many messages a task may move now; None: all.
+    """Return how many messages a task may move now; None means all.
 
-    It keeps its rate since its start, and may move the first second's at once.
+    The task keeps its rate since its start. It may move the messages of the first second at once.
     """
     if task.rate is None:
         return None
@@ -94,14 +94,14 @@ def allowance(task: MoveTask, now: int) -> int | None:
 
 
 def is_abandoned(task: MoveTask, now: int) -> bool:
-    """Tell whether the process of a running task left it behind, so that another may take the next step."""
+    """Tell whether the process of a running task has left the task, so that another process may take the next step."""
     return task.is_running and now - task.updated_at > ABANDONED_AFTER
 
 
 def put_back(task: MoveTask, now: int) -> MoveTask:
-    """Return the task after a clock ahead of `now` started it, or carried it on.
+    """Return a task as it should be if a clock that was ahead of `now` started it or carried it on.
 
-    With a rate it goes on at once, as if it had begun as long ago as its moved messages take.
+    A task with a rate continues at once, as if it had begun as long ago as its moved messages take.
     """
     begun = now if task.rate is None else now - task.moved * MILLISECONDS // task.rate
     started_at, updated_at = min(task.started_at, begun), min(task.updated_at, now)
@@ -111,25 +111,25 @@ def put_back(task: MoveTask, now: int) -> MoveTask:
 def taken(task: MoveTask, now: int) -> MoveTask:
     """Return the task for a process that is about to take its next step.
 
-    The process that stores it alone moves messages then.
+    Of several processes only the one that stores this task moves messages then.
     """
     return task._replace(updated_at=now, revision=task.revision + 1)
 
 
 def progressed(task: MoveTask, moved: int, allowed: int | None, now: int) -> MoveTask:
-    """Return the task after `moved` more messages: completed when there were fewer than it was allowed to move."""
+    """Return the task after `moved` more messages. It is completed if these are fewer than it was allowed to move."""
     done = allowed is None or moved < allowed
     status = TaskStatus.COMPLETED.value if done and task.is_running else task.status
     return task._replace(moved=task.moved + moved, updated_at=now, status=status, revision=task.revision + 1)
 
 
 def ended(task: MoveTask, status: TaskStatus, now: int, failure: str | None = None) -> MoveTask:
-    """Return the task, ended before it was done."""
+    """Return the task as it is when it ends before it is done."""
     return task._replace(status=status.value, updated_at=now, failure=failure, revision=task.revision + 1)
 
 
 def handle_of(task: MoveTask, source_arn: str) -> str:
-    """Return the handle for users: as the service's, base64 of the JSON of the task's id and its source's ARN."""
+    """Return the task's handle for users, in SQS's form: base64 of the JSON of the task's id and its source's ARN."""
     text = json.dumps({"taskId": task.task, "sourceArn": source_arn}, separators=(",", ":"))
     return base64.b64encode(text.encode()).decode()
 

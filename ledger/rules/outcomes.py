@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledger.errors import InvalidParameterValue, LedgerError, MessageNotInflight, ReceiptHandleIsInvalid
 from ledger.rules.visibility import Outcome, Verb
 
-#: The error of each verb and outcome; an outcome that is not here is a success. V8: "change is an error; delete on a
+#: The error of each verb and outcome. A pair that is not here is a success. V8: "change is an error; delete on a
 #: standard queue succeeds and does nothing"; V13: "change is InvalidParameterValue [...], delete succeeds again".
 ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
     (Verb.CHANGE, Outcome.STALE): ReceiptHandleIsInvalid,

@@ -35,7 +35,8 @@ from ledger.rules.column_types import (
 WIDEN = "widen"
 #: The property of a table that names the columns whose types its first rows did not tell.
 LEFT_OUT = "ledger.columnsLeftOut"
-#: The property of a table that names the columns whose number types are accidental: those of the first Python values.
+#: The property of a table that names the columns with accidental number types, which are those of the first Python
+#: values.
 BY_CHANCE = "ledger.columnsTypedByChance"
 #: The text for null in the names of partition folders.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -43,15 +44,15 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 #: An error's offer to widen a column. `without_offer` removes it for tables that are not widened here.
 OFFER = f', or give schema="{WIDEN}", which makes '
-#: The text before the sentence in the error of a task that refuses a value. Behind the sentence stands the row's
-#: message.
+#: A task that refuses a value raises an error with this text, then the sentence, then the message of the row.
 REFUSES = "ledger refuses a value: "
-#: Both parts end in END. In them a POINT follows each BAR, so that a bar in a name or a value ends nothing.
+#: The sentence and the message both end in END. Inside them a POINT follows each BAR, so a bar in a name or a value is
+#: no end.
 BAR, POINT, END = "|", ".", "||"
 REFUSED = re.compile(f"{REFUSES}(.*?){re.escape(END)}(.*?){re.escape(END)}", re.DOTALL)
 
 
-#: By whether the rows have texts, and by the column's type: how pandas and Arrow convert all values of a column.
+#: How pandas and Arrow convert all values of a column, by two keys: whether the rows have texts, and the column's type.
 _FLOAT = 'pandas: .astype("{0}"), pyarrow: .cast("{0}", safe=False)'
 _CASTS = {
     **{(False, kind): _FLOAT.format(f"float{bits}") for kind, bits in (("float", 32), ("double", 64))},
@@ -65,8 +66,7 @@ _CASTS = {
 class ColumnsDiffer(Exception):
     """The rows do not fit the table. The error says which columns, and what to do.
 
-    `row` is the number of the row that it is about, if it is about one. `place` is that row in words, once they are
-    known.
+    If the error is about one row, `row` is the row's number, and `place` names the row in words, once these are known.
     """
 
     def __init__(self, said: str, row: int | None = None, place: str = "") -> None:
@@ -78,8 +78,8 @@ class ColumnsDiffer(Exception):
 class ColumnsAsked:
     """A writer's requests about a table's columns.
 
-    `widen`: to wider types. `add`: the missing columns. `declared`: the types of some columns, as a schema of Delta's
-    log. `by_chance`: the rows are Python values, whose types are those of the first ones.
+    `widen` asks for wider types, `add` for the missing columns. `declared` has the types of some columns, as a schema
+    of Delta's log. `by_chance` is True if the rows are Python values: each column has the type of its first values.
     """
 
     widen: bool = False
@@ -114,7 +114,7 @@ class Columns:
 def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED) -> Columns:
     """Return the columns of a new table for rows with this schema.
 
-    Raises ColumnsDiffer where no column has a type, or two differ in their capitals only.
+    Raises ColumnsDiffer if no column has a type, or if two names differ in their capitals only.
     """
     declared = asked.declared
     types = {field["name"]: field["type"] for field in rows["fields"]}
@@ -168,7 +168,7 @@ def columns_of(
     before = table
     if asked.declared is not None:
         kinds = {field["name"]: _type_of(table, field["name"]) for field in asked.declared["fields"]}
-        # The errors about these columns are about `schema`, not about rows.
+        # Errors about the declared columns are errors about `schema`, not about rows.
         differ = {name for name, kind in kinds.items() if kind is not None and _clashes(asked.declared, name, kind)}
         agreeing = [field for field in asked.declared["fields"] if field["name"] not in differ]
         before = merge.struct(table, {**asked.declared, "fields": agreeing}, "")
@@ -192,15 +192,15 @@ def refused_value(found: re.Match[str]) -> tuple[str, str]:
 
 
 def barred(text: str) -> str:
-    """Return a text as it stands in the error of a task that refuses a value; see BAR."""
+    """Return a text as the error of a task that refuses a value contains it; see BAR."""
     return text.replace(BAR, BAR + POINT)
 
 
 def advice(name: str, given: Any, column: Any, *, inside: str = "", sql: bool = False) -> str:
     """Return what to do about a column whose values are not of the table's type.
 
-    `inside`: the column in which `name` is a path, if it is one. `sql`: the rows are a DataFrame of Spark's; else those
-    of pandas or Arrow.
+    If `name` is a path inside a column, `inside` is that column. `sql` is True if the rows are a DataFrame of Spark,
+    and False for rows of pandas or Arrow.
     """
     if str(given).startswith("timestamp[ns"):
         return f'round {name} to microseconds in the rows (pandas: .dt.floor("us"))'
@@ -236,8 +236,8 @@ def differing(
 ) -> str:
     """Return the sentence for a column whose values are not of the table's type.
 
-    `example`: a value that is not of it. `first`: the first value, where no value is. `inside` and `sql` as in
-    `advice`.
+    `example` is a value that is not of the table's type. `first` is the column's first value, if no value is of that
+    type. `inside` and `sql` are as in `advice`.
     """
     value = f": the value {example} would be changed" if example else f": its first value is {first}" if first else ""
     sentence = f"column {name} is {name_of(given)}, and {name_of(column)} in the table{value}"
@@ -245,7 +245,7 @@ def differing(
 
 
 def not_finite(name: str, given: Any, column: Any, example: str, inside: str = "") -> str:
-    """Return the sentence for a float that is NaN or infinite, where the column has other numbers."""
+    """Return the sentence for a float that is NaN or infinite, if the column has other numbers than floats."""
     sentence = f"column {name} is {name_of(given)}, and {name_of(column)} in the table, which has no value {example}"
     return f"{sentence}; give NULL for it in the rows{_offer(given, column, inside and name)}"
 
@@ -259,14 +259,14 @@ def _offer(given: Any, column: Any, path: str = "") -> str:
 
 
 def without_offer(said: str, why: str) -> str:
-    """Return an error about columns for a table that is not widened here, because of `why`: Spark can rewrite it."""
+    """Return an error about columns for a table that cannot be widened here because of `why`. Spark can rewrite it."""
     return said.replace(
         OFFER, f', or have Spark write the table anew (schema="{WIDEN}" does not, because of {why}), with '
     )
 
 
 class _Merge:
-    """A table's columns merged with those of rows. It collects which are added, retyped and wrong."""
+    """Merges a table's columns with those of rows. It collects which columns are added, retyped and wrong."""
 
     def __init__(
         self,
@@ -275,7 +275,7 @@ class _Merge:
         asked: ColumnsAsked,
         first: Callable[[str], str] | None,
     ) -> None:
-        # Only Arrow's rows know the first value.
+        # Only Arrow's rows give a column's first value.
         self._first, self._sql = first or (lambda name: ""), first is None
         declared: Mapping[str, Any] = asked.declared or {"fields": ()}
         self._widen, self._add = asked.widen, asked.widen or asked.add
@@ -411,8 +411,8 @@ def untold(name: str, kind: Any) -> list[str]:
 def without_later(columns: Columns) -> Columns:
     """Return the columns with which delta-rs makes a new table.
 
-    Columns that it cannot make (`has_local_time_in_map`) are left out until rows bring them, which the first rows do at
-    once.
+    Columns that delta-rs cannot make (`has_local_time_in_map`) are left out until rows bring them. The first rows
+    already do.
     """
     fields = columns.schema["fields"]
     later = [one["name"] for one in fields if has_local_time_in_map(one["type"])]
@@ -465,7 +465,7 @@ def outside_years(name: str, value: str) -> str:
 
 
 def properties_of(columns: Columns) -> dict[str, str]:
-    """Return what a new table remembers of its columns."""
+    """Return the properties by which a new table remembers facts about its columns."""
     names = {LEFT_OUT: columns.left_out, BY_CHANCE: columns.by_chance}
     return {name: json.dumps(known) for name, known in names.items() if known}
 

@@ -6,13 +6,13 @@ transaction id and version at most once. So the output table itself decides: ver
 version FENCED that they never will be. After the write the receiver deletes the messages (`finish`).
 
 The receiver may die in between or lose its lease. A later receiver of such messages asks the table first (`decided`).
-If the rows are in, it deletes the messages instead of receiving them again. Otherwise it commits FENCED under the same
-id, after which the first receiver can no longer write, and receives the messages.
+If the rows are in, the later receiver deletes the messages instead of receiving them again. Otherwise it commits FENCED
+under the same id, so that the first receiver can no longer write. Then it receives the messages.
 
-Exactly one of the two versions is committed. So exactly one receipt writes every message's rows, and every message is
-either deleted with its rows written, or received again without. A lock and a restore ask the table, too. A table that
-cannot be asked (gone, replaced, out of sight or broken) decides nothing. Its messages stay in doubt, and nobody
-receives them, until the owner restores them as those of a table that is gone for good.
+Exactly one of the two versions is committed. So each message's rows are written under exactly one receipt. And each
+message is either deleted with its rows written, or received again without rows. A lock and a restore ask the table,
+too. A table that cannot be asked (gone, replaced, out of sight or broken) decides nothing. Its messages stay in doubt,
+and nobody receives them, until the owner restores them because the table is gone for good.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ WRITTEN, FENCED = 1, 2
 def new_write_id(table_id: str) -> str:
     """Return a new id for a write that begins; it also names the table.
 
-    A new table in its place has no record of the write. That proves nothing about the rows in the old table.
+    A new table in the place of the old one has no record of the write. That proves nothing about the rows in the old
+    table.
     """
     return f"{secrets.token_hex(16)}@{table_id}"
 
@@ -62,9 +63,9 @@ def begun(record: Record) -> tuple[str, str] | None:
 
 
 def to_ask(record: Record, receipt_id: str) -> bool:
-    """Tell whether a write was begun under `receipt_id` before, so that its table has to say whether it is in.
+    """Tell whether a write was begun under `receipt_id` before, so that its table has to say whether the rows are in.
 
-    The writes of other receipts do not count: this receipt may be stale, and they may still be running.
+    The writes of other receipts do not count: this receipt may be stale, and those writes may still be running.
     """
     return record.receipt_id == receipt_id and record.write_id is not None and record.moved_to is None
 
@@ -72,9 +73,9 @@ def to_ask(record: Record, receipt_id: str) -> bool:
 def to_fence(record: Record, receipt_id: str, now: int) -> bool:
     """Tell whether a restore under `receipt_id` releases a message for which a write was begun.
 
-    Its table must then be asked first, which fences the write off if it is not in. The message may be in doubt, or was
-    acknowledged separately. In both cases its writer may still run, and would write a row that the next receiver
-    writes, too.
+    Then the write's table must be asked first, which fences the write off if its rows are not in. The message may be in
+    doubt, or was acknowledged separately. In both cases its writer may still run, and could write a row that the next
+    receiver writes, too.
     """
     return record.write_id is not None and restore(record, receipt_id, now) is not None
 
@@ -82,7 +83,7 @@ def to_fence(record: Record, receipt_id: str, now: int) -> bool:
 def part(record: Record, receipt_id: str, now: int, *, written: bool) -> Part:
     """Return how a message relates to a write under `receipt_id`.
 
-    `written`: the table's answer, when it had to be asked.
+    `written` is the table's answer, if the table had to be asked.
     """
     if written:
         return Part.WRITTEN
@@ -97,9 +98,9 @@ def begin(record: Record, table: str, identifier: str) -> Record:
 
 
 def finish(record: Record, identifier: str | None, now: int) -> Record | None:
-    """Return the record after the write is in: deleted, even after its deadline.
+    """Return the record of a message whose rows are written: deleted, even after its deadline.
 
-    None: another process recorded it already.
+    Return None if another process has recorded the end of the write already.
     """
     if not in_doubt(record) or record.write_id != identifier:
         return None
@@ -107,7 +108,7 @@ def finish(record: Record, identifier: str | None, now: int) -> Record | None:
 
 
 def undo(record: Record, identifier: str) -> Record | None:
-    """Return the record after a write is fenced off: as before it began. None: another process recorded it already."""
+    """Return the record after a write is fenced off: as before the write. None if that is recorded already."""
     if not in_doubt(record) or record.write_id != identifier:
         return None
     return record._replace(writing_to=None, write_id=None)

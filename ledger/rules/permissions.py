@@ -1,9 +1,9 @@
 """The permissions of a ledger's files and folders that a group shares.
 
-They follow git's core.sharedRepository, on a local path: a group, or a group that writes and everybody who reads. No
-file of a table is ever rewritten, so only the right to read it counts; everybody writes locks. Later files take after
-their folder, whatever the maker's umask: their group by the set-group-ID bit, their permissions by the folder's default
-ACL.
+The permissions follow git's core.sharedRepository, on a local path. Either a group reads and writes, or a group does
+and everybody else reads. No file of a table is ever rewritten, so only the right to read it counts; every user writes
+locks. Later files get their group from the folder's set-group-ID bit, and their permissions from the folder's default
+ACL, whatever the umask of the process that makes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _READ, _WRITE, _ENTER = 4, 2, 1
 
 
 class LocalEntry(NamedTuple):
-    """A file or a folder, as the file system describes it. `is_lock`: every user of the ledger writes it."""
+    """A file or a folder, as the file system describes it. `is_lock` marks a lock, which every user writes."""
 
     path: str
     mode: int
@@ -36,7 +36,8 @@ class LocalEntry(NamedTuple):
 def shared_mode(mode: int, *, everyone: bool, is_lock: bool = False) -> int:
     """Return the permissions of a file or folder once it is shared.
 
-    The owner's stay, and the group gets as many. The group writes locks. `everyone`: all others may read.
+    The owner's permissions stay, and the group gets the same. The group also writes locks. With `everyone` all others
+    may read.
     """
     bits = stat.S_IMODE(mode)
     if stat.S_ISDIR(mode):

@@ -1,6 +1,6 @@
 """The statements that AddPermission and RemovePermission keep in a queue's Policy.
 
-`policy_decision` says what they mean.
+The module `policy_decision` says what the statements mean.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def with_permission(
 
 
 def without_permission(policy: str | None, label: str) -> str:
-    """Return the policy without a statement; the empty text, which removes the policy, when none is left."""
+    """Return the policy without a statement; without any, the empty text, which removes the policy."""
     document = _read(policy, "")
     others = [statement for statement in document["Statement"] if statement.get("Sid") != label]
     if len(others) == len(document["Statement"]):

@@ -1,8 +1,8 @@
 """The decision of a queue's policy about a caller.
 
-The endpoint asks; the library itself enforces no policy. The order is IAM's. An explicit Deny wins. The owner's account
-needs no Allow. Other accounts need one, and never get the owner's own actions. The conditions of statements are not
-evaluated: a Deny with a Condition denies, an Allow with one does not allow.
+Only the endpoint enforces policies; the library itself does not. The order is IAM's. An explicit Deny wins. The owner's
+account needs no Allow. Other accounts need an Allow, and may never do the actions that are the owner's alone. The
+conditions of statements are not evaluated: a Deny with a Condition denies, an Allow with one does not allow.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The output tables that accept files which were written elsewhere.
 
-Spark writes the rows of a claim into a separate table, which is made with the demands of the output table. These are
-its columns with their limits (NOT NULL, CHAR(n)) and generated columns, its constraints, its partitioning, and its
-properties. So Spark applies the demands as it would there, and the files may be published.
+Spark writes the rows of a claim into a separate table, which is made with the demands of the output table. The demands
+are the output table's columns with their limits (NOT NULL, CHAR(n)) and generated columns, its constraints, its
+partitioning, and its properties. So Spark applies the demands as in the output table itself, and the files may be
+published.
 
-Spark itself has to commit to other tables. Their demands depend on the output table's own state (identity columns, row
-ids), or delta-rs, which publishes, does not know them.
+To other output tables Spark itself has to commit. Their demands depend on the table's own state (identity columns, row
+ids), or delta-rs, which publishes the files, does not know the demands.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any
 
 #: The folder of an output table that holds the folders of its writes.
 FOLDER = "ledger_writes"
-#: Features that a writer applies to rows while it writes them, or that ask nothing of appended rows.
+#: Features that a writer applies to rows while it writes them, or that demand nothing of appended rows.
 APPLIED = ("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "timestampNtz")
 #: The versions of readers and writers without a list of features, and the first with one.
 READER, WRITER, READER_OF_FEATURES, WRITER_OF_FEATURES = 1, 4, 3, 7
 #: The protocol of a table without demands.
 PROTOCOL_OF_NEW = {"minReaderVersion": 1, "minWriterVersion": 2}
-#: Properties that ask for more than appended files, whatever the protocol says, and the values by which they ask
+#: Properties that demand more than appended files, whatever the protocol says; and the values with which they demand
 #: nothing.
 REFUSED = (
     *("delta.columnMapping.", "delta.universalFormat.", "delta.enableRowTracking", "delta.rowTracking"),
@@ -31,7 +32,7 @@ REFUSED = (
     "delta.compatibility.symlinkFormatManifest.",
 )
 NOTHING = ("none", "false", "")
-#: The metadata of columns that depend on the table's own state.
+#: The metadata that marks a column which depends on the table's own state.
 OF_COLUMNS = ("delta.identity.", "delta.columnMapping.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "delta.typeChanges")
 #: Properties about what happens to a table after a write.
 AFTERWARDS = ("delta.autoOptimize.",)
@@ -47,7 +48,8 @@ NOT_IN_NAMES = " ,;{}()\n\t="
 class Demands:
     """The demands of a Delta table on its rows and files.
 
-    They are its protocol, as in the log, the JSON of its columns, its partition columns, and its properties.
+    The demands are the table's protocol, as in the log, the JSON of its columns, its partition columns, and its
+    properties.
     """
 
     protocol: Mapping[str, Any]
@@ -56,7 +58,7 @@ class Demands:
     properties: Mapping[str, str]
 
     def same(self, other: Demands) -> bool:
-        """Tell whether files that were written by these demands meet the other demands, too."""
+        """Tell whether files that were written for these demands also meet the other demands."""
         return self._canonical() == other._canonical()
 
     def _canonical(self) -> tuple[Any, ...]:
@@ -77,7 +79,7 @@ class Demands:
 
 
 def not_applied(demands: Demands) -> list[str]:
-    """Return the demands that a write elsewhere does not apply, in words; empty for a table that accepts files."""
+    """Return in words the demands that a write elsewhere does not apply; none for a table that accepts files."""
     protocol = demands.protocol
     reader, writer = protocol["minReaderVersion"], protocol["minWriterVersion"]
     features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
@@ -100,8 +102,8 @@ def _is_stateful(column: Mapping[str, Any]) -> bool:
 def demands_of_new(schema: str, properties: Mapping[str, str] | None = None) -> Demands | None:
     """Return the demands of a new table for rows with these columns (a JSON of Spark's) and these properties.
 
-    Every value may be null, and nothing else is asked. Returns None for columns with which Delta does more, and for no
-    columns: Spark makes such a table.
+    Every value may be null, and nothing else is demanded. Returns None for columns with which Delta does more, and for
+    no columns at all: Spark makes such a table.
     """
     try:
         fields = [_nullable_field(field) for field in json.loads(schema)["fields"]]

@@ -11,16 +11,18 @@ from collections.abc import Iterable
 from ledger.errors import InvalidParameterValue
 from ledger.rules.text import escaped
 
-#: How many characters of a reason are kept. The commit has the reason once for all messages that it releases for it.
+#: How many characters of a reason are kept. A commit has each reason once, for all messages that it releases for this
+#: reason.
 LONGEST = 500
-#: How many different reasons one commit names at most. The table of failures has each message's own.
+#: How many different reasons one commit names at most. The table of failures has the reason of each message.
 MOST = 100
 #: The reason that a commit gives for messages whose own reasons are beyond MOST.
 FURTHER = "a reason that fewer messages have than the 100 that are named"
 
 
 def reason_of(given: object) -> str | None:
-    """Return a reason as it is kept; None for none. Half a character, which no file can hold, is kept as its escape.
+    """Return a reason as it is kept; None for no reason. A lone surrogate, which no file can hold, is kept as its
+    escape.
 
     Raises InvalidParameterValue for a value that is no text.
     """
@@ -33,7 +35,7 @@ def reason_of(given: object) -> str | None:
 def distinct(reasons: Iterable[object]) -> list[str]:
     """Return the different reasons of many messages as they are kept, the most frequent first, at most MOST.
 
-    None and blank texts do not count. Each reason is a text by itself, so that SQL groups messages by it.
+    None and blank texts do not count. Each reason is a separate text, so that SQL can group messages by it.
     """
     counted: Counter[str] = Counter()
     for text, count in Counter(str(reason) for reason in reasons if reason is not None).items():

@@ -38,7 +38,7 @@ def new_receipt_id() -> str:
 
 
 def is_receipt(receipt_id: object) -> bool:
-    """Tell whether there is a receipt; an empty claim has None.
+    """Tell whether `receipt_id` is a receipt. An empty claim has None instead.
 
     Raises InvalidParameterValue for an impossible receipt.
     """

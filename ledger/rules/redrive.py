@@ -1,8 +1,8 @@
 """Dead letters (D1, D2): their queues, and the records of a move.
 
 D1: "a message received that often and not deleted goes to the target instead of being received again, with its id,
-body, attributes, sent time". Nothing is copied: the message stays in its segment, and the records say which queue has
-it.
+body, attributes, sent time". Nothing is copied: the message stays in its segment, and the records of both queues say
+which of them has it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ledger.rules.text import NamedTwice, names_once
 _FIELDS = ("deadLetterTargetArn", "maxReceiveCount")
 _PERMISSIONS = ("allowAll", "denyAll", "byQueue")
 MAXIMUM_SOURCES = 10
-#: A worker parks a message that failed so often when no RedrivePolicy decides about it.
+#: A worker parks a message that failed this many times, if no RedrivePolicy decides about the message.
 RECEIVES_BEFORE_PARKING = 3
 _ALLOW_POLICY = "It holds redrivePermission (allowAll, denyAll or byQueue), and with byQueue 1 to 10 sourceQueueArns."
 
@@ -48,7 +48,7 @@ class RedriveAllowPolicy:
 
 
 def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
-    """Return the redrive policy in a queue's attributes; None where it has none. M4: raises InvalidParameterValue."""
+    """Return the redrive policy in a queue's attributes; None if it has no policy. M4: raises InvalidParameterValue."""
     text = attributes.get("RedrivePolicy")
     if not text:
         return None
@@ -75,12 +75,12 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
 
 
 def answered(text: str) -> str:
-    """Return a redrive policy as a queue answers it: without spaces, the count a number.
+    """Return a redrive policy as a queue answers it: without spaces, and with the count as a number.
 
-    Other texts are answered unchanged.
+    A text that is no policy is answered unchanged.
 
     Source: issue 5119 of hashicorp/terraform and pull request 5888, "the AWS API accepts either, but will always return
-    an integer"; the service answered a policy of several lines so.
+    an integer". SQS also answered a policy of several lines in this form.
     """
     stored = _map(text) or {}
     if set(stored) != set(_FIELDS) or not re.fullmatch(r"[0-9]{1,4}", str(stored["maxReceiveCount"])):
@@ -90,7 +90,7 @@ def answered(text: str) -> str:
 
 
 def allow_policy_of(attributes: Mapping[str, str]) -> RedriveAllowPolicy:
-    """Return which queues may use this one for dead letters; by default all. Raises InvalidParameterValue."""
+    """Return which queues may use this one for dead letters; by default all may. Raises InvalidParameterValue."""
     text = attributes.get("RedriveAllowPolicy")
     if not text:
         return RedriveAllowPolicy()
@@ -126,7 +126,8 @@ def require_names_once(given: Mapping[str, str]) -> None:
 def require_own(given: Mapping[str, str], account: Account) -> None:
     """M4: raise InvalidParameterValue when a policy that is being set names a queue of another account or region.
 
-    Its namesake in this ledger is another queue. ARNs that ledgers wrote before they had an account are accepted.
+    The queue of the same name in this ledger is another queue. ARNs that ledgers wrote before they had an account are
+    accepted.
     """
     text = given.get("RedrivePolicy", "")
     bound = not_ours((_map(text) or {}).get("deadLetterTargetArn"), account) if text else None
@@ -164,7 +165,7 @@ def require_target(
 
 
 def broken_bound(source: Any, destination: Any) -> str | None:
-    """Return the bound that keeps a queue from taking another queue's messages, dead or redriven; None where it may."""
+    """Return the bound that keeps a queue from taking another queue's messages, dead or redriven; None if it may."""
     if destination.attributes.get("FifoQueue") != source.attributes.get("FifoQueue"):
         return "Must be the same type of queue as the source"
     lanes = source.attributes["Lanes"]
@@ -177,7 +178,7 @@ def broken_bound(source: Any, destination: Any) -> str | None:
 def no_dead_letter_queue(name: str, fix: str = "Name it in another queue's RedrivePolicy.") -> InvalidParameterValue:
     """D2: return the error for a redrive from a queue that no queue's RedrivePolicy names (recorded).
 
-    Messages that came into such a queue from elsewhere are work, and would be wrong at their origin.
+    Messages in such a queue are ordinary work, and do not belong in the queue that they came from.
     """
     bound = "Source queue must be configured as a Dead Letter Queue"
     return InvalidParameterValue("SourceArn", name, bound, fix, message=f"{bound}.")
@@ -194,7 +195,7 @@ def require_destination(source: Any, destination: Any) -> None:
 def receives_before_parking(attributes: Mapping[str, str], asked: int | None) -> int | None:
     """Return after how many receives a worker parks a message that fails: after `asked`, if that is given.
 
-    None: never, because the queue's RedrivePolicy decides.
+    Return None if the worker never parks it, because the queue's RedrivePolicy decides.
     """
     if asked is not None:
         return asked
@@ -207,18 +208,18 @@ def is_dead(record: Record, policy: RedrivePolicy | None) -> bool:
 
 
 def moved_away(record: Record, target: str) -> Record:
-    """Return the source queue's record of a message that leaves it: its new queue. The last receipt is kept."""
+    """Return the source queue's record of a message that leaves for the queue `target`. The last receipt is kept."""
     return record._replace(moved_to=target)
 
 
 def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: str | None = None) -> Record:
     """D1: return the target's record of a dead letter.
 
-    Its counts go on (recorded); on FIFO queues the retention restarts.
+    The message's counts go on (recorded); on FIFO queues its retention restarts.
 
-    M4: where the target is the queue itself, the counts restart, or nobody could ever receive the message again. No
-    earlier receipt works on it, and on FIFO queues it comes behind the messages that are there. On standard queues its
-    retention goes on: no message stays for ever.
+    M4: if the target is the queue itself, the counts restart, or nobody could ever receive the message again. No
+    earlier receipt works on the message, and on FIFO queues it comes behind the messages that are there. On standard
+    queues its retention goes on: no message stays for ever.
     """
     if target == origin:
         return Record(origin_queue=origin, enqueued_at=now if fifo else record.enqueued_at, visible_at=now)
@@ -236,7 +237,7 @@ def redriven(now: int, origin: str | None = None) -> Record:
 
 
 def _map(text: str) -> dict[str, Any] | None:
-    """Return the JSON map in a text; None where the text is no JSON map."""
+    """Return the JSON map in a text; None if the text is no JSON map."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -5,7 +5,7 @@ the storage. Then one commit to `messages` names the files where they lie.
 
 That commit carries a transaction of the folder, and so does the commit by which upkeep gives a folder up before it
 removes it. The second of the two commits finds the first. So published files are never removed, and removed files are
-never published, however long the sender stood still.
+never published, however long the sender stands still.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import secrets
 
 from ledger.rules.limits import MILLISECONDS
 
-#: The folder of `messages` that holds the folders of sends. Its name begins with no _ or dot: the vacuums of both
-#: engines look for unneeded files in no folder whose name does.
+#: The folder of `messages` that holds the folders of sends. Its name must not begin with _ or a dot: in such folders
+#: the vacuums of both engines do not look for unneeded files.
 FOLDER = "sent"
 #: The versions of a folder's transaction in `messages`. Both are even, so that neither follows the other.
 PUBLISHED, FENCED = 2, 4
-#: How long a send may take to write its files, in seconds, before upkeep takes it for dead. It is less than the time
-#: for which unneeded files are kept, so that no vacuum meets a file that may yet be published.
+#: How long a send may take to write its files, in seconds, before upkeep takes the send for dead. This is less than the
+#: time for which unneeded files are kept, so no vacuum finds a file that may yet be published.
 ABANDONED = 2 * 86_400
 _NAME = re.compile(r"([0-9a-f]{12})-[0-9a-f]{16}")
 
 
 def new_folder(now: int) -> str:
-    """Return a new folder's name for a send that begins now; each try has another one."""
+    """Return a new folder's name for a send that begins now. Each try gets another name."""
     return f"{now:012x}-{secrets.token_hex(8)}"
 
 
@@ -38,7 +38,7 @@ def is_abandoned(folder: str, now: int) -> bool:
 
 
 def folder_of(path: str) -> str | None:
-    """Return the folder of a file of `messages`, by its path there; None if it is in none."""
+    """Return the send's folder in which a file of `messages` lies, by the file's path; None if it lies in none."""
     first, _, rest = path.partition("/")
     return rest.partition("/")[0] if first == FOLDER and rest else None
 

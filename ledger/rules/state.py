@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Record(NamedTuple):
-    """The facts about one message, or about a run of messages that share them. Instants in milliseconds, or None."""
+    """The facts about one message, or about a run of messages that have the same. Instants in milliseconds, or None."""
 
     receipt_id: str | None = None
     attempt_id: str | None = None
@@ -21,13 +21,13 @@ class Record(NamedTuple):
     visible_at: int | None = None
     released_at: int | None = None
     deleted_at: int | None = None
-    #: Of a dead letter in this queue: the id of the queue that it came from, which still has its body.
+    #: The id of the queue that a dead letter came from; that queue's segment still has the body.
     origin_queue: str | None = None
     #: The id of the queue that the message was moved to; this queue no longer has it.
     moved_to: str | None = None
     #: Replaces `sent_at` for a message that was moved here, if the move restarted its retention.
     enqueued_at: int | None = None
-    #: The Delta table that the receiver began to write its output to, and the transaction. See `in_doubt`.
+    #: The Delta table to which the receiver began to write its output, and the id of the write. See `in_doubt`.
     writing_to: str | None = None
     write_id: str | None = None
 
@@ -44,7 +44,8 @@ class Hold(NamedTuple):
 
 
 class Status(str, Enum):
-    """S2's three states in more detail: stored is VISIBLE, DELAYED or LOCKED. The last three are gone."""
+    """S2's three states in more detail: stored is VISIBLE, DELAYED or LOCKED. The last three are those of gone
+    messages."""
 
     VISIBLE = "visible"
     DELAYED = "delayed"
@@ -62,7 +63,7 @@ GONE = (Status.DELETED, Status.EXPIRED, Status.MOVED)
 def status(record: Record, available_at: int, now: int, expires_at: int | None = None) -> Status:
     """Return the state of a message at `now`. A deadline that equals `now` has passed.
 
-    A message expires at `expires_at`, whoever holds it then: Q7, "counted from the send". None: expiry is not
+    A message expires at `expires_at`, whoever holds it then: Q7, "counted from the send". With None expiry is not
     considered.
     """
     if record.deleted_at is not None:
@@ -84,9 +85,9 @@ def deadline(record: Record) -> int:
 
 
 def hold(record: Record) -> Hold | None:
-    """Return the last hold of a message by a receipt, also when it is over.
+    """Return the last hold of a message by a receipt, also if the hold is over.
 
-    Returns None if there was none, or a lock came after it.
+    Return None if no receipt ever held the message, or if a lock came after the hold.
     """
     if record.receipt_id is None or record.received_at is None or record.visible_at is None:
         return None
@@ -100,10 +101,10 @@ def latest_hold(records: Iterable[Record]) -> Hold | None:
 
 
 def in_doubt(record: Record) -> bool:
-    """Tell whether a write was begun whose end is not recorded.
+    """Tell whether a write of the message's output was begun whose end is not recorded.
 
-    An invariant of the rules: while a message is in doubt, the receipt that it is written under stays on record. With
-    this receipt the owner ends the doubt where the table is gone. Without it, nobody could ever have the message again.
+    An invariant of the rules: while a message is in doubt, the receipt of the write stays on record. With this receipt
+    the owner ends the doubt if the table is gone. Without the receipt, nobody could ever receive the message again.
     """
     return record.write_id is not None and record.deleted_at is None and record.moved_to is None
 
@@ -111,9 +112,9 @@ def in_doubt(record: Record) -> bool:
 class Retention(NamedTuple):
     """Q7: how long a queue keeps a message, counted from its arrival; in milliseconds.
 
-    An expired message stays expired. A change of the period notes in `expired_before` what had expired until then:
-    messages that arrived up to that instant are gone, however long the period is now. So a message expires once, and
-    upkeep may drop it.
+    An expired message stays expired. A change of the period notes in `expired_before` what had expired until then.
+    Messages that arrived up to that instant are gone, however long the period is now. So a message expires for good,
+    and upkeep may drop it.
     """
 
     period: int
@@ -150,8 +151,8 @@ class Retention(NamedTuple):
 def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
     """Return when a message expires (Q7), counted from the send, or from a move that is recorded as `enqueued_at`.
 
-    When a clock that was ahead sent a message, a repair sets its arrival before its send. Such a message is kept from
-    its send, or it would expire before it is visible.
+    If a clock that was ahead dated a message's send, a repair sets the arrival before the send. Such a message is kept
+    from its send on; otherwise it would expire before it is visible.
     """
     return retention.ends(max(arrived_at(record, sent_at), sent_at))
 
@@ -159,6 +160,6 @@ def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
 def arrived_at(record: Record, sent_at: int) -> int:
     """Return when a message came to its queue.
 
-    Its retention begins there, and its place in a FIFO queue's order follows from it.
+    The message's retention begins at this instant, and its place in a FIFO queue's order follows from the instant.
     """
     return sent_at if record.enqueued_at is None else record.enqueued_at

@@ -10,26 +10,27 @@ from collections.abc import Mapping
 from ledger.errors import InvalidParameterValue
 from ledger.rules.location import FILE
 
-#: delta-rs commits there by a put that fails where the file exists (If-None-Match). Spark puts without a condition, at
-#: best under a lock of its own that delta-rs ignores: it would overwrite commits.
+#: To these delta-rs commits by a put that fails if the file exists (If-None-Match). Spark puts without a condition, at
+#: best under its own lock, which delta-rs ignores: Spark would overwrite commits.
 S3 = ("s3", "s3a")
 AZURE = ("abfs", "abfss", "az", "adl")
 GCS = ("gs",)
 OBJECT_STORES = (*S3, *AZURE, *GCS)
-#: Commits are atomic between machines, for Spark and for delta-rs.
+#: On these, commits are atomic between machines, for Spark and for delta-rs.
 SAFE_FOR_BOTH = (*AZURE, *GCS)
-#: Safe for Spark; delta-rs does not know them.
+#: These are safe for Spark; delta-rs does not know them.
 SAFE_FOR_SPARK = ("hdfs", "viewfs", "wasb", "wasbs", "dbfs")
-#: Where delta-rs commits, unless the caller asks for another engine.
+#: On these delta-rs commits, unless the caller asks for another engine.
 DELTA_RS_COMMITS = (FILE, *OBJECT_STORES)
 
 #: The prefixes that delta-rs accepts before the name of an option.
 PREFIXES = ("aws_", "azure_storage_", "azure_", "google_")
-#: The storage_options where the user gives none. delta-rs's own timeout is 180 seconds, which cannot be interrupted.
+#: The storage_options that count if the user gives none. delta-rs's own timeout is 180 seconds, and such a wait cannot
+#: be interrupted.
 DEFAULT_OPTIONS = {"retry_timeout": "30s"}
-#: The options of the very first request: an error then is a wrong name or key, not a passing failure.
+#: The options of the very first request. An error of this request is a wrong name or key, not a passing failure.
 FIRST_REQUEST = {"max_retries": "2", "retry_timeout": "5s"}
-#: Options of Hadoop's S3A, and delta-rs's options in their place.
+#: Options of Hadoop's S3A, and the options of delta-rs that replace them.
 OF_HADOOP = {
     "fs.s3a.access.key": "aws_access_key_id",
     "fs.s3a.secret.key": "aws_secret_access_key",
@@ -55,7 +56,7 @@ def unknown(scheme: str) -> tuple[str, str]:
 
 
 def reaching(scheme: str) -> str:
-    """Return what to look at where an object store is not reached."""
+    """Return what to look at if an object store is not reached."""
     options = "the bucket, and google_service_account or the environment"
     if scheme in S3:
         options = (
@@ -88,7 +89,7 @@ def as_text(options: Mapping[str, object]) -> dict[str, str]:
     texts = {}
     for name, value in options.items():
         if not isinstance(name, str) or not isinstance(value, (str, bool, int, float)):
-            # Not the value itself: it may be a secret.
+            # Do not show the value itself: it may be a secret.
             raise InvalidParameterValue(
                 "storage_options",
                 f"{name}: {type(value).__name__}",
@@ -106,7 +107,7 @@ def bare(option: str) -> str:
 
 
 def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """Return the options, with those of `defaults` that are not among them in any spelling."""
+    """Return the options, and those of `defaults` that the options do not have in any spelling."""
     spelled = set(map(bare, given))
     return {**{name: value for name, value in defaults.items() if name not in spelled}, **given}
 

@@ -1,4 +1,4 @@
-"""Text that can be stored: UTF-8, and the service's characters (M1)."""
+"""The texts that can be stored: UTF-8, with the characters that SQS accepts (M1)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 
 from ledger.errors import InvalidParameterValue
 
-#: M1, one character outside the set "#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF".
-#: Spark's engine, Java's, reads the pattern in the same way.
+#: M1, one character outside the set "#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF". Java,
+#: which Spark uses, reads the pattern in the same way.
 FORBIDDEN = r"[\x00-\x08\x0B\x0C\x0E-\x1F\uD800-\uDFFF\uFFFE\uFFFF]"
-#: The same in two parts, without halves of characters, which no UTF-8 has. Java looks up a class of single characters
-#: below #x100, and compares ranges one by one. Measured in a scan of bodies of 100 B, this takes half as long.
+#: The same pattern in two parts, without lone surrogates, which no UTF-8 text has. Java looks up a class of single
+#: characters below #x100, and compares ranges one by one. Measured in a scan of bodies of 100 B, this takes half as
+#: long.
 CONTROLS = "[" + "".join(f"\\x{code:02X}" for code in range(32) if chr(code) not in "\t\n\r") + "]"
 NONE_AT_ALL = ("\ufffe", "\uffff")
 #: The pattern of most texts, in Java's syntax: one line without a tab, and no character from D800 on. Java compares a
@@ -70,18 +71,18 @@ def json_value(text: str) -> Any:
 
 
 def forbidden(text: str) -> str | None:
-    """Return the service's name (#xB, say) of the first character of a text that it refuses; None if there is none."""
+    """Return the code (such as #xB) of the first character of a text that SQS refuses; None if there is none."""
     match = _FORBIDDEN.search(text)
     return match and f"#x{ord(match[0]):X}"
 
 
 def escaped(text: str) -> str:
-    """Return `text` with each half of a character, which no file can hold, as its escape."""
+    """Return `text` with each lone surrogate (half of a character), which no file can hold, as its escape."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def storable(field: str, text: str) -> bytes:
-    """Return `text` in UTF-8. Raises InvalidParameterValue for half a character, which Python's strings may hold."""
+    """Return `text` in UTF-8. Raises InvalidParameterValue for a lone surrogate, which a str may contain."""
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -32,7 +32,7 @@ from ledger.rules.limits import MILLISECONDS
 
 COMMITS_DUE = 2_000
 COMMITS_OVERDUE = 10 * COMMITS_DUE
-#: In seconds.
+#: Ages in seconds.
 AGE_DUE, IDLE_DUE, AGE_OVERDUE = 3_600, 86_400, 7 * 86_400
 #: A round on record that lies further in the future than this, in seconds, began by a wrong clock.
 FUTURE = 60
@@ -88,7 +88,7 @@ def load_since(last: Round | None, messages: int, visibility: int, now: int) -> 
 def why_due(load: Load, log_retention: float) -> str | None:
     """Return why a round is due now, in words; None if it is not.
 
-    `log_retention`: how many seconds commits are kept.
+    `log_retention` is how many seconds commits are kept.
     """
     if load.commits >= COMMITS_DUE:
         return f"{load.commits:,} commits since the last round"

@@ -34,7 +34,7 @@ class Verb(str, Enum):
 
 
 class Outcome(str, Enum):
-    """What became of one message. Only CHANGED and DELETED changed anything."""
+    """What a verb did to one message. Only CHANGED and DELETED mean a change."""
 
     CHANGED = "changed"
     DELETED = "deleted"
@@ -46,7 +46,7 @@ class Outcome(str, Enum):
     INVALID = "invalid"
     EXPIRED = "the receipt handle has expired"
     #: M2: two actions of one call would record different things about the message, and neither is done. Nobody can tell
-    #: which one was meant, the service has no rule, and a delete is for good.
+    #: which action was meant, SQS has no rule, and a delete is for good.
     CONTRADICTED = "contradicted"
 
 
@@ -206,9 +206,10 @@ def delete(
 
 
 def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | None:
-    """Return the record of a message that its holder releases into the dead-letter queue: that of a release.
+    """Return the record of a message that its holder releases into the dead-letter queue: the record of a release.
 
-    None: the receipt does not hold it, or it is in doubt (see `in_doubt`), and its output table must be asked first.
+    Return None if the receipt does not hold the message. Return None, too, if the message is in doubt (see `in_doubt`):
+    then its output table must be asked first.
     """
     if in_doubt(record) or not is_held(record, receipt_id, now):
         return None
@@ -219,16 +220,17 @@ def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | Non
 def _settled(record: Record, stands: Standing, receipt_id: str) -> bool:
     """Tell whether a message left its claim by a release or a delete, and not because another receiver deleted it.
 
-    The receipt of a message that was deleted long ago is no longer recorded. Then nothing says that it was another's.
+    The receipt of a message that was deleted long ago is no longer recorded. Then nothing shows that another receiver
+    deleted it.
     """
     given_back = stands in (Standing.RELEASED, Standing.POSTPONED)
-    # Released under this receipt, and moved to another queue since.
+    # The message was released under this receipt, and has moved to another queue since.
     given_back |= record.moved_to is not None and record.released_at is not None and record.receipt_id == receipt_id
     return given_back or (stands is Standing.DELETED and record.receipt_id in (None, receipt_id))
 
 
 def lock(record: Record, timeout: int, now: int) -> Record | None:
-    """V12: hide a message that nobody holds. It keeps its receive count, and no receipt works on it. None: refused.
+    """V12: hide a message that nobody holds. It keeps its receive count, and no receipt works on it. None if refused.
 
     S0: "the message immediately becomes invisible (it is locked) for the duration of the timeout". A message in doubt
     is refused, because it keeps its receipt (see `in_doubt`): its output table must be asked first.
@@ -243,7 +245,7 @@ def lock(record: Record, timeout: int, now: int) -> Record | None:
 def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
     """F3: tell whether a retried receive with this attempt id gets this message again, under the same receipt.
 
-    True for a message that the earlier attempt still holds; its deadline starts anew (see `restart`).
+    True if the earlier attempt still holds the message. Its deadline starts anew (see `restart`).
     """
     if record.attempt_id != attempt_id or record.released_at is not None:
         return False
@@ -253,13 +255,14 @@ def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
 def last_receipt(records: Iterable[Record]) -> str | None:
     """F3: return the receipt of the claim that an attempt gets again, from the records of the messages that it holds.
 
-    With late changes accepted an attempt may hold two claims, and gets its last one. None: there are no records.
+    If late changes are accepted, an attempt may hold two claims, and gets the last one. Return None if there are no
+    records.
     """
     return max(records, key=lambda one: one.received_at or 0, default=UNTOUCHED).receipt_id
 
 
 def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
-    """Tell whether a message still belongs to a receipt's claim. With `now`: and its deadline has not passed.
+    """Tell whether a message still belongs to a receipt's claim. With `now`, its deadline must not have passed either.
 
     Such a message was neither deleted, released nor moved, and no other receive or lock came after it.
     """
@@ -292,7 +295,7 @@ def restore(record: Record, receipt_id: str, now: int) -> Record | None:
 
     A message that is in doubt and that nobody holds any more is restored as well. Its table must be asked before, see
     `output_doubts.to_fence`. No receipt works on a restored message. The counts stay, and a message that another queue
-    has is not touched. None: the message is neither, or not under this receipt.
+    has is not touched. Return None if the message is neither deleted nor in doubt, or not under this receipt.
     """
     doubtful = in_doubt(record) and deadline(record) <= now
     if record.receipt_id != receipt_id or (record.deleted_at is None and not doubtful):
