@@ -175,8 +175,7 @@ def require_characters(field: str, place: str, text: str) -> None:
 
 
 def has_lists(given: object) -> bool:
-    """Tell whether an attribute has list values, which SQS has only in its model. An empty list does not count.
-    """
+    """Tell whether an attribute has list values, which SQS has only in its model. An empty list does not count."""
     return isinstance(given, Mapping) and any(given.get(name) for name in ("StringListValues", "BinaryListValues"))
 
 

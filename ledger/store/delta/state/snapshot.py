@@ -1,5 +1,4 @@
-"""The lanes that a verb decides on, loaded as of one version, and the plan of the verb's commit.
-"""
+"""The lanes that a verb decides on, loaded as of one version, and the plan of the verb's commit."""
 
 from __future__ import annotations
 
