@@ -102,7 +102,8 @@ class Rows:
 
 
 class BulkSender:
-    """Writes DataFrames into sealed segments. Nothing appends to them later: each send names its segments by a new key."""
+    """Writes DataFrames into sealed segments: each send names its segments by a new key, so nothing appends to them
+    later."""
 
     def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
         self._spark, self._store, self._path = spark, store, locations["messages"]
