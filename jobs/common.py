@@ -29,7 +29,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpF
     """Shows a default unless it is empty or the help names it, and keeps the lines of an epilog."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        is_left_out = "default" in (action.help or "") or action.default in (None, False)
+        is_left_out = "default" in (action.help or "") or not action.default
         return action.help if is_left_out else super()._get_help_string(action)
 
 

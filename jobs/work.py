@@ -43,7 +43,7 @@ from jobs import common
 def parser() -> argparse.ArgumentParser:
     contract = __doc__[__doc__.index("The function of") :]
     arguments = common.arguments(__doc__.split("\n")[0], owner=True, epilog=contract, json=True)
-    arguments.add_argument("queue")
+    arguments.add_argument("queue", help="The queue; jobs/create_queue.py makes one.")
     arguments.add_argument(
         "--function", required=True, metavar="MODULE:NAME", help="The function to call with each claim; see below."
     )
