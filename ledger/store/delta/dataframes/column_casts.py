@@ -121,38 +121,38 @@ def _exact(value: str, given: Any, column: Any, path: tuple[str, ...], depth: in
         return _compared(value, given, column, path)
     inner = f"x{depth}"
     if column["type"] == "array":
-        made = _exact(inner, given["elementType"], column["elementType"], (*path, "element"), depth + 1)
-        return value if made == inner else f"transform({value}, {inner} -> {made})"
+        cast = _exact(inner, given["elementType"], column["elementType"], (*path, "element"), depth + 1)
+        return value if cast == inner else f"transform({value}, {inner} -> {cast})"
     if column["type"] == "map":
         for part, function in (("keyType", "transform_keys"), ("valueType", "transform_values")):
-            which = f"k{depth}" if part == "keyType" else f"v{depth}"
+            variable = f"k{depth}" if part == "keyType" else f"v{depth}"
             inner_path = *path, part.removesuffix("Type")
-            made = _exact(which, given[part], column[part], inner_path, depth + 1)
-            value = value if made == which else f"{function}({value}, (k{depth}, v{depth}) -> {made})"
+            cast = _exact(variable, given[part], column[part], inner_path, depth + 1)
+            value = value if cast == variable else f"{function}({value}, (k{depth}, v{depth}) -> {cast})"
         return value
     parts = {one["name"].lower(): one for one in given["fields"]}
-    made_of, same = [], [one["name"] for one in given["fields"]] == [one["name"] for one in column["fields"]]
+    casts, is_same = [], [one["name"] for one in given["fields"]] == [one["name"] for one in column["fields"]]
     for one in column["fields"]:
-        known = parts.get(one["name"].lower())
-        field = f"{value}.{quoted(known['name'])}" if known is not None else f"CAST(NULL AS {_sql(one['type'])})"
-        made = field if known is None else _exact(field, known["type"], one["type"], (*path, one["name"]), depth)
-        same &= made == field
-        made_of.append(f"{literal(one['name'])}, {made}")
-    return value if same else f"IF({value} IS NULL, NULL, named_struct({', '.join(made_of)}))"
+        source = parts.get(one["name"].lower())
+        field = f"{value}.{quoted(source['name'])}" if source is not None else f"CAST(NULL AS {_sql(one['type'])})"
+        cast = field if source is None else _exact(field, source["type"], one["type"], (*path, one["name"]), depth)
+        is_same &= cast == field
+        casts.append(f"{literal(one['name'])}, {cast}")
+    return value if is_same else f"IF({value} IS NULL, NULL, named_struct({', '.join(casts)}))"
 
 
 def _guarded(value: str, kind: Any, name: str, *, is_partition: bool) -> str:
     """Return the value as an expression that fails for a value which Delta, or its readers, would change."""
-    wrong = [(condition, outside_years(name, VALUE)) for condition in _outside_years(value, kind, 0)]
-    wrong += [(condition, key_twice(name, f"among {VALUE}")) for condition in _key_twice(value, kind, 0)]
-    wrong += [(condition, not_utf8(name)) for condition in not_utf8_conditions(value, kind)]
+    conditions = [(condition, outside_years(name, VALUE)) for condition in _outside_years(value, kind, 0)]
+    conditions += [(condition, key_twice(name, f"among {VALUE}")) for condition in _key_twice(value, kind, 0)]
+    conditions += [(condition, not_utf8(name)) for condition in not_utf8_conditions(value, kind)]
     if is_partition and kind == "string":
-        wrong.append((f"{value} IN ('', '{NULL_PARTITION}')", stored_as_null(name)))
+        conditions.append((f"{value} IN ('', '{NULL_PARTITION}')", stored_as_null(name)))
     elif is_partition and kind == "binary":
-        wrong.append((f"{value} IS NOT NULL", stored_as_text(name)))
-    if not wrong:
+        conditions.append((f"{value} IS NOT NULL", stored_as_text(name)))
+    if not conditions:
         return value
-    refusals = [f"WHEN {condition} THEN {_refusal(sentence, value, _sql(kind))}" for condition, sentence in wrong]
+    refusals = [f"WHEN {condition} THEN {_refusal(sentence, value, _sql(kind))}" for condition, sentence in conditions]
     return f"CASE {' '.join(refusals)} ELSE {value} END"
 
 
@@ -251,7 +251,7 @@ def _compared(value: str, given: str, column: str, path: tuple[str, ...]) -> str
         wider = decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
         survives = f"{_decimal(f'CAST({cast} AS DOUBLE)', wider)} <=> {value}"
     elif column in FLOATS:
-        # The check does not cast to a double: Spark merges the casts of an integer to a float and on to a double into
+        # The check does not cast to a double. Spark merges the casts of an integer to a float and on to a double into
         # one exact cast.
         survives = f"TRY_CAST({cast} AS {_sql(given)}) <=> {value} AND {cast} < {BEHIND_LONG}"
     else:

@@ -7,8 +7,8 @@ error for such a file, unless the settings of the session say otherwise. Delta's
 these settings, and the session is the user's. So the second read is in a session of our own.
 
 Instants are stored in microseconds, whatever the session says. Spark's default is INT96, a number of nanoseconds that
-many readers take for one of 64 bits: to pyarrow, the last second of the year 9999 is a day of 1816. Delta's writer has
-no option for that, only the setting of the session.
+many readers take for one of 64 bits. To pyarrow, the last second of the year 9999 is then a day of 1816. Delta's writer
+has no option for that, only the setting of the session.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def require_readable(
 def evaluated_once(frame: DataFrame) -> Iterator[DataFrame]:
     """Yield the frame's rows, computed now and never again; free them at the end.
 
-    `persist` would not do. Spark looks up persisted rows by their plan: any later frame of an equal plan, also in the
-    user's own reads, would get these rows, even after its source changed. And Spark computes lost persisted rows again,
-    perhaps with other values, where a local checkpoint fails. If the user cached the frame, it is read from that cache,
-    and stays cached.
+    `persist` would not do, for two reasons. Spark looks up persisted rows by their plan. Any later frame of an equal
+    plan, also in the user's own reads, would get these rows, even after its source changed. And Spark computes lost
+    persisted rows again, perhaps with other values, where a local checkpoint fails. If the user cached the frame, it is
+    read from that cache, and stays cached.
     """
     kept = frame.localCheckpoint(eager=True)
     try:

@@ -1,14 +1,14 @@
 """What a task of a bulk send does in its Python worker: check bodies, and write files.
 
-Spark hands the rows of a task over in Arrow batches. A batch has all its bodies in one buffer, so a handful of passes
-over that buffer checks them all, where an expression of Spark's looks at each body by itself. The same batches go into
+Spark hands the rows of a task over in Arrow batches. A batch has all its bodies in one buffer, and a handful of
+passes over that buffer checks them all. An expression of Spark's looks at each body by itself. The same batches go into
 Parquet files as they are.
 
 **This module travels by value.** Executors need not have this package, or may have another release of it. So the module
 imports nothing of the package, and a `SendJob` carries all that its functions need.
 
-**A task answers only for files that it has finished.** Each file has a name that no other attempt of the task has, and
-the driver publishes only the files that the task's one successful attempt names in its answer. An attempt that fails
+**A task answers only for files that it has finished.** Each file has a name that no other attempt of the task has. The
+driver publishes only the files that the task's one successful attempt names in its answer. An attempt that fails
 removes its own files. The files of an attempt that is killed are left to upkeep.
 """
 
@@ -53,8 +53,11 @@ class Stop(Exception):
 
 
 class Written(NamedTuple):
-    """A finished file: its name, its size in bytes, the ordinal of its segment in the send, the time it was written in
-    milliseconds, and its statistics as Delta's log has them."""
+    """A finished file, as a task answers it.
+
+    `size` is in bytes. `ordinal` is the ordinal of its segment in the send. `modified_at` is in milliseconds.
+    `statistics` are as Delta's log has them.
+    """
 
     name: str
     size: int

@@ -1,7 +1,7 @@
 """The tasks of a bulk send write its files in their Python workers, at the cost of a plain append.
 
-Spark's own writer looks at each row by itself, several times: to check its characters, to number it, to encode its
-instants, and to gather statistics. `task_files` does all this a batch at a time. See docs/explanation/cost-of-a-send.md
+Spark's own writer looks at each row by itself, several times: for its characters, its number, its instants and its
+statistics. `task_files` does all this a batch at a time. See docs/explanation/cost-of-a-send.md
 for what was measured.
 
 Spark's writer writes the files in five cases, and callers see no difference:
@@ -10,7 +10,7 @@ Spark's writer writes the files in five cases, and callers see no difference:
 - a session of Spark Connect, which does not say what its executors are;
 - a session whose Arrow batches may have more bytes than MOST_OF_A_BATCH;
 - an object store that only the driver can open, with the credentials of a role or a profile;
-- an application whose executors could not do it before: they have no Python, or none with pyarrow (and obstore, for an
+- an application whose executors could not do it before. They have no Python, or none with pyarrow (and obstore, for an
   object store), or too little memory. Only a try shows it. Spark writes the files of a send that fails so, and of the
   application's later sends.
 """
@@ -62,7 +62,7 @@ log = logging.getLogger("ledger.verbs")
 #: would take more memory than an executor has beside its JVM. Spark's own default is 64 MB.
 MOST_OF_A_BATCH = 256 << 20
 BATCHES, BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", "64m"
-#: Matches the errors of executors that cannot run `task_files`: they have no Python, another version of it, a package
+#: Matches the errors of executors that cannot run `task_files`. They have no Python, another version of it, a package
 #: that is missing or too old, or too little memory.
 _UNABLE = re.compile(
     r"ModuleNotFoundError|ImportError|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH"
