@@ -102,7 +102,7 @@ def in_time(seconds: float) -> str:
 DAY = 86_400
 #: Opening a table reads the commits since its checkpoint one by one; above so many it is slow.
 MANY_COMMITS = 2_000
-#: A finding names at most so many files.
+#: A finding names at most this number of files.
 MOST_NAMED = 5
 #: The advice for a damaged ledger.
 RESTORE = "restore a backup (`ledger restore-backup BACKUP ROOT --replace`)"
@@ -277,7 +277,7 @@ def _judged(health: Health) -> Iterator[Finding]:
 
 
 def _paths(health: Health) -> Finding:
-    """Return whether verbs commit directly or by statements, why, and how the newest ones did."""
+    """Return whether verbs commit directly or by statements, why, and which way the newest commits took."""
     from ledger.runtime.checks import Finding
 
     merges = {} if health.vitals is None else health.vitals.recent.merges

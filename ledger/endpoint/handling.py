@@ -93,8 +93,8 @@ class Exchange:
     def done(self, call: Call) -> Result | Waiting:
         """Do the call. Return its result, or a Waiting for a receive that found nothing and may wait.
 
-        A call makes one commit or none. Only DeleteQueue, and PurgeQueue of a FIFO queue, make several. Raises a
-        LedgerError if the action is refused.
+        A call makes one commit or none. Only DeleteQueue, StartMessageMoveTask, and PurgeQueue of a FIFO queue make
+        several. Raises a LedgerError if the action is refused.
         """
         return ACTIONS[call.action](call)
 

@@ -21,7 +21,7 @@ from ledger.endpoint.pool import Pool
 from ledger.endpoint.refusals import Throttled
 from ledger.errors import LedgerError
 
-#: A line is looked at once in so many seconds even if no change is known.
+#: After this number of seconds the endpoint looks at a line even if it knows of no change.
 AT_LEAST = 1.0
 #: Most looks a second at all lines together, unless their queues change.
 LOOKS_A_SECOND = 100
@@ -32,7 +32,7 @@ class _Poll:
     def __init__(self, waiting: Waiting) -> None:
         self.waiting = waiting
         self.answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        #: Set while no look runs for this poll. A look that has begun may receive messages, so it is awaited.
+        #: Set while no look runs for this poll. A look that has begun may receive messages, so the poll awaits its end.
         self.idle = asyncio.Event()
         self.idle.set()
         #: The poll has ended: messages of a later look would reach nobody until their visibility timeout.
@@ -49,7 +49,7 @@ class _Line:
 
 
 class Polls:
-    """All open long polls. Belongs to one event loop; only it may call `changed`."""
+    """All open long polls of one event loop. Only this loop's thread may call `changed`."""
 
     def __init__(self, pool: Pool, change_token: Callable[[], object], interval: float, most: int) -> None:
         self._pool, self._token, self._interval, self._most = pool, change_token, interval, most
