@@ -59,8 +59,10 @@ class LedgerHook(BaseHook):
         return self.ledger.queue(name)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Return, for the button of the connection form, whether the ledger can be opened, and its size or the
-        error."""
+        """Return whether the ledger can be opened, and its size or the error.
+
+        The button of the connection form calls this.
+        """
         try:
             queues = len(self.ledger.list_queues())
         except Exception as error:

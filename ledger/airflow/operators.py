@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class LedgerOperator(BaseOperator):
     """A task on one queue, `ledger_queue`, of the ledger that the connection names.
 
-    `attempt_id`, a template, names the task, and is the same for its retries. By default it consists of the DAG, run,
-    task and map index. If two deployments of Airflow use one ledger, each needs a template of its own, with the
+    `attempt_id`, a template, names the task, and is the same for its retries. By default the id consists of the DAG,
+    run, task and map index. If two deployments of Airflow use one ledger, each needs a template of its own, with the
     deployment's name in it. The receipts ledger names the attempt id as the holder.
     """
 
@@ -222,9 +222,9 @@ class LedgerSensor(BaseSensorOperator):
     queue's oldest message is older than `oldest_older_than` (seconds or a timedelta). Without both arguments, one
     visible message is enough.
 
-    With `deferrable` (default: the setting operators.default_deferrable) the triggerer waits, not a worker. Without it
-    the sensor pokes every `poke_interval` seconds. Returns ledger_conn_id, ledger_queue, visible and age_of_oldest.
-    Raises InvalidParameterValue; its task raises what opening the ledger raises, and QueueDoesNotExist.
+    With `deferrable` (default: the setting operators.default_deferrable) the triggerer waits, not a worker. Without
+    `deferrable` the sensor pokes every `poke_interval` seconds. Returns ledger_conn_id, ledger_queue, visible and
+    age_of_oldest. Raises InvalidParameterValue; its task raises what opening the ledger raises, and QueueDoesNotExist.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue")

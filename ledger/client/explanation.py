@@ -99,7 +99,7 @@ def explain(
     Raises:
         InvalidParameterValue: The verb is none of `verbs`, or an argument is a Spark DataFrame.
         LedgerError: The ledger is in memory.
-        Other errors: `call` raises them.
+        Other errors: All that `call` raises.
     """
     from ledger.store.delta.verbs.planned_commits import planned_commit
     from ledger.store.delta.verbs.store import DeltaStore

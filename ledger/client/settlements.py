@@ -48,8 +48,8 @@ class ClaimSettlements:
     def ending(self, runs: pa.Table) -> Iterator[Ending]:
         """Return a context in which messages are deleted or released.
 
-        They count as ended here from the start, so that no heartbeat takes them for lost. If the verb changes nothing,
-        they no longer count.
+        The messages count as ended here from the start, so that no heartbeat takes them for lost. If the verb changes
+        nothing, they no longer count.
         """
         ending = Ending()
         with self._lock:

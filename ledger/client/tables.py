@@ -338,7 +338,7 @@ def _column(field: str, value: object) -> InvalidParameterValue:
 
 
 def _unreadable(field: str, value: Any, error: Exception) -> InvalidParameterValue:
-    """Return the error for a table that cannot be read. It names the first column that alone cannot be read."""
+    """Return the error for a table that cannot be read. The error names the first column that alone cannot be read."""
     name, why = field, str(error)
     for column in list(getattr(value, "columns", ())):
         try:

@@ -42,7 +42,7 @@ class Endpoint:
 class Exchange:
     """One request and its response.
 
-    The method `begun` sets `action` and `call`. They stay None if it refuses the request before.
+    The method `begun` sets `action` and `call`. They stay None if `begun` refuses the request before.
     """
 
     def __init__(self, endpoint: Endpoint, request: Request) -> None:

@@ -1,9 +1,11 @@
 """Long polls: receives that found nothing wait in lines, and hold no thread.
 
 Each queue has a line. The endpoint looks for a line's polls when this endpoint has changed the queue, and when the
-tables have new commits (other processes). It also looks now and then, as a visibility timeout may have run out. A look
-takes the first poll alone: if it finds nothing, the others would find nothing either. While looks find messages, each
-takes twice as many polls, which share a commit.
+tables have new commits (other processes). The endpoint also looks now and then, because a visibility timeout may have
+run out.
+
+The first look is for one poll alone: if it finds nothing, the other polls would find nothing either. While looks find
+messages, each look is for twice as many polls as the one before. The polls of one look share a commit.
 """
 
 from __future__ import annotations
