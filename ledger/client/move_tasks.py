@@ -34,8 +34,8 @@ class MoveTasks:
         self._destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         while True:
-            # A task is stored only while no other one runs. If another was first, `all` now has it, and the rule
-            # refuses this one.
+            # A task is stored only while no other task runs. If another task was first, `all` now has it, and the rule
+            # refuses this task.
             task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
             if self._store.put_task(task):
                 break

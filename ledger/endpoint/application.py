@@ -333,7 +333,7 @@ async def _within(seconds: float, reading: Coroutine[Any, Any, None]) -> None:
     if sys.version_info < (3, 11):
         await asyncio.wait_for(reading, seconds)
     else:
-        # This makes no task of its own, which would slow every request.
+        # `asyncio.timeout` makes no task of its own; a task would slow every request.
         async with asyncio.timeout(seconds):
             await reading
 
