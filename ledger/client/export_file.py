@@ -1,7 +1,7 @@
 """An exported queue: a Parquet file with a row for each message.
 
 Other programs read the file, and `import` takes it back. Its metadata marks it as an export and has its id. An import
-counts the file's row groups, so that one that died goes on where it was.
+counts the file's row groups. So an import after a crash goes on where the import before it ended.
 
 The file is there complete, or not at all: it is written under another name in the same folder, synced, and then linked
 to its own name.

@@ -276,12 +276,12 @@ class Settling:
             delete, release, extend: A list of receipt handles, or a table with a column `receipt_handle`, as
                 `Queue.delete` takes them.
             visibility_timeout: For `extend`, in seconds. A list may have one for each handle, a table the name of a
-                column. Without it the queue's timeout.
+                column. By default the queue's timeout.
             reason: Why messages are released or extended. The views `receipts` and `dead_letters` show it (500
                 characters of it). It is a text for all, or a list: one for each handle of `release`, then one for each
-                of `extend`. Without it, a column `reason` of an Arrow table of handles has one for each. One call names
-                100 different reasons, those of the most messages. A message that is extended for a reason is a planned
-                retry: in `processing_times` it is postponed, and not timed out.
+                of `extend`. Without it, a column `reason` of an Arrow table of handles has one for each. One call
+                records at most 100 different reasons, those of the most messages. A message that is extended for a
+                reason is a planned retry: in `processing_times` it is postponed, and not timed out.
 
         Returns:
             Outcomes, as `Queue.delete`, in the order delete, release, extend. They are one DataFrame when one of the

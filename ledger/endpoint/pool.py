@@ -42,7 +42,7 @@ class Lines(Generic[Call]):
         return self.begun + self.waiting
 
     def add(self, queue: str, call: Call) -> Call | None:
-        """Let a call wait. If too many wait, remove and return one of them, perhaps this one; else return None."""
+        """Let a call wait. If too many calls wait, remove and return one, perhaps this call; else return None."""
         self._lines.setdefault(queue, deque()).append(call)
         self.waiting += 1
         if self.open <= self._most:
