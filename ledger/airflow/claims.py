@@ -12,7 +12,6 @@ from ledger.claim import Claim
 from ledger.errors import InvalidParameterValue, LeaseLost, MessageDoesNotExist
 from ledger.queue import Queue
 from ledger.rules.attempts import claim_of_process, shortened
-from ledger.rules.limits import MILLISECONDS
 from ledger.rules.message_id import message_id
 from ledger.rules.state import Status
 from ledger.work.claim_source import LONGEST_ATTEMPT
@@ -62,18 +61,13 @@ def attempt_of(attempt_id: str, number: int) -> str:
     return f"{shortened(attempt_id, LONGEST_ATTEMPT)}/{number}"
 
 
-def give_back(queue: Queue, attempt_id: str, visibility_timeout: int) -> int:
-    """Release the messages that the claims of an attempt still hold after its process died. Return their number.
-
-    Do not release a claim if the deadline of one of its messages is more than `visibility_timeout` seconds away.
-    """
+def give_back(queue: Queue, attempt_id: str) -> int:
+    """Release the messages that the claims of an attempt still hold after its process died. Return their number."""
     access, attempt = queue.access, shortened(attempt_id, LONGEST_ATTEMPT)
-    soon = access.clock() + visibility_timeout * MILLISECONDS
     leases = access.store.leases(access.record(), access.clock)
     own_leases = [lease for lease in leases if claim_of_process(attempt, lease.attempt_id) is not None]
-    held_for_longer = {lease.receipt_id for lease in own_leases if lease.visible_at > soon}
     released = 0
-    for receipt_id in {lease.receipt_id for lease in own_leases} - held_for_longer:
+    for receipt_id in {lease.receipt_id for lease in own_leases}:
         try:
             released += queue.claim(receipt_id).release().messages
         except LeaseLost:

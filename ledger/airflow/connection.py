@@ -19,6 +19,8 @@ from ledger.rules.storage import PREFIXES
 from ledger.settings import Settings
 
 EXTRAS = ("storage_options", "settings")
+#: Options that say how long a client waits and how often it tries again.
+OF_THE_CLIENT = ("timeout", "connect_timeout", "retry_timeout", "max_retries")
 EXAMPLE = '{"conn_type": "ledger", "host": "/data/ledger"}'
 
 
@@ -61,16 +63,21 @@ class Place:
         return beside("output_table", text, here("root", self.root)).text
 
     def environment(self) -> dict[str, str]:
-        """Return storage options as environment variables, for a process that opens the ledger itself.
+        """Return the storage options as environment variables, for a process that opens the ledger itself.
 
-        Only options whose names begin with aws_, azure_ or google_ are returned. A command line would show secrets to
-        other users of the machine; the environment does not.
+        A command line would show secrets to other users of the machine; the environment does not. Options in
+        OF_THE_CLIENT are left out: no environment variable has them, and a Spark worker has its own.
+
+        Raises InvalidParameterValue for any other option whose name does not begin with aws_, azure_ or google_.
         """
-        shown = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in self._named()}
+        passed = {name: value for name, value in self.storage_options.items() if name.lower() not in OF_THE_CLIENT}
+        others = sorted(name for name in passed if not name.lower().startswith(PREFIXES))
+        if others:
+            bound = "A worker reads options from its environment, where their names begin with aws_, azure_ or google_"
+            fix = "Name it so in the connection: aws_endpoint for endpoint."
+            raise InvalidParameterValue("storage_options", ", ".join(others), bound, fix)
+        shown = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in passed.items()}
         return {name.upper(): value for name, value in shown.items()}
-
-    def _named(self) -> list[tuple[str, Any]]:
-        return [(name, value) for name, value in self.storage_options.items() if name.lower().startswith(PREFIXES)]
 
 
 def place_of(connection_id: str, host: str | None, extra: str | None) -> Place:

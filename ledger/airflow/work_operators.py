@@ -289,8 +289,7 @@ class LedgerSparkWorkOperator(LedgerOperator):
     def _give_back(self) -> None:
         """Give back the messages that the killed process held, if there are any."""
         try:
-            queue = self.opened_queue()
-            released = give_back(queue, self.attempt_id, int(queue.attributes()["VisibilityTimeout"]))
+            released = give_back(self.opened_queue(), self.attempt_id)
             self.log.info("gave back %d messages of the last try", released)
         except LedgerError as error:
             self.log.warning("could not give back what the worker held; it runs out by itself: %s", error)
