@@ -1,4 +1,4 @@
-"""Copies into a queue: each part is one append, or none.
+"""Copies of messages into a queue: each part of a copy is one append, or none.
 
 See `rules.copies`.
 """
@@ -37,8 +37,8 @@ class Copies:
     def progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
         """Return the progress of a copy (see Store.copy_progress).
 
-        The number of parts is read first. If a part is committed meanwhile, its marks may be read already. The next
-        part, which is decided on them, then does not commit.
+        This reads the number of parts first, and then the marks. If a part is committed in between, the marks may be
+        newer than the number. The next part is decided on both, and then does not commit.
         """
         parts = self._version(copies.application(key))
         if parts is None:
@@ -57,8 +57,8 @@ class Copies:
     ) -> bool:
         """Append a part (see Store.add_copies).
 
-        On a FIFO queue a part counts as a send: a part that did not see the send before it does not commit, so sequence
-        numbers grow.
+        On a FIFO queue a part counts as a send. A part that was decided without the send before it does not commit. So
+        sequence numbers grow.
         """
         self._opened.times.require(queue, clock)
         in_order = is_fifo(queue.attributes)
