@@ -25,7 +25,7 @@ from ledger.store.protocol import GRANTED_RUNS, Grant, Received, ReceiveRequest
 
 @dataclass(frozen=True)
 class RequestGrant:
-    """The outcome of one request of a receive: the runs to record, and a function that returns the answer at a version."""
+    """The outcome of one request of a receive: the runs to record, and a function from a version to the answer."""
 
     runs: Runs
     answer: Callable[[int], Received]
@@ -142,6 +142,9 @@ def _each_once(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
 
 
 def _taken(values: list[Any], kind: pa.DataType, which: pa.Array | None) -> pa.Array:
-    """Return a column with a value for each run: the value with the number in `which`; None: one value after another."""
+    """Return a column with a value for each run: the value with the run's number in `which`.
+
+    Without `which`, each run has its own value.
+    """
     column = pa.array(values, kind)
     return column if which is None else column.take(which)

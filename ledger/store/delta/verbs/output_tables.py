@@ -46,7 +46,7 @@ class OutputTables:
         self._tried: dict[str, float] = {}
 
     def only_looking(self) -> OutputTables:
-        """Return the same tables, which are then asked without a commit: a write that is not in counts as fenced off."""
+        """Return the same tables, to be asked without a commit: a write that is not in counts as fenced off."""
         looking = OutputTables(self._engine, self._by_spark, self._settings)
         looking._fences = False
         return looking
