@@ -93,7 +93,7 @@ Place = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class UpkeepReport:
-    """The result of a round of upkeep. `queues_removed` counts the deleted queues whose last message the round dropped."""
+    """The result of a round of upkeep. `queues_removed`: the deleted queues whose last message was dropped."""
 
     receipts_filled: int
     queues_removed: int
