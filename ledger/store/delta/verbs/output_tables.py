@@ -87,7 +87,7 @@ class OutputTables:
         """Tell whether a write is in. If not, commit a fence to the table, so that the write can never get in.
 
         Waits up to `patience` seconds (None: without a limit) for others that are writing to the table. Raises
-        OutputUnreadable if the answer cannot be known: an unreadable table is not taken for one without the write.
+        OutputUnreadable if the answer cannot be known: a missing table is not taken for one without the write.
         """
         if not self._fences:
             return self.committed(table, write_id) == output_doubts.WRITTEN

@@ -253,8 +253,8 @@ class Outputs:
         """Ask the tables about the writes whose messages a restore under a receipt gives back. This commits to the
         tables: none of these writes can get in afterwards.
 
-        If a table is gone, nothing is raised: its owner removed it. Raises OutputUnreadable for a table that is there
-        and does not answer.
+        If a table is gone, nothing is raised: the caller of the restore has decided about its messages. Raises
+        OutputUnreadable for a table that exists and does not answer.
         """
         records = loaded.lanes.records.all()
         writes = {output_doubts.begun(r) for r in records if output_doubts.to_fence(r, receipt_id, loaded.now)}
