@@ -1,4 +1,4 @@
-"""The TableSpec: a caller's description of a table for the client, which knows no table by itself."""
+"""The TableSpec: a caller's description of a table. The client knows no table without one."""
 
 from __future__ import annotations
 
