@@ -1,7 +1,4 @@
-"""The actions of the client's commits, as lines of the log.
-
-Their form is that of Delta's protocol.
-"""
+"""The actions of the client's commits, as lines of the log in the form of Delta's protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ import pyarrow.compute as pc
 from ledger.delta_log.values import bound_text, partition_text
 from ledger.version import __version__
 
-#: A line of a log's file.
+#: An action: one line of an entry of the log.
 Action = dict[str, Any]
 #: The writer of a commit, in the table's history.
 ENGINE = f"ledger/{__version__}"
@@ -29,21 +26,21 @@ NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 def commit_info(
     operation: str, metadata: Mapping[str, Any], now: int, parameters: Mapping[str, str] = NO_PARAMETERS
 ) -> Action:
-    """Return the `commitInfo` of a commit; `parameters` are those of its operation.
+    """Return the `commitInfo` of a commit; `parameters` are the parameters of its operation.
 
-    Its id makes the commit unlike every other, even one that does the same in the same moment.
+    Its `txnId` makes the commit differ from every other commit, even from one with the same actions and time.
     """
     info = {"timestamp": now, "operation": operation, "operationParameters": dict(parameters), "engineInfo": ENGINE}
     return {"commitInfo": {**info, "txnId": secrets.token_hex(16), "userMetadata": json.dumps(metadata)}}
 
 
 def txn_action(transaction: tuple[str, int], now: int) -> Action:
-    """Return a transaction that the commit carries."""
+    """Return the `txn` action of a transaction (application id, version) that the commit carries."""
     return {"txn": {"appId": transaction[0], "version": transaction[1], "lastUpdated": now}}
 
 
 def remove_action(path: str, size: int, partition: Mapping[str, Any], now: int, *, is_change: bool = True) -> Action:
-    """Return the action that takes a file out of the table; `is_change`: its rows go, too."""
+    """Return the action that removes a file from the table; `is_change`: its rows are removed, too."""
     remove = {"path": path, "deletionTimestamp": now, "dataChange": is_change, "extendedFileMetadata": True}
     return {"remove": {**remove, "partitionValues": _values(partition), "size": size}}
 
