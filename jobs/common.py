@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 CHECKOUT = Path(__file__).resolve().parents[1]
 #: For the help of jobs that take an attempt id. The same as ledger.rules.attempts.RECIPE.
 ATTEMPT_ID = (
-    "Every task needs one of its own, in Airflow {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}; "
-    "one of more than 128 characters is shortened by its SHA-256"
+    "Give every task an ID of its own, in Airflow {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}. "
+    "An ID of more than 128 characters is shortened by its SHA-256."
 )
 NEEDED = ("pyspark", "delta", "deltalake")
 
@@ -29,7 +29,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpF
     """Shows a default unless it is empty or the help names it, and keeps the lines of an epilog."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        is_left_out = "default" in (action.help or "") or action.default in (None, False)
+        is_left_out = "default" in (action.help or "") or not action.default
         return action.help if is_left_out else super()._get_help_string(action)
 
 
@@ -39,21 +39,26 @@ def arguments(
     """Return a parser with every job's arguments: the ledger's root and how to open it; and --json, for jobs that print
     facts."""
     parser = argparse.ArgumentParser(description=textwrap.fill(description, 100), epilog=epilog, formatter_class=_Help)
-    parser.add_argument("root", help="the ledger: a path, a URI, or schema:NAME for a schema of Spark's catalog")
+    parser.add_argument(
+        "root",
+        help="The ledger: a path, a URI such as s3://bucket/ledger, or schema:NAME for a schema of Spark's catalog.",
+    )
     engines = ("auto", "spark", "delta-rs")
-    parser.add_argument("--engine", choices=engines, help="which engine commits (default: the settings')")
+    parser.add_argument("--engine", choices=engines, help="The engine that commits (default: from the settings).")
     merges = ("auto", "statement")
-    parser.add_argument("--merge", choices=merges, help="how verbs commit (default: the settings')")
+    parser.add_argument("--merge", choices=merges, help="How verbs commit (default: from the settings).")
     parser.add_argument(
         "--settings",
         metavar="FILE",
         default=os.environ.get("LEDGER_SETTINGS"),
-        help="a TOML file of settings, like conf/ledger.toml (default: the variable LEDGER_SETTINGS)",
+        help="A TOML file of settings, like conf/ledger.toml (default: the environment variable LEDGER_SETTINGS).",
     )
     if json:
-        parser.add_argument("--json", action="store_true", help="for programs: a JSON document a line")
+        parser.add_argument("--json", action="store_true", help="For programs: print JSON, a document a line.")
     if owner:
-        parser.add_argument("--owner", help="who the receipts ledger names (default: user, machine and process)")
+        parser.add_argument(
+            "--owner", help="The name of this process in the receipts ledger (default: user, machine and process)."
+        )
     return parser
 
 

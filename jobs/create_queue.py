@@ -18,23 +18,24 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     arguments = common.arguments(
-        "Make a queue, and the ledger around it if there is none. Made again, nothing changes.", json=True
+        "Make a queue, and the ledger around it if there is none. If the queue exists already, nothing changes.",
+        json=True,
     )
-    arguments.add_argument("queue", help="its name: 1 to 80 of letters, digits, - and _")
+    arguments.add_argument(
+        "queue", help="The queue's name: 1 to 80 letters, digits, - and _; a FIFO queue's name ends with .fifo."
+    )
     arguments.add_argument(
         "--attribute",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an SQS attribute such as VisibilityTimeout=3600, or Lanes=16; may be given several times",
+        help="An attribute, such as VisibilityTimeout=3600 or Lanes=16; may be repeated.",
     )
-    arguments.add_argument(
-        "--tag", action="append", default=[], metavar="NAME=VALUE", help="a tag; may be given several times"
-    )
+    arguments.add_argument("--tag", action="append", default=[], metavar="NAME=VALUE", help="A tag; may be repeated.")
     arguments.add_argument(
         "--change",
         action="store_true",
-        help="if the queue exists, give it these attributes and tags, instead of an error when they differ",
+        help="If the queue exists, set these attributes and tags. Without this option, other values are an error.",
     )
     return arguments
 

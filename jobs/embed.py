@@ -24,17 +24,19 @@ FEWEST = 200
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--root", type=Path, help="the folder to make (default: a new one in ./ledger-data)")
-    arguments.add_argument("--texts", type=int, default=20_000, metavar="N", help="how many texts (default: 20,000)")
+    arguments.add_argument("--root", type=Path, help="The folder to make (default: a new one in ./ledger-data).")
+    arguments.add_argument("--texts", type=int, default=20_000, metavar="N", help="Number of texts (default: 20,000).")
     arguments.add_argument(
         "--visibility-timeout",
         type=int,
         default=20,
         metavar="S",
-        help="seconds a claim is held without a heartbeat (default: 20)",
+        help="Seconds a claim is held without a heartbeat (default: 20).",
     )
-    arguments.add_argument("--seed", type=int, default=42, metavar="N", help="of the front's answers (default: 42)")
-    arguments.add_argument("--no-accident", action="store_true", help="let both processes live")
+    arguments.add_argument(
+        "--seed", type=int, default=42, metavar="N", help="Seed of the server's refusals (default: 42)."
+    )
+    arguments.add_argument("--no-accident", action="store_true", help="Kill no process.")
     return arguments
 
 

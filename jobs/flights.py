@@ -4,7 +4,7 @@
 
 Every flight that left New York in 2013 becomes a message. Workers (jobs/work.py under spark-submit, as on a cluster)
 claim them in batches, compute delays and acknowledge. One worker is killed after it wrote and before it acknowledged;
-its lease runs out, and the others take over. The job then proves: every flight is in the output exactly once, or left
+its claim expires, and the others take over. The job then proves: every flight is in the output exactly once, or left
 in the queue with its reason.
 """
 
@@ -22,20 +22,24 @@ sys.path.insert(0, str(CHECKOUT))
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--root", type=Path, help="the folder to make (default: a new one in ./ledger-data)")
+    arguments.add_argument("--root", type=Path, help="The folder to make (default: a new one in ./ledger-data).")
     arguments.add_argument(
-        "--flights", type=int, metavar="N", help="a sample of so many flights (default: all 336,776)"
+        "--flights", type=int, metavar="N", help="Take a sample of N flights (default: all 336,776)."
     )
-    arguments.add_argument("--workers", type=int, default=3, metavar="N", help="worker processes (default: 3)")
-    arguments.add_argument("--claim", type=int, metavar="N", help="most flights of one claim (default: a ninth of all)")
+    arguments.add_argument(
+        "--workers", type=int, default=3, metavar="N", help="Number of worker processes (default: 3)."
+    )
+    arguments.add_argument(
+        "--claim", type=int, metavar="N", help="Most flights of one claim (default: a ninth of all)."
+    )
     arguments.add_argument(
         "--visibility-timeout",
         type=int,
         default=20,
         metavar="S",
-        help="seconds a claim is held without a heartbeat (default: 20)",
+        help="Seconds a claim is held without a heartbeat (default: 20).",
     )
-    arguments.add_argument("--no-accident", action="store_true", help="let all workers live")
+    arguments.add_argument("--no-accident", action="store_true", help="Kill no worker.")
     return arguments
 
 

@@ -27,22 +27,24 @@ def parser() -> argparse.ArgumentParser:
     arguments = common.arguments(
         "Send every row of a table or of files as a message, all in one commit.", owner=True, json=True
     )
-    arguments.add_argument("queue", help="the queue; jobs/create_queue.py makes one")
-    arguments.add_argument("input", help="path, URI or pattern of the files, or the name of a table of the catalog")
+    arguments.add_argument("queue", help="The queue; jobs/create_queue.py makes one.")
+    arguments.add_argument(
+        "input", help="The path, URI or pattern of the files, or the name of a table in Spark's catalog."
+    )
     arguments.add_argument(
         "--format",
         choices=FORMATS,
-        help="what the input is (default: by its ending; json has a row a line; csv a header and commas, and is text "
-        "throughout; of a file with a line that cannot be read nothing is sent)",
+        help="The format of INPUT (default: by its ending). json has a row a line. csv has a header and commas, and "
+        "all of its values are text. If a line cannot be read, nothing is sent.",
     )
     arguments.add_argument(
-        "--body", metavar="COLUMN", help="the column of bodies (default: `body`, else the whole row as JSON)"
+        "--body", metavar="COLUMN", help="The column of bodies (default: `body`, else the whole row as JSON)."
     )
     arguments.add_argument(
         "--attempt-id",
         metavar="ID",
-        help="makes a retry safe: what was sent under this id is not sent again, and anything else under it is an "
-        f"error. {common.ATTEMPT_ID}",
+        help="A second call with the same ID and rows sends nothing twice; the same ID with other rows is an error. "
+        f"{common.ATTEMPT_ID}",
     )
     return arguments
 

@@ -18,28 +18,38 @@ NEEDED = ("botocore", "uvicorn", "httptools")
 
 def parser() -> argparse.ArgumentParser:
     arguments = common.arguments("Serve a ledger over HTTP, as SQS, until SIGTERM or Ctrl-C.", owner=True, json=True)
-    arguments.add_argument("--host", default="127.0.0.1", help="the address to listen on")
-    arguments.add_argument("--port", type=int, default=9324, help="0 takes a free one, and says which")
-    arguments.add_argument("--keys", metavar="FILE", help="the keys that requests are signed with, a TOML file")
+    arguments.add_argument("--host", default="127.0.0.1", help="The address to listen on.")
     arguments.add_argument(
-        "--without-signatures", action="store_true", help="take every request, of this machine alone"
+        "--port", type=int, default=9324, help="The port to listen on; 0 takes a free one and prints it."
     )
-    arguments.add_argument("--certificate", metavar="FILE", help="serve with TLS: the certificate, in PEM")
-    arguments.add_argument("--certificate-key", metavar="FILE", help="its key, in PEM")
     arguments.add_argument(
-        "--receipts", choices=("fenced", "recorded"), default="fenced", help="of queues that are made from now on"
+        "--keys", metavar="FILE", help="A TOML file of the keys that requests are signed with; SIGHUP reads it again."
     )
-    arguments.add_argument("--url", help="what queue URLs begin with, where a proxy has another name")
-    arguments.add_argument("--threads", type=int, default=36, help="threads that work on the tables")
-    arguments.add_argument("--open-metrics", action="store_true", help="let others than this machine read /metrics")
-    arguments.add_argument("--access-log", metavar="FILE", help="append a line of JSON for each request; - is stdout")
+    arguments.add_argument(
+        "--without-signatures", action="store_true", help="Take every request, but only from this machine."
+    )
+    arguments.add_argument("--certificate", metavar="FILE", help="Serve with TLS: the certificate, in PEM.")
+    arguments.add_argument("--certificate-key", metavar="FILE", help="Its key, in PEM.")
+    arguments.add_argument(
+        "--receipts",
+        choices=("fenced", "recorded"),
+        default="fenced",
+        help="How queues created from now on treat late and replaced receipts: as SQS documents, "
+        "or as recorded of SQS.",
+    )
+    arguments.add_argument("--url", help="The beginning of queue URLs, if a proxy has another name.")
+    arguments.add_argument("--threads", type=int, default=36, help="Threads that work on the tables.")
+    arguments.add_argument("--open-metrics", action="store_true", help="Let other machines read /metrics, too.")
+    arguments.add_argument(
+        "--access-log", metavar="FILE", help="Append a line of JSON for each request, without its body; - is stdout."
+    )
     arguments.add_argument(
         "--upkeep-every",
         metavar="PERIOD",
         default="5m",
-        help="look so often whether upkeep is due; 0 leaves it to others",
+        help="Check so often whether upkeep is due, and run it in a thread; 0 leaves it to others.",
     )
-    arguments.add_argument("--create", action="store_true", help="make the ledger if there is none")
+    arguments.add_argument("--create", action="store_true", help="Make the ledger if there is none.")
     return arguments
 
 

@@ -17,13 +17,19 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     arguments = common.arguments(
-        "Show a ledger's queues with how many messages are in each state. Disturbs nobody.", json=True
+        "Show a ledger's queues with the number of messages in each state. Changes nothing.", json=True
     )
-    arguments.add_argument("--queue", default="", metavar="PREFIX", help="only queues whose names begin so")
+    arguments.add_argument("--queue", default="", metavar="PREFIX", help="Only queues whose names begin with PREFIX.")
     arguments.add_argument(
-        "--in-flight", action="store_true", help="also every receipt that holds messages (starts Spark)"
+        "--in-flight", action="store_true", help="Also every receipt that holds messages (starts Spark)."
     )
-    arguments.add_argument("--history", type=int, default=0, metavar="N", help="also the last N events (starts Spark)")
+    arguments.add_argument(
+        "--history",
+        type=int,
+        default=0,
+        metavar="N",
+        help="Also the last N events of the receipts ledger (starts Spark).",
+    )
     return arguments
 
 

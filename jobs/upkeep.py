@@ -14,12 +14,12 @@ from jobs import common
 
 def parser() -> argparse.ArgumentParser:
     arguments = common.arguments(
-        "Drop finished segments, join rows, compact, vacuum, and bring the receipts ledger up to date. Safe beside "
-        "running claims. Hourly is plenty; within 30 days is a must for a complete receipts ledger.",
+        "Drop finished segments, join rows, compact, vacuum, and bring the receipts ledger up to date. Claims may run "
+        "meanwhile. Once an hour is enough. The receipts ledger stays complete only with a round every 30 days.",
         owner=True,
         json=True,
     )
-    arguments.add_argument("--no-vacuum", action="store_true", help="leave unused files in place")
+    arguments.add_argument("--no-vacuum", action="store_true", help="Leave unused files in place.")
     return arguments
 
 

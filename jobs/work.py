@@ -43,60 +43,62 @@ from jobs import common
 def parser() -> argparse.ArgumentParser:
     contract = __doc__[__doc__.index("The function of") :]
     arguments = common.arguments(__doc__.split("\n")[0], owner=True, epilog=contract, json=True)
-    arguments.add_argument("queue")
+    arguments.add_argument("queue", help="The queue; jobs/create_queue.py makes one.")
     arguments.add_argument(
-        "--function", required=True, metavar="MODULE:NAME", help="what to run on each claim, see below"
+        "--function", required=True, metavar="MODULE:NAME", help="The function to call with each claim; see below."
     )
     arguments.add_argument(
         "--output",
         required=True,
         metavar="TABLE",
-        help="the Delta table of the rows: a path with a /, a name of the catalog",
+        help="The Delta table of the rows: a path with a /, a URI, or a name in Spark's catalog.",
     )
     arguments.add_argument(
         "--failed",
         metavar="TABLE",
-        help="the Delta table with a row for each failed receive and its reason (default: OUTPUT_failed)",
+        help="The Delta table with a row for each failed receive and its reason (default: OUTPUT_failed).",
     )
     arguments.add_argument(
         "--reason",
         metavar="COLUMN",
-        help="the column of the function's rows that says why a message failed; every value but null is a reason",
+        help="The column of the function's rows that says why a message failed; every value but null is a reason.",
     )
     arguments.add_argument(
         "--schema",
         choices=["widen"],
-        help="widen: the output table gets the columns that it lacks, and wider types where rows need them (default: "
-        "rows that do not fit are refused)",
+        help="Add columns, and widen types, where rows need it (default: rows that do not fit are refused).",
     )
-    arguments.add_argument("--claim", type=int, metavar="N", help="most messages of one claim (default: all there are)")
+    arguments.add_argument(
+        "--claim", type=int, metavar="N", help="Most messages of one claim (default: all that are visible)."
+    )
     arguments.add_argument(
         "--visibility-timeout",
         type=int,
         metavar="S",
-        help="seconds a claim is held; a heartbeat extends it in time (default: the queue's)",
+        help="Seconds a claim is held (default: the queue's). A heartbeat extends it in time.",
     )
     arguments.add_argument(
         "--max-receives",
         type=int,
         metavar="N",
-        help="a failing message is parked when it was received so often (default: the queue's RedrivePolicy makes it a "
-        "dead letter; without one 3)",
+        help="Park a message that failed, once it was received N times (default: the queue's RedrivePolicy makes it a "
+        "dead letter; without a policy 3).",
     )
-    arguments.add_argument("--park", type=int, default=3_600, metavar="S", help="seconds a parked message stays hidden")
+    arguments.add_argument("--park", type=int, default=3_600, metavar="S", help="Hide a parked message for S seconds.")
     arguments.add_argument(
         "--attempt-id",
         metavar="ID",
-        help=f"makes a retry get back what the failed run still holds, before new work. {common.ATTEMPT_ID}",
+        help=f"A retry with the same ID first gets back what the failed run holds. {common.ATTEMPT_ID}",
     )
     until = arguments.add_mutually_exclusive_group()
     until.add_argument(
         "--until-empty",
         action="store_true",
-        help="end when nothing is visible and no lease ends soon: what a dead worker held is waited for (the default)",
+        help="End when no message is visible, delayed or locked, and no claim expires within the visibility timeout "
+        "(the default).",
     )
-    until.add_argument("--once", action="store_true", help="end after one claim, or when there is none")
-    until.add_argument("--forever", action="store_true", help="keep waiting for messages")
+    until.add_argument("--once", action="store_true", help="End after one claim, or at once if no message is visible.")
+    until.add_argument("--forever", action="store_true", help="Wait for messages until SIGTERM or Ctrl-C.")
     return arguments
 
 

@@ -1,4 +1,4 @@
-"""Announcements of work that Airflow acknowledges once stored, by its shared streams (Airflow 3.3)."""
+"""Announcements of work that Airflow acknowledges once it has stored them, through its shared streams (Airflow 3.3)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 class AcknowledgedLooks(SharedStreamProducer):
     """Looks at a trigger's queue, for all triggers that share the look.
 
-    It announces nothing until Airflow says whether the last announcement was stored. If that was lost, the next look
-    announces the work of that time. `announcements` is public for tests.
+    After an announcement the producer waits until Airflow tells whether the announcement was stored. If it was lost,
+    the next look announces the work of that time. `announcements` is public for tests.
     """
 
     def __init__(self, trigger: LedgerQueueTrigger) -> None:
         self._trigger, self.announcements, self._open = trigger, trigger.announcements(), False
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Counts]]:
-        """Yield announcements for ever, each with the counts that it is about."""
+        """Yield announcements for ever: the content of the event, and the counts that it announces."""
         trigger = self._trigger
         async for counts in looks_at(trigger.ledger_conn_id, trigger.ledger_queue, trigger.poll_interval):
             if not self._open and self.announcements.due(counts, time.monotonic()):

@@ -1,4 +1,7 @@
-"""Claims that outlive a task: described, resumed, given back. Independent of Airflow."""
+"""How a claim passes from one Airflow task to another: its description, its attempt id, its release after a crash.
+
+This module imports nothing of Airflow.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from ledger.claim import Claim
 from ledger.errors import InvalidParameterValue, LeaseLost, MessageDoesNotExist
 from ledger.queue import Queue
 from ledger.rules.attempts import claim_of_process, shortened
-from ledger.rules.limits import MILLISECONDS
 from ledger.rules.message_id import message_id
 from ledger.rules.state import Status
 from ledger.work.claim_source import LONGEST_ATTEMPT
@@ -18,7 +20,10 @@ NAMES = ("ledger_queue", "receipt_id", "count", "version", "visibility_timeout",
 
 
 def told(claim: Claim) -> dict[str, Any]:
-    """Return what another task needs to resume a claim: small, without a body. `message_id` is one of its messages."""
+    """Return the description with which another task resumes a claim.
+
+    The description has no message bodies. `message_id` is the id of one message of the claim.
+    """
     assert claim.grant is not None
     first = claim.grant.runs.slice(0, 1).to_pylist()[0]
     return {
@@ -32,7 +37,7 @@ def told(claim: Claim) -> dict[str, Any]:
 
 
 def require_told(claim: object) -> Mapping[str, Any]:
-    """Return a claim's description from `told`. Raise InvalidParameterValue for anything else."""
+    """Return `claim` if it has all fields of a description made by `told`; else raise InvalidParameterValue."""
     if isinstance(claim, Mapping) and set(NAMES) <= set(claim):
         return claim
     fix = "LedgerReceiveOperator returns a list of them: work_operator.partial(...).expand(claim=receive.output)."
@@ -40,9 +45,10 @@ def require_told(claim: object) -> Mapping[str, Any]:
 
 
 def was_acknowledged(queue: Queue, told_of: Mapping[str, Any]) -> bool:
-    """Tell whether a claim that holds nothing any more was acknowledged, perhaps by other holders.
+    """Tell whether the messages of a claim that holds none any more are deleted, by any holder or by a purge.
 
-    One of its messages decides. A message that upkeep removed was acknowledged, or is too old for anybody to want it.
+    Only the message `message_id` of the description is looked at. If upkeep has removed this message, it was deleted
+    or has expired, and the answer is True.
     """
     try:
         return queue.peek(told_of["message_id"]).status is Status.DELETED
@@ -51,25 +57,20 @@ def was_acknowledged(queue: Queue, told_of: Mapping[str, Any]) -> bool:
 
 
 def attempt_of(attempt_id: str, number: int) -> str:
-    """Return the attempt id of a task's claim of this number; `Queue.work` forms the same ids."""
+    """Return the attempt id of a task's claim number `number`. `Queue.work` gives its claims the same ids."""
     return f"{shortened(attempt_id, LONGEST_ATTEMPT)}/{number}"
 
 
-def give_back(queue: Queue, attempt_id: str, visibility_timeout: int) -> int:
-    """Release what a dead process of an attempt still holds; return how many messages.
-
-    Leave a claim alone if it has messages that are hidden for longer than `visibility_timeout`: it was parked.
-    """
+def give_back(queue: Queue, attempt_id: str) -> int:
+    """Release the messages that the claims of an attempt still hold after its process died. Return their number."""
     access, attempt = queue.access, shortened(attempt_id, LONGEST_ATTEMPT)
-    soon = access.clock() + visibility_timeout * MILLISECONDS
     leases = access.store.leases(access.record(), access.clock)
     own_leases = [lease for lease in leases if claim_of_process(attempt, lease.attempt_id) is not None]
-    parked = {lease.receipt_id for lease in own_leases if lease.visible_at > soon}
     released = 0
-    for receipt_id in {lease.receipt_id for lease in own_leases} - parked:
+    for receipt_id in {lease.receipt_id for lease in own_leases}:
         try:
             released += queue.claim(receipt_id).release().messages
         except LeaseLost:
-            # The claim ran out meanwhile: others may have its messages.
+            # The claim ran out meanwhile. Other holders may have its messages.
             continue
     return released

@@ -1,8 +1,8 @@
 """Conditions of a sensor and triggers, and the rule for repeated announcements. No I/O.
 
-A watcher's event starts a run of a DAG, so it is edge-triggered: one event when work appears, and none while that work
-waits, is being done, or is done. The watcher reads only a queue's counts and receives nothing. So a run that never
-starts raises no receive count, and no message waits for a visibility timeout.
+A watcher's event starts a run of a DAG. So a watcher is edge-triggered: it fires one event when work appears, and none
+while that work waits, is being done, or is done. The watcher reads only a queue's counts and receives nothing. So a run
+that never starts raises no receive count, and no message waits for a visibility timeout.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ledger.results import Counts
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on visible messages: at least `at_least` of them, or the queue's oldest message is older than
-    `oldest_older_than` seconds. So a batch is large enough, or has waited long enough. Without both, one message is
-    enough.
+    """A condition on a queue with visible messages: a batch is large enough, or has waited long enough.
 
-    The oldest message is that of `Counts`: it may be in flight. Raises InvalidParameterValue.
+    The condition holds if at least `at_least` messages are visible, or if the queue's oldest message is older than
+    `oldest_older_than` seconds. Without both arguments, one visible message is enough. The oldest message is that of
+    `Counts`, and may be in flight. Raises InvalidParameterValue.
     """
 
     at_least: int | None = None
@@ -80,7 +80,7 @@ class Announcements:
 
 
 def event_of(ledger_conn_id: str, ledger_queue: str, counts: Counts) -> dict[str, Any]:
-    """Return the content of an event and of an XCom: where work is, how much, and how old. No body."""
+    """Return the content of an event and of an XCom: the ledger, the queue, its visible messages and their age."""
     return {
         "ledger_conn_id": ledger_conn_id,
         "ledger_queue": ledger_queue,

@@ -1,4 +1,7 @@
-"""A connection of type `ledger`: the ledger's root, storage options and settings. Independent of Airflow."""
+"""A connection of type `ledger`: the ledger's root, storage options and settings.
+
+This module imports nothing of Airflow.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,24 @@ from ledger.rules.storage import PREFIXES
 from ledger.settings import Settings
 
 EXTRAS = ("storage_options", "settings")
+#: Options that say how long a client waits and how often it tries again.
+OF_THE_CLIENT = ("timeout", "connect_timeout", "retry_timeout", "max_retries")
 EXAMPLE = '{"conn_type": "ledger", "host": "/data/ledger"}'
 
 
 @dataclass(frozen=True)
 class Place:
-    """The ledger of a connection: its root, the options that reach its storage, the path of its settings."""
+    """The ledger of a connection: its root, the options for its storage, and the path of its settings."""
 
     root: str
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     settings: str | None = None
 
     def open(self, owner: str | None = None, *, create: bool = False, read_only: bool = False) -> Ledger:
-        """Open the ledger without Spark. `read_only` is for looking only. Raises what `Ledger.open` raises, and
-        LedgerDoesNotExist unless `create`."""
+        """Open the ledger without Spark. With `read_only` the ledger can only be read.
+
+        Without `create`, raises LedgerDoesNotExist if there is no ledger. Raises what `Ledger.open` raises.
+        """
         settings = Settings.read(self.settings) if self.settings else None
         options = self.storage_options or None
         return Ledger.open(
@@ -37,8 +44,15 @@ class Place:
         )
 
     def output(self, table: object) -> str:
-        """Return where an output table lies. A relative path begins at the folder that holds the ledger's root, because
-        Airflow chooses the folder that a task runs in. All else stays as it is. Raises InvalidParameterValue."""
+        """Return the place of an output table.
+
+        A relative path begins at the parent folder of the ledger's root, not at the folder in which a task runs,
+        because Airflow chooses that. Absolute paths, paths that begin with ~, URIs and names of tables are returned
+        unchanged.
+
+        Raises InvalidParameterValue for a relative path if the ledger is a schema, or if the engines cannot use the
+        path.
+        """
         text = os.fspath(table) if isinstance(table, os.PathLike) else str(table)
         is_path_text = not isinstance(table, os.PathLike) and not is_relative(text)
         if is_path_text or text.startswith(("/", "~")):
@@ -49,18 +63,30 @@ class Place:
         return beside("output_table", text, here("root", self.root)).text
 
     def environment(self) -> dict[str, str]:
-        """Return the storage options as environment variables, for a process that opens the ledger itself. Other users
-        can read the keys on a command line, but not in the environment."""
-        shown = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in self._named()}
-        return {name.upper(): value for name, value in shown.items()}
+        """Return the storage options as environment variables, for a process that opens the ledger itself.
 
-    def _named(self) -> list[tuple[str, Any]]:
-        return [(name, value) for name, value in self.storage_options.items() if name.lower().startswith(PREFIXES)]
+        A command line would show secrets to other users of the machine; the environment does not. Options in
+        OF_THE_CLIENT are left out: no environment variable has them, and a Spark worker has its own.
+
+        Raises InvalidParameterValue for any other option whose name does not begin with aws_, azure_ or google_.
+        """
+        passed = {name: value for name, value in self.storage_options.items() if name.lower() not in OF_THE_CLIENT}
+        others = sorted(name for name in passed if not name.lower().startswith(PREFIXES))
+        if others:
+            bound = "A worker reads options from its environment, where their names begin with aws_, azure_ or google_"
+            fix = "Name it so in the connection: aws_endpoint for endpoint."
+            raise InvalidParameterValue("storage_options", ", ".join(others), bound, fix)
+        shown = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in passed.items()}
+        return {name.upper(): value for name, value in shown.items()}
 
 
 def place_of(connection_id: str, host: str | None, extra: str | None) -> Place:
-    """Return the ledger that a connection's host and extra name. Raise InvalidParameterValue for a missing root, and
-    for an extra that is not a JSON object or has an unknown field; the error names the connection and the field."""
+    """Return the Place of the ledger that a connection's host and extra name.
+
+    Raises:
+        InvalidParameterValue: The host is missing. Or the extra or its storage_options is not a JSON object, the extra
+            has an unknown field, or its settings are not a text. The error names the connection and the field.
+    """
     if not host:
         raise _wrong(connection_id, "host", host, "It is the root of the ledger, and is missing", f"As in {EXAMPLE}.")
     extra_fields = _object(connection_id, "extra", extra)
@@ -74,7 +100,10 @@ def place_of(connection_id: str, host: str | None, extra: str | None) -> Place:
 
 
 def _object(connection_id: str, name: str, given: object) -> dict[str, Any]:
-    """Return a JSON object, given as one or as text. Errors do not quote it: it may contain keys."""
+    """Return the fields of `given`, a mapping or the text of a JSON object, without fields that are null.
+
+    Errors do not show the value, because it may contain secrets.
+    """
     try:
         parsed = json.loads(given) if isinstance(given, str) and given.strip() else given or {}
     except ValueError as error:

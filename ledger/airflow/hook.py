@@ -18,9 +18,9 @@ DEFAULT_CONNECTION = "ledger_default"
 class LedgerHook(BaseHook):
     """Opens the ledger of a connection, once for each hook.
 
-    The connection's host is the ledger's root. Its extra may have `storage_options` (a JSON object: delta-rs's) and
-    `settings` (the path of a TOML file, on the workers). The receipts ledger names `owner` as the holder. Open a ledger
-    in the process that uses it: a forked child can do less with its parent's (see Ledger).
+    The connection's host is the ledger's root. Its extra may have `storage_options` (a JSON object of delta-rs's
+    options) and `settings` (the path of a TOML file, on the workers). The receipts ledger names `owner` as the holder.
+    Open a ledger in the process that uses it: a forked child can do less with its parent's (see Ledger).
     """
 
     conn_name_attr = "ledger_conn_id"
@@ -37,12 +37,12 @@ class LedgerHook(BaseHook):
         """The place of the ledger; raises InvalidParameterValue for a connection that does not name one."""
         connection = self.get_connection(self.ledger_conn_id)
         place = place_of(self.ledger_conn_id, connection.host, connection.extra)
-        # A side effect of reading it: from here on logs mask the secrets in the extra.
+        # Reading extra_dejson has a side effect: from here on logs mask the secrets in the extra.
         _ = connection.extra_dejson
         return place
 
     def open(self, *, create: bool = False) -> Ledger:
-        """Open the ledger again; raise LedgerDoesNotExist if there is none, unless `create`."""
+        """Open the ledger anew. Without `create`, raise LedgerDoesNotExist if there is none."""
         return self.place.open(self.owner, create=create)
 
     @cached_property
@@ -59,7 +59,10 @@ class LedgerHook(BaseHook):
         return self.ledger.queue(name)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Tell the connection form's button whether the ledger can be opened, and its size or the error."""
+        """Return whether the ledger can be opened, and its size or the error.
+
+        The button of the connection form calls this.
+        """
         try:
             queues = len(self.ledger.list_queues())
         except Exception as error:

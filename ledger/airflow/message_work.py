@@ -19,12 +19,12 @@ from ledger.rules.visibility import Outcome
 Keeps = Callable[[Claim, BaseException], bool]
 #: The reason of a message that the function names without a reason.
 FAILED = "the function says that it failed"
-#: Most reasons of failed messages in the log, for each claim.
+#: The log has at most this number of reasons of failed messages for each claim.
 MOST_SAID = 10
 
 
 def never(claim: Claim, error: BaseException) -> bool:
-    """Tell to give the claim back after every error."""
+    """Return False: the claim is given back after every error."""
     return False
 
 
@@ -49,8 +49,11 @@ class MessageWork:
             raise InvalidParameterValue("reason", self.reason, bound, "Name an output, or return {message_id: reason}.")
 
     def on(self, claim: Claim, keeps: Keeps = never) -> tuple[int, int]:
-        """Work on one claim and settle it; return how many messages are done, and how many failed. After an error, give
-        back what is held unless `keeps` returns True for the error; then raise the error."""
+        """Work on one claim and settle it; return how many messages are done, and how many failed.
+
+        After an error, give back the messages that are still held, unless `keeps` returns True for the error. Then
+        raise the error.
+        """
         try:
             self.say(f"works on {claim.count:,} messages (receipt {claim.receipt_id}, version {claim.version})")
             with claim.heartbeat() as beat:
@@ -117,8 +120,10 @@ class MessageWork:
 
 
 def table_of(rows: Sequence[Any]) -> pa.Table:
-    """Return rows as a table with the columns of all rows. Raise InvalidParameterValue for a row that is not a
-    dictionary, or is empty: it would name no message."""
+    """Return rows as a table with the columns of all rows.
+
+    Raises InvalidParameterValue for a row that is not a dictionary, and for an empty one, which names no message.
+    """
     for row in rows:
         if not isinstance(row, Mapping) or not row:
             bound = "Each row that it returns must be a dictionary, of a column at least"

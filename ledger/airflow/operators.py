@@ -1,4 +1,4 @@
-"""Operators for queues, sends, receives and upkeep; a sensor; the base of all."""
+"""Operators for queues, sends, receives and upkeep; a sensor; the base class `LedgerOperator`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class LedgerOperator(BaseOperator):
     """A task on one queue, `ledger_queue`, of the ledger that the connection names.
 
-    `attempt_id`, a template, names the task, and is the same for its retries. By default it consists of the DAG, run,
-    task and map index. If two deployments of Airflow use one ledger, each needs its own, with its name in it. The
-    receipts ledger names it as the holder.
+    `attempt_id`, a template, names the task, and is the same for its retries. By default the id consists of the DAG,
+    run, task and map index. If two deployments of Airflow use one ledger, each needs a template of its own, with the
+    deployment's name in it. The receipts ledger names the attempt id as the holder.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue", "attempt_id")
@@ -83,7 +83,7 @@ class LedgerCreateQueueOperator(LedgerOperator):
         self.tags = tags
 
     def execute(self, context: Context) -> str:
-        """Create what does not exist; safe to repeat."""
+        """Create the ledger and the queue if they do not exist. The call is safe to repeat."""
         return self.hook.open(create=True).create_queue(self.ledger_queue, self.attributes, self.tags).name
 
 
@@ -182,9 +182,10 @@ class LedgerReceiveOperator(LedgerOperator):
 class LedgerUpkeepOperator(BaseOperator):
     """Runs a round of upkeep of the connection's ledger.
 
-    `only_if_due`: run it only if the commits since the last round make one due, and no other process runs one. So a DAG
-    may run every few minutes, and costs three version numbers if there is nothing to do. Returns the round's counts, or
-    None if none ran. A retry is another round, which is safe. Raises what `Ledger.upkeep` raises.
+    With `only_if_due`, the round runs only if the commits since the last round make one due, and no other process runs
+    one. So a DAG may run every few minutes, and reads only three version numbers if there is nothing to do. Returns the
+    round's counts, or None if no round ran. A retry is another round, which is safe. Raises what `Ledger.upkeep`
+    raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id",)
@@ -215,12 +216,15 @@ class LedgerUpkeepOperator(BaseOperator):
 
 
 class LedgerSensor(BaseSensorOperator):
-    """Waits until the queue has `at_least` visible messages, or its oldest one is older than `oldest_older_than`
-    (seconds or a timedelta); without both, until there is a visible message. Receives nothing.
+    """Waits until a queue has work, and receives nothing.
 
-    With `deferrable` (default: the setting operators.default_deferrable) the triggerer waits, not a worker. Without it
-    the sensor pokes every `poke_interval` seconds. Returns ledger_conn_id, ledger_queue, visible and age_of_oldest.
-    Raises InvalidParameterValue; its task raises what opening the ledger raises, and QueueDoesNotExist.
+    There is work if at least `at_least` messages are visible. There is also work if a message is visible, and the
+    queue's oldest message is older than `oldest_older_than` (seconds or a timedelta). Without both arguments, one
+    visible message is enough.
+
+    With `deferrable` (default: the setting operators.default_deferrable) the triggerer waits, not a worker. Without
+    `deferrable` the sensor pokes every `poke_interval` seconds. Returns ledger_conn_id, ledger_queue, visible and
+    age_of_oldest. Raises InvalidParameterValue; its task raises what opening the ledger raises, and QueueDoesNotExist.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue")

@@ -1,4 +1,7 @@
-"""A task's process, which logs to the task and ends with it. Independent of Airflow."""
+"""The process of an Airflow task: its output goes to the task's log, and it ends with the task.
+
+This module imports nothing of Airflow.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 
 class TaskProcess:
-    """A command with its children, in a process group of its own. `say` gets each line that it prints."""
+    """A command with its children, in a process group of its own. `say` gets each line that they print."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]) -> None:
         tied = [sys.executable, "-m", "ledger.airflow.tied", str(os.getpid()), *command]
@@ -59,7 +62,7 @@ class TaskProcess:
             killer.start()
 
     def _signal(self, number: int) -> bool:
-        """Signal all that is left of the process group; return whether anything is left."""
+        """Send a signal to the remaining processes of the group; return whether there are any."""
         try:
             os.killpg(self._process.pid, number)
         except ProcessLookupError:

@@ -1,4 +1,7 @@
-"""The provider's description for Airflow: the entry point `apache_airflow_provider`. Imports no Airflow."""
+"""The provider's description for Airflow: the entry point `apache_airflow_provider`.
+
+This module imports nothing of Airflow.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 CONNECTION_TYPE = "ledger"
-#: The connection form: standard fields that are not used, and the meaning of the one that is.
+#: The connection form: the standard fields that are hidden, and the label and the hint of the one that is used.
 HIDDEN_FIELDS = ["schema", "login", "password", "port"]
 RELABELING = {"host": "Root"}
 PLACEHOLDERS = {"host": "/data/ledger, or s3://bucket/ledger"}

@@ -20,10 +20,10 @@ AGAIN_AFTER = 1_800.0
 
 
 class LedgerTrigger(BaseTrigger):
-    """Fires once when there is work: see `Condition`. Its event has ledger_conn_id, ledger_queue, visible and
-    age_of_oldest.
+    """Fires once when the condition on a queue holds (see `Condition`).
 
-    It has no state but its arguments, so a restarted triggerer simply goes on with it. Raises InvalidParameterValue.
+    The event has ledger_conn_id, ledger_queue, visible and age_of_oldest. The trigger has no state but its arguments,
+    so a restarted triggerer goes on with it. Raises InvalidParameterValue.
     """
 
     def __init__(
@@ -58,13 +58,15 @@ class LedgerTrigger(BaseTrigger):
 
 
 class LedgerQueueTrigger(BaseEventTrigger):
-    """Fires whenever new work appears, for an AssetWatcher: one event for new work, and none while it waits or is being
-    done (see `Announcements`). `again_after` repeats the event after so many seconds if nobody began the work.
+    """Fires when new work appears in a queue, for an AssetWatcher.
+
+    New work causes one event. No further event comes while the work waits or is being done (see `Announcements`). After
+    `again_after` seconds the event is repeated if nobody has begun the work.
 
     Triggers with the same arguments share one look at the queue. If Airflow can acknowledge (3.3), an event counts as
-    announced once it is stored, and is announced again if it was lost; else it counts once it is handed over. Only the
-    triggerer's process remembers announcements: a new process announces waiting work once more. So a run may find that
-    nothing is left to do, but work is never left without a run.
+    announced once it is stored, and a lost event is announced again. Otherwise an event counts as announced once it is
+    handed over. Only the triggerer's process remembers announcements: a new process announces waiting work once more.
+    So a run may find that nothing is left to do, but work is never left without a run.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class LedgerQueueTrigger(BaseEventTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield an event for new work, for ever; for an Airflow that cannot acknowledge."""
+        """Yield an event for new work, for ever. An Airflow that cannot acknowledge calls this."""
         announcements = self.announcements()
         async for counts in looks_at(self.ledger_conn_id, self.ledger_queue, self.poll_interval):
             if announcements.due(counts, time.monotonic()):

@@ -1,4 +1,4 @@
-"""Repeated looks at a queue from an event loop, which never blocks."""
+"""Repeated looks at a queue from an event loop, which they never block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.results import Counts
 
 log = logging.getLogger("ledger.airflow")
-#: After so many failed looks in a row the storage is considered lost.
+#: After this number of failed looks in a row the storage is considered lost.
 MOST_FAILURES = 20
 
 

@@ -35,13 +35,14 @@ TERMINATED = 143
 class LedgerWorkOperator(LedgerOperator):
     """Runs `function` on the list of messages of a claim, under a heartbeat, and acknowledges them.
 
-    The `claim` is one of a LedgerReceiveOperator; expand over them. (LedgerConsumeOperator is a task that receives by
-    itself.) `function` returns
+    `claim` describes one claim of a LedgerReceiveOperator; expand over these descriptions. (LedgerConsumeOperator is a
+    task that receives by itself.) `function` returns
 
     - without `output_table`: None if all messages are done, or {message_id: reason} of those that failed;
     - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. The whole
-      claim is done, and its rows are in the table once, wherever a worker dies. `reason` may name a column of the rows,
-      which then also need a column message_id: where it has a value, the message failed, and its row is not written.
+      claim is done, and its rows are in the table once, wherever a worker dies. `reason` may name a column of the rows.
+      If a row has a value there, its message failed, and the row is not written. The rows then also need a column
+      message_id.
 
     Failed messages are hidden for `hide_failed` seconds, and then received again; a RedrivePolicy says how often.
 
@@ -116,7 +117,7 @@ class LedgerWorkOperator(LedgerOperator):
         return {"claims": 1, "messages": done, "failed": failed}
 
     def _keeps(self, claim: Claim, error: BaseException) -> bool:
-        """Keep the claim until the next try has begun, unless there will be none, or somebody ended the task."""
+        """Keep the claim until the next try has begun, and return True. Return False if there is no retry."""
         retried = isinstance(error, (Exception, AirflowTaskTimeout))
         if not retried or isinstance(error, (AirflowFailException, AirflowSkipException)):
             return False
@@ -143,12 +144,12 @@ OWN = ("handler", "output", "attempt_id", "report", "bar")
 class LedgerConsumeOperator(LedgerOperator):
     """Runs `Queue.consume`: calls `handler` for each message, writes its rows to `output_table`, and acknowledges.
 
-    `options` are further keyword arguments of `Queue.consume`: concurrency, batch, processes, until, retry_after, ...
-    A message for which the handler raises fails alone, and the task goes on. If the handler raises for everything
-    alike, the task fails, and no receive counts. If a task's worker was killed, the retry first gets back what it held.
-    SIGTERM (on_kill) ends the task: finished messages are written, the others are given back uncounted. A relative
-    `output_table` begins at the folder that holds the ledger's root.
-    Returns the fields of a `Consumed` by name, and the `output_table`. Raises what `Queue.consume` raises.
+    `options` are further keyword arguments of `Queue.consume`: concurrency, batch, processes, until, retry_after, ... A
+    message for which the handler raises fails alone, and the task goes on. If the handler raises for everything alike,
+    the task fails, and no receive counts. If a task's worker was killed, the retry first gets back what the worker
+    held. SIGTERM (on_kill) ends the task: finished messages are written, the others are given back uncounted. A
+    relative `output_table` begins at the folder that holds the ledger's root. Returns the fields of a `Consumed` by
+    name, and the `output_table`. Raises what `Queue.consume` raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "output_table")
@@ -197,9 +198,9 @@ class LedgerSparkWorkOperator(LedgerOperator):
     holds each claim.
 
     `submit` is the command up to the job's file: ["spark-submit", "--properties-file", "...", "/opt/jobs/work.py"], or
-    a Python that has pyspark, and the file. The operator adds the connection's root and settings, and puts the storage
-    options and `env` into the environment. `arguments` are further ones of the job:
-    ["--claim", "100000", "--reason", "error"].
+    a Python that has pyspark, and the file. The operator adds the connection's root and settings, and puts `env` and
+    the storage options whose names begin with aws_, azure_ or google_ into the environment. `arguments` are further
+    arguments of the job: ["--claim", "100000", "--reason", "error"].
 
     The task ends with the process; the process's output is the task's log. An exit code other than 0 raises
     LedgerError; wrong arguments raise InvalidParameterValue. A relative `output_table` begins at the folder that holds
@@ -286,10 +287,9 @@ class LedgerSparkWorkOperator(LedgerOperator):
             self._process.terminate(self.grace)
 
     def _give_back(self) -> None:
-        """Give back what the killed process held, if it held anything."""
+        """Give back the messages that the killed process held, if there are any."""
         try:
-            queue = self.opened_queue()
-            released = give_back(queue, self.attempt_id, int(queue.attributes()["VisibilityTimeout"]))
+            released = give_back(self.opened_queue(), self.attempt_id)
             self.log.info("gave back %d messages of the last try", released)
         except LedgerError as error:
             self.log.warning("could not give back what the worker held; it runs out by itself: %s", error)

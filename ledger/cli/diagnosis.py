@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 Judged = tuple[str, str, str, str]
 #: Warn when a disk has fewer bytes free, or room for fewer days of writing at the measured rate.
 LOW_BYTES, LOW_DAYS = 1 << 30, 2
-#: Warn about a claim that is held for so many seconds: its heartbeat can hide that its worker hangs.
+#: Warn about a claim that is held for longer: its heartbeat can hide that its worker hangs.
 LONG_HELD_SECONDS = 6 * 3_600
-#: So many receipts make a receive some 15 ms slower (see docs/explanation/measured.md).
+#: This number of receipts makes a receive some 15 ms slower (see docs/explanation/measured.md).
 MANY_RECEIPTS = 20_000
-#: Above so many conflicts a minute, verbs mostly wait for each other.
+#: Above this number of conflicts a minute, verbs mostly wait for each other.
 MANY_CONFLICTS = 60
 
 
@@ -100,13 +100,13 @@ def in_time(seconds: float) -> str:
 
 
 DAY = 86_400
-#: Opening a table reads the commits since its checkpoint one by one; above so many it is slow.
+#: Opening a table reads the commits since its checkpoint one by one. Above this number of commits opening is slow.
 MANY_COMMITS = 2_000
-#: A finding names at most so many files.
+#: A finding names at most this number of files.
 MOST_NAMED = 5
 #: The advice for a damaged ledger.
 RESTORE = "restore a backup (`ledger restore-backup BACKUP ROOT --replace`)"
-#: Warn above so many orphan files in all tables.
+#: Warn above this number of orphan files in all tables.
 MANY_ORPHANS = 1_000
 
 
@@ -277,7 +277,7 @@ def _judged(health: Health) -> Iterator[Finding]:
 
 
 def _paths(health: Health) -> Finding:
-    """Return whether verbs commit directly or by statements, why, and how the newest ones did."""
+    """Return whether verbs commit directly or by statements, why, and which way the newest commits took."""
     from ledger.runtime.checks import Finding
 
     merges = {} if health.vitals is None else health.vitals.recent.merges

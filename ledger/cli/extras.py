@@ -1,4 +1,4 @@
-"""Commands that need an extra, and how they name it when it is missing.
+"""The error of a command whose extra is not installed: it names the extra.
 
 The function of such a command imports inside `of_extra`, as `serve` does.
 """

@@ -1,9 +1,9 @@
 """The inputs of `ledger send`: text, JSON lines, CSV, Parquet, Delta tables.
 
 Each row keeps the number of the line that it begins in. A row becomes an entry with SQS's field names. The entry's body
-is the column `body` or the column that --body names; without either it is the whole row as JSON. The columns
-delay_seconds, message_attributes, message_group_id, message_deduplication_id and aws_trace_header count beside it, as
-in a table that is passed to `Queue.send`.
+is the column `body`, or the column that --body names. The columns delay_seconds, message_attributes, message_group_id,
+message_deduplication_id and aws_trace_header set the same fields of the entry. If no row has a column `body`, the body
+is the whole row as JSON. A table that is passed to `Queue.send` follows the same rules.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Malformed(NamedTuple):
 
 
 def format_of(source: str, given: str | None) -> str:
-    """Return the format of an input: the `given` one, else the one that its ending means."""
+    """Return the format of an input: `given`, else the format that the ending of its name means."""
     if given is not None:
         return given
     if source == "-":

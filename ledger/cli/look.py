@@ -43,8 +43,8 @@ def history(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Show who received what, and what became of it: the last events of QUEUE, or of the ledger, oldest first. The
-    events come from the receipts; those that upkeep has not copied there yet come from the log.
+    """Show the last events of QUEUE, or of the ledger, oldest first: who received what, and what became of it. The
+    events come from the receipts. Events that upkeep has not copied there yet come from the log.
 
     The earlier receipts of a message, and its receipts before it was moved to QUEUE, come from past versions of the
     tables, as far back as these are kept.
@@ -307,9 +307,9 @@ def _explained(
     return replace(explanation, verb=verb)
 
 
-#: Verbs are counted over the last so many seconds.
+#: The period, in seconds, over which verbs are counted.
 WINDOW = 60
-#: The first look reads at most so many commits of each table.
+#: The first look reads at most this number of commits of each table.
 MOST_COMMITS = 500
 TABLES = ("visibility", "messages")
 _CLEAR = "\x1b[H\x1b[2J"

@@ -124,7 +124,8 @@ def backup(dest: str, json: bool, root: str | None, settings: str | None) -> Non
 def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
     """Make the ledger ROOT from the backup SOURCE.
 
-    ROOT must be free, unless --replace moves its ledger aside. Processes that have it open go on with the restored one.
+    ROOT must be free, unless --replace moves its ledger aside. Processes that have the ledger open go on with the
+    restored one.
 
     \b
     Example:

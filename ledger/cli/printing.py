@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-#: So many characters of a text are shown to people; --json has all of it.
+#: The number of characters that people see of a text. --json has the whole text.
 LONGEST = 400
 
 

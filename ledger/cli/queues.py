@@ -39,7 +39,7 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
         try:
             rows.append(depth_of(queue))
         except ClocksDisagree as error:
-            # Show the other queues in any case.
+            # Show the other queues all the same.
             rows.append(_depth(queue.name, None))
             wrong.append(f"{queue.name}: {error}")
     for line in wrong:

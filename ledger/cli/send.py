@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ledger.cli.inputs import Read
 
 FORMATS = ("text", "json", "csv", "parquet", "delta")
-#: At most so many lines are named one by one, the others are counted. --json names all.
+#: At most this number of lines is printed one by one. Of the others only their number is printed. --json names all.
 MOST_NAMED = 20
 _NOT_SHOWN = logging.NullHandler()
 
@@ -61,13 +61,16 @@ def send(
     A file holds JSON lines (or one JSON array), CSV, Parquet or text; all but Parquet also as .gz.
 
     The column `body` (or --body) of a row is the message's body. The columns delay_seconds, message_attributes (a JSON
-    object), message_group_id, message_deduplication_id and aws_trace_header count beside it. Without a body the whole
-    row is sent as JSON, these columns included; then only a FIFO queue's group and deduplication id count. The command
-    says how it uses the columns, and which ones it leaves out.
+    object), message_group_id, message_deduplication_id and aws_trace_header set the same fields of the message. If no
+    row has the column of bodies, each row is sent whole, as JSON with all its columns. Then only message_group_id and
+    message_deduplication_id set fields, and only on a FIFO queue. The command prints how it uses the columns, and which
+    columns it leaves out.
 
-    CSV has commas between its columns, and all its values are text. If a line cannot be read, nothing of the file is
-    sent. If the queue refuses a row (too long, no group), the command names its line, sends the others, and ends with
-    exit code 3. All rows pass through memory; for tens of millions use jobs/send.py, which sends with Spark.
+    CSV has commas between its columns, and all its values are text. If a line cannot be read, nothing is sent, unless
+    you give --skip-malformed. If the queue refuses a row (such as a body that is too long), the command prints its
+    line, sends the others, and ends with exit code 3. If a row lacks the group or deduplication id that a FIFO queue
+    needs, nothing is sent, and the exit code is 2. All rows are held in memory. For tens of millions of rows use
+    jobs/send.py, which sends with Spark.
 
     \b
     Example:
@@ -87,7 +90,7 @@ def send(
         )
     if content.bodies is not None and not json:
         click.echo(f"ledger: {shown(content.bodies)}", err=True)
-    # Every refused row is named below; the log's warning about refused rows would repeat that.
+    # This command prints every refused row below. The warning of the log `ledger.send` would repeat that.
     logging.getLogger("ledger.send").addHandler(_NOT_SHOWN)
     progress = Steps(every=0)
     progress(f"sending {many(len(content.entries), 'message')}")
@@ -154,7 +157,7 @@ def _read(source: str, kind: str | None, body: str | None, attributes: Mapping[s
 
 
 def _name(lines: Iterable[tuple[int, str]]) -> None:
-    """Name lines on stderr; of many only the first ones."""
+    """Print lines and their problems on stderr: at most MOST_NAMED, and the number of the others."""
     named_lines = list(lines)
     for line, problem in named_lines[:MOST_NAMED]:
         click.echo(f"line {line} {shown(problem)}", err=True)

@@ -59,7 +59,7 @@ def serve(
 
     Requests must be signed with a key. Keys are in the file --keys, which has a table [ID] with secret = "..." for each
     key, or in LEDGER_ACCESS_KEY_ID and LEDGER_SECRET_ACCESS_KEY. With --json the first line on stdout is
-    {"url": ..., "root": ..., "pid": ...}, printed as soon as it serves.
+    {"url": ..., "root": ..., "pid": ...}, printed as soon as the endpoint serves.
 
     \b
     Example:

@@ -103,7 +103,7 @@ def _require_file(path: str) -> None:
 @as_json
 @with_root
 def export(queue: str, path: str, bar: bool | None, json: bool, root: str | None, settings: str | None) -> None:
-    """Write every message of QUEUE, held or not, to the new Parquet file FILE. They stay in the queue.
+    """Write every message of QUEUE, held or not, to the new Parquet file FILE. The messages stay in the queue.
 
     \b
     Example:

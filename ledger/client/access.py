@@ -1,6 +1,6 @@
 """Access to one queue of a ledger, for its verbs.
 
-A Queue has it, and hands it on to its claims and to their helpers.
+A Queue has an Access, and hands it on to its claims and to their helpers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Access:
     """Access to one queue of a ledger. `frames` is None without Spark.
 
-    `made` is the queue as it was when the user asked for it. Its name and its id never change; all else may have
-    changed since. A verb calls `record` once, and acts on that record alone.
+    `made` is the queue as it was when the user asked for it. The queue's name and its id never change; all else
+    may have changed since. A verb calls `record` once, and acts on that record alone.
     """
 
     store: Store

@@ -1,6 +1,6 @@
 """The rows of an Arrow table as entries, without Spark.
 
-They are read by the rules for a DataFrame's rows.
+The rows are read by the same rules as the rows of a DataFrame.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SentTable:
     def ids(self) -> pa.Table:
         """Return a row per message: message_id, body (strings).
 
-        In the order of the rows where the ledger has no Spark.
+        If the ledger has no Spark, the rows are in the order of the sent rows.
         """
         return self._ids
 

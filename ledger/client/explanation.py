@@ -1,4 +1,4 @@
-"""Explanations: the statement and source rows of a verb, without running it."""
+"""Explanations: the SQL statement that a verb would commit, and its source rows. Nothing is committed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ledger.errors import InvalidParameterValue, LedgerError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The verbs that can be explained: of a queue, and of a claim.
+#: The verbs of a queue and of a claim that can be explained.
 OF_QUEUE = (
     *("receive", "receive_many", "send", "delete", "change_visibility", "settle"),
     *("lock", "purge", "restore", "release_postponed", "redrive", "set_attributes", "set_tags", "tag", "untag"),
 )
 OF_CLAIM = ("extend", "release", "delete", "settle")
-#: The advice about verbs that cannot be explained.
+#: The advice of the error about a call that cannot be explained.
 OTHERS = (
     "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Verbs that read commit nothing; "
     "write, work, consume and delete_queue make several commits, most of them of these verbs."
 )
-#: Notes about the columns of a MERGE's source rows.
+#: Notes below the source rows of a MERGE.
 EXPECTED = "expected_revision: the revision that the row must still have, or nothing is committed; none for a new row."
 HEADS = "The row of visibility without a segment is the head row of its lane, which counts the lane's commits."
 #: How many source rows the text shows, and how many characters of a value.
@@ -34,20 +34,24 @@ MOST_ROWS, LONGEST = 20, 40
 
 @dataclass(frozen=True)
 class Explanation:
-    """The commit that a verb would make now. False where it would commit nothing. Its text shows all of it, for people.
+    """The first commit that a verb would make now.
+
+    bool(explanation) is False if the verb would commit nothing. str(explanation) shows the statement, the first 20
+    source rows with at most 40 characters of each value, and notes.
 
     Attributes:
         verb: The verb.
-        table: The name of the table that it commits to; None: it commits nothing.
-        statement: The commit as a SQL statement on a view `source`. delta-rs, which has no SQL for a MERGE, gets the
-            same predicate and clauses.
-        rows: The source rows, as a pyarrow.Table. For a MERGE these are the edits: the columns of the table,
-            `operation` (insert, update or delete) and `expected_revision`, the revision that the row must still have.
-            Names that are made anew each time (of receipts, of segments) differ when the verb runs.
-        engine: The engine that commits, delta-rs or spark.
-        why_statement: Why the engine runs the statement. Empty: the client writes the same rows out by itself. Only a
-            commit finds the reasons large, wider or new partition (docs/explanation/statements.md), and then runs the
-            statement.
+        table: The name of the table that the verb commits to; None: the verb commits nothing.
+        statement: The commit as an SQL statement; None: the verb commits nothing. A MERGE or an append reads its rows
+            from a view `source`. delta-rs has no SQL for a MERGE, and gets the same predicate and clauses through its
+            own interface.
+        rows: The source rows, as a pyarrow.Table; None: the commit has none. For a MERGE these are the edits: the
+            columns of the table, `operation` (insert, update or delete) and `expected_revision`, the revision that the
+            row must still have. New receipts and new segments get random names, which differ when the verb runs.
+        engine: The ledger's engine, delta-rs or spark.
+        why_statement: Why the engine would run the statement, as far as this is known before a commit. Empty: the
+            client writes the rows itself. But the real commit may find one of the reasons large, wider or new partition
+            (docs/explanation/statements.md), and then the engine runs the statement.
     """
 
     verb: str
@@ -83,19 +87,19 @@ def explain(
     call: Callable[[Access], object],
     given: Mapping[str, object],
 ) -> Explanation:
-    """Return what `call` would commit, with access to the queue that changes nothing.
+    """Return the first commit that `call` would make. `call` gets an Access that changes nothing.
 
     Args:
-        access: To the queue.
+        access: The access to the queue.
         verb: The verb, which must be one of `verbs`.
         verbs: The verbs that can be explained.
         call: Calls the verb.
-        given: The verb's arguments, by name or number.
+        given: The verb's arguments, by the names that an error shows (see `numbered`).
 
     Raises:
         InvalidParameterValue: The verb is none of `verbs`, or an argument is a Spark DataFrame.
         LedgerError: The ledger is in memory.
-        What `call` raises.
+        Other errors: All that `call` raises.
     """
     from ledger.store.delta.verbs.planned_commits import planned_commit
     from ledger.store.delta.verbs.store import DeltaStore
@@ -115,7 +119,10 @@ def explain(
 
 
 def numbered(arguments: Sequence[object], options: Mapping[str, object]) -> dict[str, object]:
-    """Return a call's arguments by name, or by their place, from 1 on."""
+    """Return a call's arguments by name.
+
+    Arguments that were given by position are named `argument 1`, `argument 2`, and so on.
+    """
     return {**{f"argument {place}": one for place, one in enumerate(arguments, 1)}, **options}
 
 
@@ -124,7 +131,7 @@ def _table(rows: pa.Table) -> str:
 
     shown = some_rows(rows, MOST_ROWS)
     names = list(shown[0])
-    # The operation on a row comes first.
+    # The columns operation and expected_revision come first.
     names.sort(key=lambda name: name not in ("operation", "expected_revision"))
     lines = [names, *([_cell(row[name]) for name in names] for row in shown)]
     widths = [max(map(len, column)) for column in zip(*lines)]

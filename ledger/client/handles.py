@@ -25,7 +25,7 @@ from ledger.store.protocol import RUNS, Action, QueueRecord
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: A list of receipt handles. Not every sequence: a text is one, too, and stands for a single handle.
+#: A list of receipt handles. A text is a sequence, too, but stands for a single handle.
 HandleSequence: TypeAlias = "list[str] | list[str | None] | tuple[str | None, ...]"
 #: Handles that need no Spark: a list, or a table with a column `receipt_handle`.
 PlainHandles: TypeAlias = "HandleSequence | ArrowTable"
@@ -33,7 +33,7 @@ PlainHandles: TypeAlias = "HandleSequence | ArrowTable"
 Handles: TypeAlias = "PlainHandles | DataFrame"
 #: An outcome for each handle, in the form of the input.
 Outcomes: TypeAlias = "DataFrame | pa.Table | list[HandleOutcome]"
-#: In seconds: one for all, one for each of a list, or the name of a table's column.
+#: Timeouts in seconds: one for all handles, one for each handle of a list, or the name of a table's column.
 Timeouts: TypeAlias = "int | str | Sequence[int]"
 
 #: Why messages are released or extended: one text for all, or one for each handle.

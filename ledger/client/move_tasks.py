@@ -34,8 +34,8 @@ class MoveTasks:
         self._destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         while True:
-            # A task is stored only while no other one runs. If another was first, `all` now has it, and the rule
-            # refuses this one.
+            # A task is stored only while no other task runs. If another task was first, `all` now has it, and the rule
+            # refuses this task.
             task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
             if self._store.put_task(task):
                 break
@@ -57,9 +57,9 @@ class MoveTasks:
                 return task.moved
 
     def run(self, handle: str, revision: int, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Carry a task on until it ends. `revision` is that of its last step in this process.
+        """Carry a task on until it ends. `revision` is the revision of the task after its last step in this process.
 
-        While another process carries it on, after a stall of this one say, this one waits.
+        This process waits while another process carries the task on, for example after a stall of this process.
         """
         while (task := self._latest(handle)) is not None and task.is_running:
             if task.revision == revision or move_task.is_abandoned(task, self._clock()):
@@ -68,10 +68,10 @@ class MoveTasks:
             sleep(TICK)
 
     def step(self, task: MoveTask) -> MoveTask | None:
-        """Move what a running task may move now, and return the task after it.
+        """Move the messages that a running task may move now, and return the task after this step.
 
         Several processes may try a step, and only one of them moves messages. Returns None when another process takes
-        this step, the task was cancelled, or it waits.
+        this step, the task was cancelled, or the task waits.
         """
         taken = move_task.taken(task, self._clock())
         return self._move(taken) if self._store.put_task(taken) else None
@@ -79,8 +79,8 @@ class MoveTasks:
     def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask | None:
         """Move what a task may move, after this process has taken its step; return the task after it.
 
-        Returns None where the task waits as long as an abandoned one does. A caller that has just read the queue gives
-        it as `source`.
+        Returns None if clocks disagree: the task then waits until it counts as abandoned. A caller that has just read
+        the queue gives it as `source`.
         """
         try:
             source, target = source or self._as_it_is(), self._destination(task.destination)
@@ -113,7 +113,7 @@ class MoveTasks:
         return task
 
     def _as_it_is(self) -> QueueRecord:
-        """Return the source as it is now. Raises QueueDoesNotExist.
+        """Return the source queue as it is now. Raises QueueDoesNotExist.
 
         A task may run for hours. Messages that expired meanwhile, by a retention that changed meanwhile, stay where
         they are.

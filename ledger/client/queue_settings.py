@@ -1,6 +1,6 @@
-"""The settings of a queue, its counts, and its redrives (D1, D2).
+"""A queue's attributes and tags, its counts, its dead-letter source queues (D1), and its redrive (D2).
 
-The settings are attributes, tags and the policy.
+The policy is the attribute Policy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ def attributes(access: Access) -> dict[str, str]:
 
 
 def change_attributes(access: Access, given: Callable[[Mapping[str, str]], Mapping[str, object]]) -> None:
-    """Set the attributes that `given` returns. The decision calls it with the present attributes."""
+    """Set the attributes that the function `given` returns.
+
+    The store calls `given` with the queue's attributes, and calls it again if another change commits first.
+    """
 
     def change(known: QueueRecord, queues: Sequence[QueueRecord]) -> tuple[Mapping[str, str], Mapping[str, str]]:
         named = given(known.attributes)
@@ -43,12 +46,19 @@ def change_attributes(access: Access, given: Callable[[Mapping[str, str]], Mappi
 
 
 def change_policy(access: Access, changed: Callable[[str | None], str]) -> None:
-    """Set the Policy that `changed` returns. The decision calls it with the present Policy."""
+    """Set the attribute Policy to what the function `changed` returns.
+
+    The store calls `changed` with the present Policy (None: the queue has none), and calls it again if another change
+    commits first.
+    """
     change_attributes(access, lambda known: {"Policy": changed(known.get("Policy"))})
 
 
 def change_tags(access: Access, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-    """Replace the tags by what `changed` returns. The decision calls it with the present tags."""
+    """Replace the tags by those that the function `changed` returns.
+
+    The store calls `changed` with the queue's tags, and calls it again if another change commits first.
+    """
     access.store.change_queue(
         access.made,
         lambda known, queues: (known.attributes, attribute_rules.tags(changed(known.tags), known.tags)),

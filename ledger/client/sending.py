@@ -60,14 +60,14 @@ class EntryList:
     def outcomes(self, sent: Sequence[StoredSend], name: str) -> list[SendOutcome]:
         """Return one outcome per entry, in order, from the store's answers for `entries`.
 
-        The log tells what the queue of this name refused.
+        If the queue named `name` refused entries, a warning in the log tells how many, and why it refused the first.
         """
         answers = iter(sent)
         outcomes = [SendOutcome.of(one, None if isinstance(one, LedgerError) else next(answers)) for one in self._read]
         refused = [one for one in self._read if isinstance(one, LedgerError)]
         if refused:
             first = next(number for number, one in enumerate(self._read) if isinstance(one, LedgerError))
-            # Not the error's text, which may show the body.
+            # The log does not get the error's text, which may show the body.
             error = refused[0]
             why = [getattr(error, part) for part in ("field", "bound") if hasattr(error, part)]
             reason = ": ".join(why if len(why) > 1 else [error.code, *why])

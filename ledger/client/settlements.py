@@ -26,7 +26,7 @@ from ledger.store.protocol import RUNS, count_messages
 #: Errors of a verb that changed nothing. After any other error the verb may have been committed, although its answer
 #: was lost.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
-#: Up to so many tables are searched one by one. With more of them, each table costs more than its rows.
+#: Up to this number of tables are searched one by one. With more tables, each table costs more than its rows.
 MOST_APART = 64
 _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
@@ -48,8 +48,8 @@ class ClaimSettlements:
     def ending(self, runs: pa.Table) -> Iterator[Ending]:
         """Return a context in which messages are deleted or released.
 
-        They count as ended here from the start, so that no heartbeat takes them for lost. If the verb changes nothing,
-        they no longer count.
+        The messages count as ended here from the start, so that no heartbeat takes them for lost. If the verb changes
+        nothing, they no longer count.
         """
         ending = Ending()
         with self._lock:

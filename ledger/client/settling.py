@@ -1,6 +1,7 @@
-"""Settling through receipt handles: delete, change the visibility, or both.
+"""Settling messages by their receipt handles: delete, release and extend, in any combination.
 
-One commit does all of it. A queue and its claims settle in the same way. Handles come as one text, a list, or a table.
+Each call is one commit. A queue and its claims settle in the same way. Handles are a list, an Arrow table or a Spark
+DataFrame; `delete_one` and `change_one` take one text.
 """
 
 from __future__ import annotations
@@ -31,19 +32,20 @@ if TYPE_CHECKING:
     from ledger.client.handles import Handles, HandleSequence, Outcomes, PlainHandles, Reasons, Timeouts
 
 FIELD = "ReceiptHandle"
-#: The column of a table of handles with the reason why each is released or extended.
+#: In a table of handles: the column that says why each message is released or extended.
 REASON = "reason"
 
 
 def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
     """Apply all actions in one commit; return OUTCOME_RUNS for each.
 
-    Claims of this very access count the messages that the actions end as ended by themselves.
+    If these actions delete or release messages of an open claim of the same Queue object, the claim counts the messages
+    as settled by itself, not as lost (see `settlements`).
     """
     limits = attribute_rules.limits_of(record.attributes)
     receipts = attribute_rules.receipts_of(record.attributes)
     with contextlib.ExitStack() as stack:
-        # A claim's own verbs record by themselves what they end.
+        # Leave out actions on a whole claim: the claim has recorded these already.
         ending = [
             (number, stack.enter_context(own.ending(action.runs)))
             for number, action in enumerate(actions)
@@ -70,7 +72,7 @@ def change_one(access: Access, handle: str, timeout: object) -> None:
 
 def delete_many(access: Access, handles: Handles) -> Outcomes:
     """See Queue.delete."""
-    # `settle` takes None for nothing to delete; here it is an error.
+    # In `settle`, delete=None means that there is nothing to delete. Here None is an error, which `handles_of` raises.
     return settle(access, delete=handles_of(FIELD, None) if handles is None else handles)
 
 
@@ -123,8 +125,8 @@ def release_postponed(access: Access, receipt_id: str | None, reason: str | None
     hidden = access.store.given_back(record, access.clock)
     chosen = {receipt: runs for receipt, runs in hidden.items() if receipt_id in (None, receipt)}
     actions = [Action(Verb.CHANGE, receipt, runs, reason=why) for receipt, runs in sorted(chosen.items())]
-    # FENCED: a message that somebody received since stays theirs, also where the queue accepts changes through replaced
-    # receipts.
+    # FENCED, whatever the queue accepts: if somebody received a message after `given_back` was read, that receiver
+    # keeps the message.
     limits = attribute_rules.limits_of(record.attributes)
     answers = access.store.apply(record, actions, limits, Receipts.FENCED, access.clock)
     return sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
@@ -147,7 +149,10 @@ def _with_reason(wish: HandleRequest, reason: str | None) -> HandleRequest:
 
 
 def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
-    """Yield a reason for each handle that is released, then for each that is extended. Raises InvalidParameterValue."""
+    """Return an iterator with a reason for each handle that is released, and then for each that is extended.
+
+    With one reason for all handles the iterator never ends. Raises InvalidParameterValue.
+    """
     counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
     if isinstance(given, (list, tuple)):
         if len(given) != sum(counts):
@@ -174,7 +179,7 @@ def _apply_one(access: Access, record: QueueRecord, wish: HandleRequest) -> None
 
 
 def _read(handles: Any) -> Any:
-    """Return a DataFrame of Spark's, a pyarrow.Table, or a list of receipt handles."""
+    """Return the given handles as a Spark DataFrame, a pyarrow.Table, or a list of receipt handles."""
     if is_spark(handles):
         return handles
     table = arrow_table(FIELD, handles)
@@ -188,9 +193,9 @@ def _wishes(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> li
 
 
 def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None:
-    """Raise InvalidParameterValue for timeouts that `extended` (handles as `_read` returns them, or None) cannot have.
+    """Raise InvalidParameterValue if a list of timeouts is longer or shorter than the list `extended`.
 
-    A single timeout for all has to be within the bounds.
+    Raise it also if a single timeout for all is out of bounds. `extended`: the handles that `_read` returned, or None.
     """
     if isinstance(timeout, Sequence) and not isinstance(timeout, (str, bytes)) and isinstance(extended, list):
         if len(timeout) != len(extended):
@@ -267,24 +272,26 @@ class Settling:
     ) -> Outcomes:
         """Acknowledge some messages, release some and extend some, all in one commit.
 
-        M2: a message that is named twice with one action has that outcome twice. A message that is named twice with
-        different actions (acknowledged and released, two deadlines) is left unchanged. Both outcomes are
-        "contradicted", InvalidParameterValue, in any order, because a delete is for good. All other messages are
-        settled.
+        M2: If a list or an Arrow table names a message twice with the same action, both entries get the same outcome.
+        If one call names a message with different actions (delete and release, two deadlines, two reasons), the message
+        is left unchanged. Each of its outcomes is then "contradicted", with the error code InvalidParameterValue,
+        whatever the order of the actions: a delete cannot be undone. All other messages are settled.
 
         Args:
             delete, release, extend: A list of receipt handles, or a table with a column `receipt_handle`, as
                 `Queue.delete` takes them.
-            visibility_timeout: For `extend`, in seconds. A list may have one for each handle, a table the name of a
-                column. Without it the queue's timeout.
-            reason: Why messages are released or extended. The views `receipts` and `dead_letters` show it (500
-                characters of it). It is a text for all, or a list: one for each handle of `release`, then one for each
-                of `extend`. Without it, a column `reason` of an Arrow table of handles has one for each. One call names
-                100 different reasons, those of the most messages. A message that is extended for a reason is a planned
-                retry: in `processing_times` it is postponed, and not timed out.
+            visibility_timeout: For `extend`, in seconds. With a list of handles it may be a list, one timeout for each
+                handle. With a table it may be the name of a column. Default: the queue's VisibilityTimeout.
+            reason: Why messages are released or extended. The views `receipts` and `dead_letters` show its first 500
+                characters. It is one text for all. Without Spark it may be a list: one reason for each handle of
+                `release`, then one for each of `extend`. If it is not given, an Arrow table of handles may have a
+                column `reason`. One call records at most 100 different reasons, those of the most messages, and one
+                common text for the others. A message that is extended for a reason is a planned retry: in
+                `processing_times` it is postponed, and not timed out.
 
         Returns:
-            Outcomes, as `Queue.delete`, in the order delete, release, extend. They are one DataFrame when one of the
-                three is Spark's, else one pyarrow.Table when one is a table.
+            Outcomes, in the form that `Queue.delete` returns. If one of the three is a DataFrame, they are one
+                DataFrame, without an order. Otherwise they have the order delete, release, extend, and are one
+                pyarrow.Table if one of the three is a table.
         """
         return settle(self.access, delete, release, extend, visibility_timeout, reason)

@@ -183,7 +183,7 @@ def require_column(table: pa.Table, name: str, right: Callable[[pa.DataType], bo
         # A column without values fits every type: pandas makes it floats.
         return pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
     if right is is_integer and pa.types.is_floating(kind):
-        # pandas also makes floats of whole numbers beside a missing one.
+        # pandas also makes floats of whole numbers beside a missing number.
         with suppress(pa.ArrowInvalid):
             return values.cast(pa.int64())
     if not right(kind):
@@ -338,7 +338,7 @@ def _column(field: str, value: object) -> InvalidParameterValue:
 
 
 def _unreadable(field: str, value: Any, error: Exception) -> InvalidParameterValue:
-    """Return the error for a table that cannot be read. It names the first column that alone cannot be read."""
+    """Return the error for a table that cannot be read. The error names the first column that alone cannot be read."""
     name, why = field, str(error)
     for column in list(getattr(value, "columns", ())):
         try:

@@ -63,7 +63,7 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
 
 @contextmanager
 def _told_of_parts(progress: CopyProgress) -> Iterator[None]:
-    """Add to OverLimit how much of a copy is already there."""
+    """Add to an OverLimit how many messages of the copy are already in the target."""
     try:
         yield
     except OverLimit as error:
@@ -73,7 +73,7 @@ def _told_of_parts(progress: CopyProgress) -> Iterator[None]:
 
 
 def _rest(source: Access, record: QueueRecord, progress: CopyProgress) -> Contents:
-    """Return what is left to copy."""
+    """Return the messages that are left to copy."""
     if not progress.parts:
         return source.store.contents(record, source.clock)
     until, *place = progress.marks

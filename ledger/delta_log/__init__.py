@@ -1,17 +1,18 @@
-"""A client of Delta's log, which follows, decides and commits by itself.
+"""A client of Delta Lake: it reads a table's log, and commits to it, mostly without an engine.
 
-The client knows Delta and nothing of queues. Its user describes each table (`spec.TableSpec`) and calls the methods of
-`protocol.DeltaTables`, which is the contract. `by_delta_rs.DeltaRsTables` and `by_spark.SparkTables` implement it.
+The client knows Delta and nothing of queues. The code that uses it (the *caller*) describes each table by a
+`spec.TableSpec` and calls the methods of `protocol.DeltaTables`. This protocol is the contract.
+`by_delta_rs.DeltaRsTables` and `by_spark.SparkTables` implement it.
 
 **Why it exists.** A library is better than code of our own. But a commit of one row costs 40 ms by a statement of
-delta-rs 1.6.6 and 1 s by one of Spark 4.2 with Delta 4.4. The client's own costs 4 ms (2 busy cores). So this package
-is a recorded exception. In this package all times are of single commits. A verb of the client's user reads and decides
-too, and takes longer.
+delta-rs 1.6.6 and 1 s by one of Spark 4.2 with Delta 4.4. A commit that the client makes itself costs 4 ms (measured
+with both of 2 cores busy). So here is code of our own, on purpose. All times in this package are of one commit alone. A
+verb of the caller reads and decides too, and takes longer.
 
 What it does
 ============
 
-**The operations.** Each method of the contract once:
+**The operations.** The table lists each method of the contract once.
 
 | operation | method |
 |---|---|
@@ -26,53 +27,58 @@ What it does
 | read the metadata of commits | `history` |
 | remove what nobody needs | `vacuum` |
 | survive a power cut | `make_durable` |
-| show a statement, tell whether and why it would be run | `statement`, `is_direct`, `why_not_direct` |
+| return the engine's statement for a commit; tell if and why it is run | `statement`, `is_direct`, `why_not_direct` |
 
 Two things happen without a call: a commit makes a checkpoint where one is due (`maintenance`), and `paths` counts
-commits. `DeltaRsTables` has two methods beyond the contract, `stage` and `publish`: Spark writes files into a folder of
-their own, and one commit of the client names them.
+commits. `DeltaRsTables` has methods beyond the contract: `stage`, `stage_folder` and `publish`. With them Spark writes
+files into a folder of their own, and one commit of the client adds these files to the table.
 
 **What it reads.** An engine, delta-rs or Spark, replays the log at first, once a minute, and where the client does not
-understand an entry. In between the client reads each new entry itself (`replay`): `add`, `remove`, `txn` and
-`commitInfo` without deletion vectors, and paths that need no escapes. It reads data files with Arrow.
+understand an entry. In between the client reads each new entry itself (`replay`). It understands `add`, `remove`, `txn`
+and `commitInfo`, if there is no deletion vector and no path needs escapes. It reads data files with Arrow.
 
 **What it writes.** Data files (Parquet), and entries of the log with `commitInfo`, `txn`, `add`, `remove` and, for
-properties, `metaData`. Engines write checkpoints. An entry is a new file. If the decision was made on version N, the
-commit becomes version N + 1. If version N + 1 exists already, nothing is written.
+properties, `metaData`. Engines write checkpoints. An entry is a new file. The client looks at version N, and makes the
+entry of version N + 1. If version N + 1 exists already, the client does not replace it. It looks at the newest version,
+and tries the next number if the decision still holds there.
 
-- `log.LogWriter.land` has the one loop for commits of the client. `LogWriter.commit` writes the data files first. A
-  MERGE of delta-rs on a local path runs on a copy of the log, and `land` commits what it came to.
-- `local_commits` has a loop for other commits that delta-rs made beside the log: it syncs their files, and then makes
-  the entry. Published files, marks, and appends and deletes by statement on a local path are such commits.
+- `log.LogWriter.land` has the loop for commits whose actions the client makes. `LogWriter.commit` writes the data files
+  first. A MERGE of delta-rs on a local path runs on a copy of the log, and `land` commits the actions that it made
+  there.
+- `local_commits` has a second loop, for other commits on a local path: published files, marks, and appends and deletes
+  by a statement of delta-rs. It syncs their files, and then makes the entry.
 - `configure` tries once, through `local_commits.put_next`.
-- All other commits an engine makes by itself: each statement of Spark, and those of delta-rs on an object store or to
-  a table that asks more of a commit than `local_commits` does.
+- An engine makes all other commits itself: each statement of Spark, and each statement of delta-rs on an object store
+  or on a table that demands more of a commit than `local_commits` can do.
 
-**Example.** A partition has the files A and B. An edit changes a row of A. The client writes C, with the rows of A as
-they are then, and the next entry:
+**Example.** A partition has the files A and B. An edit changes a row of A. The client writes a file C, with the rows of
+A after the edit, and wants to make this entry:
 
     version 7: {"commitInfo": {"operation": "MERGE", ...}} {"remove": {"path": "A", ...}} {"add": {"path": "C", ...}}
 
-Another writer made version 7 first. The partition still has the files A and B, so the client makes version 8 of the
-same actions. Had the other writer removed A, the client would have raised Conflict.
+Suppose that another writer has made version 7 first. If the partition still has the files A and B, the client makes
+version 8 with the same actions. If the other writer has removed A, the client raises Conflict.
 
-**Why that holds.** Names of files are never used twice. So a partition that has the same files has the same rows, and
-what was decided on them holds. Before a commit, `rewrite` checks each assumption of an edit against the rows that the
-decision read.
+**Why this is safe.** Names of files are never used twice. So a partition that has the same files has the same rows, and
+a decision that was made on them holds. Before a commit, `rewrite` checks each assumption of an edit against the rows
+that the decision read.
 
-Part of the protocol
-====================
+Which tables the client writes
+==============================
 
-Reader version 1 and writer version 2, without constraints, generated columns, invariants, `delta.appendOnly` and
-columns that may not be null. Any other table is *altered* (`replay.require_plain`). Then the client commits by
-statements of the engine, which take longer, or raises NotDirect if a statement cannot check what the commit
-supposes. If the engine refuses the table too, the error names the alteration and what undoes it (`alterations`).
+The client itself commits rows only to tables of reader version 1 and writer version 2 with exactly the columns of their
+spec. They have no constraints, generated columns, invariants, `delta.appendOnly`, or columns that may not be null. Any
+other table is *altered* (`replay.require_plain`). To an altered table the client commits by statements of the engine,
+which take longer. If a statement cannot check an assumption of the commit, the client raises NotDirect. If the engine
+refuses the table too, the error names the alteration and what undoes it (`alterations`).
 
-With `by_statement` the client commits no row by itself: each edit is a MERGE of the engine (`statements`), each append
-the engine's. Joins, deletes, marks and published files are committed as without it.
+With the argument `by_statement` of the tables' classes, the engine makes all commits of rows: a MERGE for each edit
+(`statements`), and an append of its own for each append. The argument does not change how joins, deletes, marks and
+published files are committed.
 
-`TableSpec` refuses columns whose values have no certain text in the log: partitions by texts, whole numbers, dates and
-booleans, none of them null; statistics of texts, whole numbers, dates and instants.
+`TableSpec` allows only types whose values have one certain text in the log. A table may be partitioned by texts, whole
+numbers, dates and booleans (never null, never an empty text). Statistics may be of texts, whole numbers, dates and
+instants.
 
 What it never does
 ==================
@@ -82,12 +88,13 @@ What it never does
 
   1. A vacuum, or a checkpoint, removes entries that a checkpoint sums up and that are older than the table's
      `delta.logRetentionDuration`. Every writer of Delta does so.
-  2. A table is replaced, or its log is cut, during a commit. So version N may be gone when version N + 1 is there.
-     `LogWriter._verify_reachable` then removes version N + 1: nobody can have followed it. If version N is there again
-     by then, it restores version N + 1.
+  2. A table is replaced, or its log is cut, during a commit. Then version N may be missing although the client has just
+     made version N + 1. `LogWriter._verify_reachable` removes the client's version N + 1, unless the log goes on:
+     without version N no other process can have read it. If version N is there again by then, it restores
+     version N + 1.
   3. `local_commits.put_next` does the same by a simpler check: it looks only whether version N is there.
 
-  `delta_rs_commits.remove_log` removes the log of a staging folder, which is no table of the user's.
+  `delta_rs_commits.remove_log` also removes a log, but that of a staging folder, which is none of the caller's tables.
 - It never takes an entry that is empty or torn for a commit (`history`).
 - It never guesses at an action that it does not know: the engine replays the log then.
 - It writes no `.crc` files of a table's versions. Delta's protocol makes them optional. A `.crc` needs the number of
@@ -100,11 +107,11 @@ Metadata of a commit
 In a commit that the client makes, `engineInfo` is `ledger/VERSION`, and `operation` names what it does: MERGE, WRITE,
 OPTIMIZE, SET TBLPROPERTIES. `operationParameters` of a MERGE and of an OPTIMIZE says that no statement was run:
 `{"rewrittenDirectly": "true"}`; of a WRITE it is `{"mode": "Append"}`. The commit of a statement has what its engine
-writes there. In both, `userMetadata` is the user's.
+writes there. In both, `userMetadata` is the metadata that the caller gave.
 
-Two further fields are in each entry that the client puts into the log: `lines` is the number of its lines, so that a
-cut entry shows it (`history`). `synced` is true where the commit was durable before others could see it
-(`durability`).
+Each entry that the client puts into the log, except version 0 of a new table, has one or two more fields. `lines` is
+the number of its lines: it shows whether an entry was cut off (`history`). `synced` is there, and true, only if the
+commit was durable before others could see it (`durability`).
 
 When to delete it
 =================
@@ -115,29 +122,31 @@ does all of this:
 1. It commits given add and remove actions as exactly the next version or nothing, in some milliseconds. delta-rs can,
    since 1.6.6: `create_write_transaction` with RemoveAction and `max_commit_retries=0` took 5 to 11 ms. But if others
    committed to another partition meanwhile, it refuses the commit, even with retries.
-2. It refuses a commit whose files others removed. delta-rs does so without retries. With `dataChange=false` and
+2. It refuses a commit whose files others removed. delta-rs does so if retries are off. With `dataChange=false` and
    retries, two commits that remove the same files both land, and so do two of its OPTIMIZE. Every row of these files
    then exists twice. And a file whose path Spark wrote with letters beyond ASCII stays when delta-rs removes it.
-   docs/explanation/delta-rs-faults.md has a program for each. tests/delta_log/test_faults.py fails when one is gone.
+   docs/explanation/delta-rs-faults.md has a program that shows each of these faults. tests/delta_log/test_faults.py
+   fails when delta-rs has mended one of them.
 3. It follows a log in less than a millisecond a commit. delta-rs takes 5 ms and more (`update_incremental`), and 20 ms
    after 200 appends.
 4. It syncs what it commits. delta-rs gives a commit its name before its bytes are on the disk (`local_commits`).
-5. It does not abort a process that exits. Reads through delta-rs's own file system for Arrow do (`object_store`).
+5. The process does not crash at its exit. After reads through delta-rs's own file system for Arrow it may
+   (`object_store`).
 
 How it is tested
 ================
 
-tests/delta_log reads and writes the protocol by hand, without code of this package, and compares each kind of commit
-with that. Four readers (by hand, delta-rs, DuckDB, Spark) return the same cells after random programs, after 200 verbs
-of a ledger, and after what others do to a table. MERGE, DELETE and OPTIMIZE of delta-rs and of Spark make the same
-rows.
+tests/delta_log has its own small reader and writer of Delta's protocol, without code of this package. Each kind of
+commit is compared with what they read and write. Four readers (the tests' own, delta-rs, DuckDB, Spark) return the same
+cells after random programs, after 200 verbs of a ledger, and after what others do to a table. MERGE, DELETE and
+OPTIMIZE of delta-rs and of Spark give the same rows as the client's commits.
 
 Names
 =====
 
 Each module once:
 
-- The contract: `protocol` methods and errors · `spec` tables as users want them · `values` values as texts
+- The contract: `protocol` methods and errors · `spec` tables as callers want them · `values` values as texts
 - The log: `replay` the log followed · `history` entries · `file_facts` facts of files · `maintenance` checkpoints,
   vacuum
 - Commits: `log` the client's own · `actions` their lines · `data_files` files of rows · `rewrite` files replaced by

@@ -1,7 +1,4 @@
-"""Makes the Delta actions (commitInfo, txn, add, remove) of the commits that this package writes itself.
-
-Their form is that of Delta's protocol.
-"""
+"""The Delta actions (commitInfo, txn, add, remove) of the client's commits, in the form of Delta's protocol."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 def commit_info(
     operation: str, metadata: Mapping[str, Any], now: int, parameters: Mapping[str, str] = NO_PARAMETERS
 ) -> Action:
-    """Return the `commitInfo` of a commit; `parameters` are those of its operation.
+    """Return the `commitInfo` of a commit; `parameters` are the parameters of its operation.
 
     A random `txnId` makes each commit unique, even if two commits do the same thing at the same moment.
     """
@@ -38,7 +35,7 @@ def commit_info(
 
 
 def txn_action(transaction: tuple[str, int], now: int) -> Action:
-    """Return the `txn` action of a transaction (application id, version)."""
+    """Return the `txn` action of a transaction (application id, version) that the commit carries."""
     return {"txn": {"appId": transaction[0], "version": transaction[1], "lastUpdated": now}}
 
 

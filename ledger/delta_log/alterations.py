@@ -5,7 +5,7 @@ follow its log. Then there are two cases:
 
 - The engine's own statements still read and write the table, which takes longer.
 - The engine refuses the table. `refusal_of` is the one rule for that. Verbs raise its result. The health of a ledger,
-  `ledger doctor` and `/ready` show the same before a verb meets it.
+  `ledger doctor` and `/ready` show the same result before a verb raises it.
 
 `DELTA_RS_WRITES` names the features that delta-rs writes. tests/delta_log/test_foreign.py tries each feature that
 delta-rs can switch on, so that a release of delta-rs which writes more of them, or fewer, is noticed.
@@ -77,8 +77,8 @@ NO_WAY_BACK = (
 
 
 def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[str]:
-    """Return, by name, what a table has beyond the ledger's own: features, and the properties delta.appendOnly and
-    FORGETS."""
+    """Return the names of features, and of the properties delta.appendOnly and FORGETS, that a table has and the
+    ledger's own tables do not have."""
     names = sorted({*features} - PLAIN)
     names += [APPEND_ONLY] if properties.get(APPEND_ONLY, "false").lower() == "true" else []
     return [*names, *([FORGETS] if FORGETS in properties else [])]
@@ -104,7 +104,7 @@ def statements(place: str, found: Iterable[str]) -> list[str]:
 
 
 def way_back(place: str, found: Sequence[str]) -> str:
-    """Return in words what undoes alterations of a table."""
+    """Return advice, in words, how to undo alterations of a table."""
     ways = list[str]()
     undoing = statements(place, found)
     if undoing:
@@ -121,9 +121,9 @@ def way_back(place: str, found: Sequence[str]) -> str:
 
 
 class TableRefusal(NamedTuple):
-    """Why a table is altered or refused: what somebody did, and what to do.
+    """The reason why a table is altered or refused (`what` somebody did), and the `fix`.
 
-    Both are sentences without their ends. The first begins in lower case and names no place.
+    Both are sentences without a full stop. The first begins in lower case and names no place.
     """
 
     what: str
@@ -134,7 +134,7 @@ class TableRefusal(NamedTuple):
 
 
 def told(table: str, place: str, found: Sequence[str]) -> TableRefusal:
-    """Return in words what alterations a table has, and what undoes them."""
+    """Return, in words, which alterations a table has, and how to undo them."""
     what = f"somebody gave the table {table} {', '.join(found)}, which the ledger's tables do not have"
     return TableRefusal(what, way_back(place, found))
 
@@ -154,14 +154,14 @@ def alterations_of(loaded: DeltaTable) -> list[str]:
 def refusal_of(
     table: str, place: str, loaded: DeltaTable, columns: Sequence[str], *, appends: bool = False
 ) -> TableRefusal | None:
-    """Return why delta-rs cannot do to a table what its user does; None: it can.
+    """Return why delta-rs cannot read or write a table as its caller does; None: it can.
 
     Args:
         table: The table's name.
         place: The table's place.
         loaded: The table as of the version in question.
-        columns: The columns that its user needs.
-        appends: The user only reads and appends rows: an append-only table will do.
+        columns: The columns that the caller needs.
+        appends: The caller only reads and appends rows: an append-only table will do.
     """
     features = [name for name in alterations_of(loaded) if name not in DELTA_RS_WRITES]
     if appends and APPEND_ONLY in features:
@@ -188,7 +188,7 @@ def refusal_of(
 
 
 def alteration_in(table: str, place: str, loaded: DeltaTable) -> str:
-    """Return in words what somebody switched on for a loaded table, and what undoes it; empty: nothing."""
+    """Return, in words, the alterations of a loaded table, and how to undo them; empty: there are none."""
     altered = alterations_of(loaded)
     return str(told(table, place, altered)) if altered else ""
 
@@ -206,7 +206,7 @@ def refusal_at(
 
 
 def alteration_at(table: str, place: str) -> TableRefusal | None:
-    """Return what somebody switched on for a table on a local path; None: nothing, or the table cannot be read."""
+    """Return the alterations of a table on a local path; None: there are none, or the table cannot be read."""
     try:
         altered = alterations_of(DeltaTable(place))
     except (OSError, DeltaError):

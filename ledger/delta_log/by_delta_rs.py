@@ -1,6 +1,6 @@
-"""Tables without a JVM: small transactions through delta-rs.
+"""DeltaTables without a JVM: small transactions through delta-rs.
 
-Each is read and committed from one loaded table.
+Each transaction is read and committed from one loaded table.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ log = logging.getLogger("ledger.upkeep")
 
 @translate_storage_errors(DeltaError, also=("stage", "stage_folder", "publish"))
 class DeltaRsTables:
-    """DeltaTables through delta-rs. Threads may share it: a snapshot has its loaded table to itself."""
+    """DeltaTables through delta-rs. Threads may share the object: each snapshot has a loaded table to itself."""
 
     name = "delta-rs"
 
@@ -99,9 +99,9 @@ class DeltaRsTables:
         read_metadata: ReadMetadata = parse_metadata,
         purpose_of: Callable[[Mapping[str, Any]], str] = no_purpose,
     ) -> None:
-        """`specs` are those of the tables, by name, as `locations` are. `sync`: on a local path, commits survive a
-        power cut. `by_statement`: rows are committed by statements of delta-rs alone. `read_metadata` parses a commit's
-        metadata, and `purpose_of` returns what the commit is for."""
+        """`specs` and `locations` have the spec and the location of each table, by its name. `sync`: on a local path,
+        commits survive a power cut. `by_statement`: only statements of delta-rs commit rows. `read_metadata` parses a
+        commit's metadata, and `purpose_of` returns the purpose of the commit."""
         self._specs, self._read_metadata, self.paths = specs, read_metadata, Paths(self.name, purpose_of)
         self._storage_options, self._sync = dict(storage_options or {}) or None, sync
         self.locations = dict(locations)
@@ -154,7 +154,7 @@ class DeltaRsTables:
         return refusal_of(table, self.locations[table], loaded, self._specs[table].schema.names, appends=appends)
 
     def _require_written(self, table: str, loaded: DeltaTable, *, appends: bool) -> None:
-        """Raise TableAltered if delta-rs does not write a table. A table whose log is followed is not asked."""
+        """Raise TableAltered if delta-rs does not write a table. A table whose log is followed is not checked."""
         is_plain = self._direct[table].writer.followed.seen() is not None
         why = None if is_plain else self._refusal(table, loaded, appends=appends)
         if why is not None:
@@ -434,7 +434,7 @@ class DeltaRsTables:
         with self._using(table) as loaded:
             # If delta-rs removed the files itself, it would make two commits, each of which lists the log.
             gone = unneeded(loaded, since, self._specs[table].staged)
-            # Before anything is removed, what replaces it must survive a power cut.
+            # Before a file is removed, make the files that replace it survive a power cut.
             files.make_durable(loaded.version())
             files.sync_checkpoints()
             loaded.cleanup_metadata()

@@ -1,7 +1,4 @@
-"""Tables through Spark alone, where delta-rs cannot share the storage.
-
-They also serve where only a JVM reaches the files.
-"""
+"""DeltaTables through Spark alone, where delta-rs cannot share the storage, or only a JVM reaches the files."""
 
 from __future__ import annotations
 
@@ -176,10 +173,10 @@ class SparkTables:
         purpose_of: Callable[[Mapping[str, Any]], str] = no_purpose,
         name_jobs: Callable[[SparkSession, Mapping[str, Any]], AbstractContextManager[None]] = _unnamed,
     ) -> None:
-        """`specs` are those of the tables, by name, as `locations` are. `sync`: on a local path, and on HDFS, commits
-        survive a power cut. `by_statement`: rows are committed by statements of Spark alone. `read_metadata` parses a
-        commit's metadata, and `purpose_of` returns what the commit is for. `name_jobs` returns a context in which a
-        session's jobs are named, for a commit with such metadata."""
+        """`specs` and `locations` have the spec and the location of each table, by its name. `sync`: on a local path,
+        and on HDFS, commits survive a power cut. `by_statement`: only statements of Spark commit rows. `read_metadata`
+        parses a commit's metadata, and `purpose_of` returns the purpose of the commit. `name_jobs` returns a context in
+        which a session's jobs are named, for a commit with such metadata."""
         self.paths = Paths(self.name, purpose_of)
         self._read_metadata, self._name_jobs = read_metadata, name_jobs
         self._specs = {name: specs[name] for name in locations}
@@ -208,7 +205,7 @@ class SparkTables:
         return damage_causing_failure(table, recorded(place).text, None) if recorded(place).is_local else None
 
     def alteration(self, table: str) -> TableRefusal | None:
-        """Return what somebody switched on for a table on a local path that could not be used, and what undoes it."""
+        """Return the alterations of a table on a local path that could not be used, and how to undo them."""
         place = self.locations[table]
         return alteration_at(table, recorded(place).text) if recorded(place).is_local else None
 
@@ -457,7 +454,7 @@ class SparkTables:
 
     def vacuum(self, table: str) -> None:
         session = self._session()
-        # Before anything is removed, what replaces it must survive a power cut.
+        # Before a file is removed, make the files that replace it survive a power cut.
         self._made_durable(table)
         self._files[table].sync_checkpoints()
         session.sql(f"VACUUM {self._named(table)}")

@@ -73,10 +73,10 @@ class TableDamage(NamedTuple):
     """The damage of a table.
 
     Attributes:
-        entries: By version, what is wrong with an entry that the newest version needs.
-        checkpoints: The paths of the newest checkpoints, as far as they cannot be read.
-        files: By path, what is wrong with a data file that the log names.
-        is_recoverable: Whether the log's entries hold what those checkpoints held.
+        entries: The faults, by version, of entries that the newest version needs.
+        checkpoints: The paths of those of the newest checkpoints that cannot be read.
+        files: The faults, by path, of data files that the log names.
+        is_recoverable: Whether the log's entries hold all facts of these checkpoints.
     """
 
     version: int
@@ -110,7 +110,7 @@ class PastDamage(NamedTuple):
     """Damage of entries that a checkpoint sums up.
 
     Attributes:
-        entries: By version, what is wrong with such an entry.
+        entries: The faults of such entries, by version.
         readable_from: The version of the first checkpoint at or after the last such entry. Versions from the first such
             entry up to it are lost.
     """
@@ -150,7 +150,7 @@ def find_damage(
         raise
     wrong = wrong_files(loaded, files, deep=deep)
     if wrong and loaded.version() < (again := opened(location, storage_options)).version():
-        # A file that others took out of the table meanwhile may be missing.
+        # A file that others removed from the table meanwhile may be missing.
         loaded, wrong = again, wrong_files(again, files, deep=deep)
     return TableDamage(loaded.version(), {}, bad, wrong, not missing)
 
@@ -159,8 +159,8 @@ class Checkpoints(NamedTuple):
     """The checkpoints of a table, all of which were read.
 
     Attributes:
-        bad: The paths of the newest checkpoints, as far as they cannot be read, and of one that `_last_checkpoint`
-            names and that is gone.
+        bad: The paths of those of the newest checkpoints that cannot be read, and of a checkpoint that
+            `_last_checkpoint` names and that is gone.
         intact: The version of the newest readable checkpoint; -1: there is none.
         old: The paths of unreadable checkpoints before that one, which only versions of the past need. Only for local
             paths: elsewhere a file is put whole.
@@ -339,12 +339,12 @@ def _summed_up(files: TableStorage, version: int) -> int:
 
 
 def lost_folder(root: Path) -> Path:
-    """Return a new name of a folder for what is taken out of a ledger."""
+    """Return a new name of a folder for files that are moved out of a ledger."""
     return root / LOST / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
 
 
 def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> list[str]:
-    """Take unreadable checkpoints out of tables whose logs hold the same facts, and return their paths."""
+    """Move unreadable checkpoints out of tables whose logs hold the same facts, and return their paths."""
     lost = lost_folder(root)
     mended = [path for place in locations.values() for path in mend_checkpoints(place, lost, deep=deep)]
     if mended:
@@ -457,9 +457,9 @@ def _whole_rows(file: pq.ParquetFile, group: int) -> int:
 
 
 def wrong_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) -> Mapping[str, str]:
-    """Return, by path, what is wrong with the data files of a loaded table.
+    """Return the faults of the data files of a loaded table, by path.
 
-    Files outside the table are left out: they are another table's, see `alterations`.
+    Files outside the table are left out: they belong to another table, see `alterations`.
     """
     actions = pa.table(loaded.get_add_actions(flatten=True))
     if actions.num_rows:

@@ -19,7 +19,7 @@ MOST_IN_PATH, _ODD = 100, re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Encoded(Mapping[str, bytes]):
-    """Files of rows, each made whenever it is asked for, so that large files are not in memory together.
+    """Files of rows. Each is made anew whenever it is read, so that large files are not in memory together.
 
     `sizes` has the sizes of the files that were made, by path.
     """
@@ -41,8 +41,7 @@ class Encoded(Mapping[str, bytes]):
 
 
 def new_path(partition: Mapping[str, Any]) -> str:
-    """Return the path of a new file of a partition. It is plain, whatever the values are: readers take these
-    from the log."""
+    """Return the path of a new file of a partition. The path needs no escapes: readers take the values from the log."""
     folder = "".join(f"{name}={_ODD.sub('_', str(value))[:MOST_IN_PATH]}/" for name, value in partition.items())
     return f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet"
 
@@ -61,7 +60,8 @@ def parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
     """Return rows as a file, without the columns of their partition, in row groups of at most ROW_GROUP bytes."""
     sink = pa.BufferOutputStream()
     rows = rows.drop_columns(list(partitions))
-    # Bits get no dictionary and no statistics: nobody asks for them, and they are long. Long texts do not repeat.
+    # Nested columns get no dictionary and no statistics: no reader uses these, and they are long. Long texts get no
+    # dictionary: they do not repeat.
     statistics_columns = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
     short = [name for name in statistics_columns if rows[name].nbytes <= LONG * rows.num_rows]
     with pq.ParquetWriter(

@@ -68,7 +68,7 @@ def conflicts() -> Iterator[None]:
 
 
 def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
-    """Return how commits to the ledger's own tables are made.
+    """Return the arguments of delta-rs for commits to the ledger's own tables.
 
     Upkeep removes old entries of the log. If a commit looked for them, it would list the whole log. With thousands of
     entries this takes longer than everything else.
@@ -80,7 +80,7 @@ def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | Non
 
 
 def committing_aside(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
-    """Return how commits to a copy of a log are made: the table's own log gets a checkpoint, the copy none."""
+    """Return the arguments of delta-rs for commits to a copy of a log: the copy gets no checkpoint."""
     return {
         "commit_properties": properties(metadata, *transactions),
         "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
@@ -88,7 +88,7 @@ def committing_aside(metadata: Mapping[str, Any], *transactions: tuple[str, int]
 
 
 def with_all_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
-    """Return rows with every column of a table, null where they lack one: somebody may have added columns."""
+    """Return rows with every column of a table, null if the rows lack it: somebody may have added columns."""
     for added in pa.schema(loaded.schema().to_arrow()):
         if added.name not in rows.column_names:
             rows = rows.append_column(added, pa.nulls(rows.num_rows, added.type))
@@ -309,8 +309,8 @@ def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Seque
 
 
 def demands_of(loaded: DeltaTable) -> list[str]:
-    """Return, by name, what a table asks of its rows beyond their columns: constraints, and columns that may not be
-    null or that Delta makes."""
+    """Return the names of a table's demands on rows beyond their columns: constraints, and columns that may not be null
+    or that Delta makes."""
     constraints = [name for name in loaded.metadata().configuration if name.startswith("delta.constraints.")]
     for field in loaded.schema().fields:
         if not field.nullable or any(name.startswith("delta.") for name in field.metadata):
@@ -319,7 +319,7 @@ def demands_of(loaded: DeltaTable) -> list[str]:
 
 
 def read_demands(loaded: DeltaTable) -> Demands:
-    """Return what a loaded table asks of its rows and files."""
+    """Return the demands of a loaded table on its rows and files."""
     protocol, metadata = loaded.protocol(), loaded.metadata()
     known: dict[str, Any] = {
         "minReaderVersion": protocol.min_reader_version,
@@ -374,7 +374,7 @@ def odd_path(loaded: DeltaTable) -> str | None:
 
 
 def unremovable(table: str, path: str) -> tuple[str, str]:
-    """Return in words that delta-rs cannot remove a file of a table, and what to do."""
+    """Return, in words, the problem that delta-rs cannot remove a file of a table, and what to do."""
     return (
         f"the log of the table {table} names a file {path}, which delta-rs cannot remove",
         'It would write the path in another way, and the rows would stay. Open the ledger with engine="spark"',

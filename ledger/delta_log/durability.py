@@ -1,7 +1,7 @@
 """Durability on a local path: which files are synced, in which order.
 
-A file system keeps what was written in memory for up to half a minute. A power cut loses it, in any order: the name of
-a commit can survive without its bytes. So this process keeps four rules.
+A file system keeps written bytes and names in memory for up to half a minute. A power cut loses them, in any order: the
+name of a commit can survive without its bytes. So this process keeps four rules.
 
 1. *The data before the commit.* The data files of a commit, and the folders that name them, are synced before the
    commit becomes visible. A new folder is named by its parent, which is synced too.
@@ -9,18 +9,18 @@ a commit can survive without its bytes. So this process keeps four rules.
    commit that can be seen has all its bytes on the disk, and so has everything that it names.
 3. *The name before the answer.* The folder of the log is synced before the verb answers. One sync covers all verbs
    that share a commit.
-4. *What a decision relied on before what is decided.* Between the link and the sync of the folder others can see a
+4. *The versions that were read before the decision.* Between the link and the sync of the folder others can see a
    commit that a power cut still loses. A later commit to the same table makes both durable, because one folder names
-   both. Across tables nothing does. A process could record in one table that work is done because another table has
-   its rows, and a power cut could lose only the rows. So `make_durable` syncs each version that this process has seen
-   before this process commits to another table, and before it answers without a commit.
+   both. A commit to another table does not. A process could record in one table that work is done because another table
+   has its rows, and a power cut could lose only the rows. So `make_durable` syncs each version that this process has
+   seen, before this process commits to another table, and before it answers without a commit.
 
 **Commits of others.** A commit that keeps rules 1 to 3 has SYNCED in its `commitInfo`. Its writer made all versions
 before it durable first. So a process that meets it need only sync the folder. Other commits come from Spark, from
 delta-rs, from a process with the setting `sync` off, or from an earlier release. The first process with `sync` on that
 relies on such a commit syncs it: its data files, its entry, and so on back to the nearest commit that has the mark.
-Others can see such a commit some milliseconds earlier. A power cut in this time can damage it. No verb has answered by
-it then.
+Others can see such a commit some milliseconds before it is synced. A power cut in this time can damage the commit. But
+no verb has answered yet on the strength of the commit.
 
 **Checkpoints** that the client writes are durable before they can be seen. Checkpoints that an engine writes are synced
 afterwards, and before any entry that they sum up is removed. If a power cut tears one in between, the entries replace
@@ -65,7 +65,7 @@ os.register_at_fork(after_in_child=_renew_workers)
 
 
 def durability_of(place: Path) -> Durability:
-    """Return what this process knows of the table at a place: one object for all callers."""
+    """Return the Durability of the table at a place: one object for all callers of this process."""
     return known_tables.setdefault(str(place), Durability(place))
 
 
@@ -209,8 +209,10 @@ class Durability:
 
 
 def stamp_of(file: str | Path, folder: int | None = None) -> tuple[int, ...] | None:
-    """Return what distinguishes a file from another one in its place; None: there is none. `folder` is an open folder
-    that has it."""
+    """Return the stamp that distinguishes a file from another one in its place; None: there is no file.
+
+    `folder` is an open folder that has the file.
+    """
     try:
         found = os.stat(file, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError):

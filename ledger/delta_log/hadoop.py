@@ -1,7 +1,7 @@
 """Files of one table that only Spark's JVM can reach.
 
-They are read and made through Hadoop. Entries of the log go through Delta's LogStore for the storage, which can make a
-file that must be new.
+Hadoop reads and makes them. Entries of the log go through Delta's LogStore for the storage, which can make a file that
+must be new.
 """
 
 from __future__ import annotations

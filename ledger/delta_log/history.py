@@ -7,7 +7,7 @@ commit that the disk did not have yet, or a copy was cut short. delta-rs and Spa
 that changes nothing. Another log store may write in place. For such a store, and for network file systems,
 `require_whole` reads a flawed entry again for a second.
 
-An entry of the client's own tables also has a `commitInfo`, by which their user finds its own commits. Delta's
+An entry of the client's own tables also has a `commitInfo`, by which the caller finds its own commits. Delta's
 protocol makes it optional, but this client, delta-rs and Spark write one. Spark 4.2 with Delta 4.4 does so even in a
 session with spark.databricks.delta.commitInfo.enabled=false (tried). An entry without one is taken for damage. Entries
 of other tables need none.
@@ -121,7 +121,7 @@ def actions_in(content: bytes, *, needs_info: bool = True) -> list[dict[str, Any
 
 
 def flaw_of(content: bytes, *, needs_info: bool = True) -> str | None:
-    """Return what is wrong with an entry; None: it is whole."""
+    """Return the flaw of an entry; None: the entry is whole."""
     try:
         actions_in(content, needs_info=needs_info)
     except Flawed as flaw:
@@ -157,7 +157,7 @@ def require_whole(table: str, version: int, content: bytes, stored: Storage) -> 
 
 
 def flaws_in(stored: Storage, versions: Sequence[int], *, needs_info: bool = True) -> Mapping[int, str]:
-    """Return, by version, what is wrong with some entries. Entries that are gone by now are left out."""
+    """Return the flaws of some entries, by version. Entries that are gone by now are left out."""
     contents = ((version, stored.read(log_file(version))) for version in versions)
     flaws = ((version, flaw_of(content, needs_info=needs_info)) for version, content in contents if content is not None)
     return {version: flaw for version, flaw in flaws if flaw is not None}

@@ -1,8 +1,9 @@
 """Joins of a table's small files, as the client's own commits.
 
-Such a commit is made only while all the files that it takes out are still there. delta-rs's own OPTIMIZE has no such
-check. If it is made on an older version, it lands beside others that took out the same files. Then every row of these
-files exists twice (measured with 1.6.6, for OPTIMIZE beside OPTIMIZE and beside this module).
+The client makes such a commit only while the table still has all the files that the commit removes. delta-rs's own
+OPTIMIZE has no such check. If it was planned on an older version, it lands beside other commits that removed the same
+files. Then every row of these files exists twice (measured with 1.6.6, for OPTIMIZE beside OPTIMIZE and beside this
+module).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ledger.delta_log.spec import Ordinals, Partition, PartitionFilter, TableSpe
 log = logging.getLogger("ledger.commits")
 #: The target size: files are joined up to this many bytes and rows. All of them go through memory.
 BYTES, ROWS = 16 << 20, 200_000
-#: The share of the target size from which a file is large and stays as it is; and the share for frequent calls.
+#: From this share of the target size on, a file is large and stays as it is; and the same share for frequent calls.
 LARGE_SHARE, LARGE_SHARE_WHILE_GROWING = 1 / 2, 1 / 16
 #: Files whose ordinals overlap are joined up to this many times the target size.
 MOST_OVERLAPPING = 16
@@ -57,7 +58,7 @@ class File(NamedTuple):
 
 
 class Joining:
-    """Joins files of a table whose rows have ordinals. Its commits are like the table's other `small` commits."""
+    """Joins files of a table whose rows have ordinals. `small` has the writer of the table's direct commits."""
 
     def __init__(self, table: TableSpec, small: DirectTable) -> None:
         assert table.ordinals is not None
@@ -65,7 +66,7 @@ class Joining:
         self._writer, self._rows = small.writer, small.rows
 
     def join(self, where: PartitionFilter, *, growing: bool) -> bool | None:
-        """Join files of the partitions that are named, a commit for each join; return whether there were any.
+        """Join files of the partitions that `where` names, a commit for each join. Return whether any were joined.
 
         If a row exists twice, as OPTIMIZE may have left it, the join drops one copy. If two different rows share one
         ordinal, the later one moves to a partition of its own. Returns None, and does nothing, if the log does not

@@ -1,11 +1,11 @@
 """Synced versions of commits and checkpoints that delta-rs makes.
 
-delta-rs gives a commit its name before its bytes are on the disk, and a checkpoint too. So on a local path this module
-writes them: a commit of files that are there already, or of no rows, the first commit of a table, and a checkpoint.
+delta-rs gives a commit, or a checkpoint, its name before its bytes are on the disk. So on a local path this module
+writes them itself: commits of files that exist already, or of no rows, the first commit of a table, and checkpoints.
 
 Only delta-rs can work out some commits: a delete of rows (`delete_rows`), rows that it writes (`append_rows`), and a
-MERGE (`by_delta_rs`). `commit_on_copy` lets delta-rs commit to a copy of the log, beside the table. The files are
-synced. Then the commit goes into the table's own log: by `_commit_next`, or for a MERGE by `log.LogWriter.land`.
+MERGE (`by_delta_rs`). `commit_on_copy` lets delta-rs commit to a copy of the log, beside the table, and syncs the
+files. Then `_commit_next` puts the commit into the table's own log; for a MERGE, `log.LogWriter.land` does.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ COMMITS_A_CHECKPOINT = 100
 
 
 def commits_here(loaded: DeltaTable, files: TableStorage) -> bool:
-    """Tell whether a table lies on a local path, and asks nothing of a commit that `commit_files` does not do."""
+    """Tell whether a table lies on a local path, and `commit_files` meets all its demands on a commit."""
     return isinstance(files, LocalFiles) and not not_applied(read_demands(loaded))
 
 

@@ -1,14 +1,15 @@
-"""Direct commits: log files that the client writes itself.
+"""Direct commits: entries of the log that the client writes itself.
 
-`LogWriter.land` has the one loop in which such a commit is made. `DirectTable` reads rows, and commits edits and
-appends through it: new files replace files of the touched partitions. A commit of an engine's query has the same
-content. But delta-rs plans and runs a query for it. For one row it takes 40 ms, and this module 4. For an append it
-takes 12 ms, or 30 once the table has some hundred files, and this module 3 (2 busy cores, a commit). delta-rs also
-reads rows again that the decision has read already. On an object store it makes some ten requests, and this module 2.
+`LogWriter.land` has the one loop that makes such commits. `DirectTable` reads rows, and commits edits and appends
+through this loop: new files replace files of the touched partitions. A commit of an engine's query has the same
+content. But delta-rs plans and runs a query for it. For one row delta-rs takes 40 ms, and this module 4 ms. For an
+append delta-rs takes 12 ms, or 30 ms once the table has some hundred files, and this module 3 ms (per commit, both of 2
+cores busy). delta-rs also reads rows again that the decision has read already. On an object store it makes some ten
+requests, and this module 2.
 
-A commit is a log file that must be new: it is made for the version after the one that was read, or not at all. If other
-writers were first, it is made for the next version, if they left the touched partitions as they were: with the same
-files, whose names nobody uses twice. A partition without files proves nothing: rows may have come and gone meanwhile.
+An entry is a file that must be new: it is made for the version after the version that was read, or not at all. If
+another writer was first, the entry is made for the next version, if the touched partitions still have the same files.
+Names of files are never used twice. A partition without files proves nothing: rows may have come and gone meanwhile.
 There a statement of the engine decides.
 """
 
@@ -184,10 +185,10 @@ class LogWriter:
         on: Files | None = None,
         read_at: float | None = None,
     ) -> int:
-        """Commit what the caller decided, and return the version.
+        """Commit a decision of the caller, and return the version.
 
-        The commit becomes the version after the one that `still_valid` has looked at, or nothing. So what holds of that
-        version holds of the table. If another writer is first, `still_valid` looks at the version after it.
+        The commit becomes the version after the version that `still_valid` has looked at, or it is not made. So the
+        table is as `still_valid` has seen it. If another writer is first, `still_valid` looks at the newer version.
 
         Args:
             commit: The files to add and remove, and the commit's metadata. Each of its transactions is committed only
@@ -302,9 +303,9 @@ class LogWriter:
     def _verify_reachable(self, latest: Files, entry: bytes, written: WrittenFiles) -> None:
         """Raise LogReplaced if the version before a commit is not the one that was read.
 
-        This happens if the table was removed or replaced, or if its log was cut below what others committed meanwhile.
-        The commit is then taken back, unless others may have followed it. Raises Conflict if the log was cut and goes
-        on. Raises nothing if the table has what was `written`.
+        This happens if the table was removed or replaced, or if its log was cut below commits that others made
+        meanwhile. Then the commit's entry is removed, unless others may have followed it. Raises Conflict if the log
+        was cut and goes on. Raises nothing if the table has the `written` files.
         """
         if self.followed.is_same(latest):
             return
@@ -336,7 +337,7 @@ class LogWriter:
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
-        """Return a context for one commit that the engine makes by itself, which begins with the newest version.
+        """Return a context for one commit that the engine makes by itself. The context begins with the newest version.
 
         Raises LogReplaced if the log is another one after the commit.
         """
@@ -385,7 +386,7 @@ def _always(files: Files) -> None:
 class DirectTable:
     """Reads a table by following its log, and commits edits and appends to it without a statement of an engine.
 
-    It refuses what only an engine can do.
+    It refuses commits that only an engine can make.
     """
 
     def __init__(
@@ -399,7 +400,7 @@ class DirectTable:
     ) -> None:
         """`failures` are the errors of the engine that replays the log. `generations` are those of the table's ledger.
 
-        `by_statement`: the user wants rows to be committed by statements alone.
+        `by_statement`: the caller wants only statements to commit rows.
         """
         self._table, self._by_statement = table, by_statement
         #: Other commits to this table need the same writer.
@@ -469,7 +470,7 @@ class DirectTable:
         """Commit the result of a MERGE that an engine ran beside the log; return the version.
 
         Args:
-            snapshot: The rows that the edits were decided on, of a table that is as its user makes it.
+            snapshot: The rows that the edits were decided on, of a table that is not altered.
             where: The partitions that the MERGE relies on.
             actions: The actions that the engine made.
             tried: The version that the engine made of them. It has looked for conflicts with all earlier versions.

@@ -1,10 +1,10 @@
-"""Checkpoints that a log gets and keeps, and files that nobody needs.
+"""Maintenance of a table: when a log gets a checkpoint, and which checkpoints and files nobody needs.
 
-A checkpoint has a line for each live file, and one for each file that is out of the table and not removed yet. In a
-table with constant commits, the second kind is far larger. A checkpoint each 50 commits, kept for a month, would be
-most of what is on the disk. So a checkpoint comes once the commits since the last one reach its lines divided by
-LINES_A_COMMIT: its cost for each commit is bounded. Of replaced checkpoints, one a day is kept, for versions of the
-past: the versions in between are read from the commits themselves.
+A checkpoint has a line for each live file, and one for each file that is no longer in the table and not removed yet. In
+a table with constant commits, the second kind is far larger. A checkpoint each 50 commits, kept for a month, would take
+most of the disk. So a new checkpoint is due when the number of commits since the last one reaches the lines of that
+checkpoint, divided by LINES_A_COMMIT: so its cost for each commit is bounded. Of replaced checkpoints, one a day is
+kept, for versions of the past: the versions in between are read from the commits themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DAY = 86_400
 
 
 def is_due(stored: Storage, version: int) -> bool:
-    """Tell whether a checkpoint is worth it, if the table's interval allows one."""
+    """Tell whether a checkpoint is due, if the table's interval allows one."""
     content = stored.read(LAST_CHECKPOINT)
     if content is None:
         return True

@@ -4,9 +4,9 @@ All access is through obstore, which is the same Rust library (object_store) tha
 delta-rs's calls, those of obstore let other threads run. An object store has no folders: a folder exists as long as a
 file's name begins with its name.
 
-Nothing is read through delta-rs's own file system for Arrow, which is written in Python. Arrow's threads let go of its
-objects a moment after a read. A process that ends in that moment is aborted (exit code 134, "terminate called without
-an active exception").
+This module reads nothing through delta-rs's own file system for Arrow, which is written in Python. Arrow's threads let
+go of its objects a moment after a read. If the process ends in that moment, it crashes (exit code 134, "terminate
+called without an active exception").
 
 obstore finds credentials of AWS by itself, as delta-rs does: keys in the options or in the environment, a web
 identity's token, the role of a container, and that of a machine. Through the SDK's rules delta-rs finds more (a role to
@@ -74,7 +74,7 @@ CLIENT = (
     *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url"),
     *("randomize_addresses", "read_timeout", "timeout", "user_agent"),
 )
-#: What another process takes from the environment of this one, as AWS_ACCESS_KEY_ID.
+#: The variables of this process's environment that another process gets, such as AWS_ACCESS_KEY_ID.
 OF_ENVIRONMENT = ("access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint_url")
 #: Two names of one option, of which obstore takes one at a time.
 ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}

@@ -1,8 +1,8 @@
 """The paths of commits of rows: direct, or by a statement, and why.
 
-A *path* is one of the two ways to commit; no file path is meant here. The client writes small commits directly. A
-statement of the engine has the same result, and takes longer. So each commit of rows is counted with its path and the
-reason, and the log names the first statement of each kind.
+Here a *path* is one of the two ways to commit, and not the path of a file. The client writes small commits directly. A
+statement of the engine has the same result, and takes longer. So this module counts each commit of rows with its path
+and the reason, and logs the first statement of each kind.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def no_purpose(metadata: Mapping[str, Any]) -> str:
 
 
 class Paths:
-    """Counts commits of rows by their paths. Threads share it. The counts are of this process and only grow."""
+    """Counts the commits of rows of this process by their paths. Threads share the object. The counts only grow."""
 
     def __init__(self, engine: str, purpose_of: Callable[[Mapping[str, Any]], str]) -> None:
-        """`engine` is its name, for the log. `purpose_of` returns what a commit with such metadata is for."""
+        """`engine` is the engine's name, for the log. `purpose_of` returns the purpose of a commit by its metadata."""
         self._engine, self._purpose_of = engine, purpose_of
         self._counts: Counter[CommitKind] = Counter()
         self._told: set[tuple[str, str]] = set()

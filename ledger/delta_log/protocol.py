@@ -58,7 +58,8 @@ class Snapshot:
 class Commit:
     """One commit of a table's history.
 
-    `timestamp` is its writer's, in milliseconds. `path` is how a MERGE was made (see `paths`); empty for other commits.
+    `timestamp` is the time of its writer's clock, in milliseconds. `path` tells how a MERGE was made (see `paths`); for
+    other commits it is empty.
     """
 
     version: int
@@ -84,7 +85,7 @@ class StagedFile:
 
 
 class DeltaTables(Protocol):
-    """Some Delta tables by name: their content as of a version, and commits to them. Threads share it.
+    """Some Delta tables by name: their content as of a version, and commits to them. Threads share the object.
 
     Every method may raise StorageFailed, LedgerDamaged and ForkedProcess. A method that commits returns the version
     that it committed. It raises Conflict if another writer changed what the commit relied on. Nothing is committed
@@ -103,7 +104,7 @@ class DeltaTables(Protocol):
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
         """Return why the engine does not read or write the newest version of a table, and what to do; None: it does.
 
-        The words are those of the error TableAltered, which verbs raise for the same reason. `appends`: the user only
+        The words are those of the error TableAltered, which verbs raise for the same reason. `appends`: the caller only
         reads and appends rows, so an append-only table will do.
         """
 
@@ -272,7 +273,7 @@ def require_unset(table: str, properties: Mapping[str, str], known: Mapping[str,
 
 
 def reason(error: BaseException) -> str:
-    """Return a library's error in one line: what happened, and its first cause."""
+    """Return a library's error as one line: the message, and the first cause."""
     lines = str(error).strip().splitlines()
     if not lines:
         return type(error).__name__

@@ -1,13 +1,13 @@
 """The files of a table, by partition, as its log lists them.
 
-Commits are decided on these files and follow them. A commit is a few lines of JSON. Following one takes a tenth of a
-millisecond, however many commits and files there are. delta-rs lists the log, replays all of it and checks it, which
-takes 5 ms and more, and Spark runs a job. The engine replays the log at first, once a minute, and whenever a commit has
-other actions than added and removed files.
+The client decides commits on these files, and then follows the log: it reads each new entry. An entry is a few lines of
+JSON. To follow one takes a tenth of a millisecond, however many commits and files there are. delta-rs lists the log,
+replays all of it and checks it, which takes 5 ms and more. Spark runs a job for that. The engine replays the log at
+first, once a minute, and whenever a commit has other actions than added and removed files.
 
-Transactions: only an engine that loads the table can find the last committed version of an application. This takes
-longer with each commit since. But a process that follows commits sees the transactions in them. So the engine is asked
-for an application once, and again only after the log was listed again.
+Transactions: only an engine that loads the table can find the version that an application committed last. This takes
+longer with each commit since then. But a process that follows commits sees the transactions in them. So it asks the
+engine once for an application, and again only after it has listed the log again.
 """
 
 from __future__ import annotations
@@ -478,15 +478,15 @@ def require_plain(
     asking: Iterable[str],
     properties: Mapping[str, str],
 ) -> None:
-    """Raise Altered if rows need more than their columns to be in a table.
+    """Raise Altered if a table has other columns than its spec, or demands more of a row than these columns.
 
     Args:
-        table: The table as its user wants it.
-        protocol: The versions of readers and writers that it asks for.
-        features: The features that it has, if its protocol names them.
-        columns: Its columns.
-        asking: Its constraints, and the columns that ask more of a row than a value, by name.
-        properties: Its properties.
+        table: The spec of the table.
+        protocol: The versions of readers and writers that the table asks for.
+        features: The features of the table, if its protocol names them.
+        columns: The columns of the table.
+        asking: The names of its constraints, and of the columns that demand more of a row than a value.
+        properties: The properties of the table.
     """
     altered = [name for name in alterations(features, properties) if name != APPEND_ONLY]
     if protocol != PROTOCOL and not altered:

@@ -1,11 +1,11 @@
-"""Rewrites of a partition's files by edits, and checks of what edits suppose.
+"""Rewrites of a partition's files by edits, and checks of the assumptions of edits.
 
 **Checks.** Before edits are committed, they are checked against the snapshot that they were decided on. Spark's MERGE
 statement can raise if an edit does not find its row; delta-rs's MERGE ignores such an edit. A commit is made from the
-snapshot, and fails if others committed to the same partitions since. So what holds of the snapshot's rows holds of the
-table, and checking these is enough.
+snapshot, and fails if others committed to the same partitions since. So the table still has the snapshot's rows, and it
+is enough to check these rows.
 
-**Files that are replaced.** Files with a row that changes are replaced, and small files are. A row is *settled* if it
+**Files that are replaced.** An edit replaces files with a row that changes, and small files. A row is *settled* if it
 has a value in one of the `final_columns` of its table's spec, and no value of `still_changing`: it hardly ever changes
 any more. A partition that gets thirty commits a second has 100,000 settled rows after an hour. In one file with the
 others, each commit would write them again. So settled rows get files of their own once there are ENOUGH of them. Those

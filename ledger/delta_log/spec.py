@@ -1,7 +1,4 @@
-"""The TableSpec: a user's description of a table for the client.
-
-The client knows no table by its name.
-"""
+"""The TableSpec: a caller's description of a table. The client knows no table without one."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ class Kept(NamedTuple):
 
 
 def kept_by(properties: Mapping[str, str]) -> Kept:
-    """Return the retention in a table's properties. Delta's defaults stand in for properties that are missing or not
+    """Return the retention in a table's properties. Delta's defaults replace properties that are missing or not
     understood."""
     log, files = interval_seconds(properties.get(LOG_RETENTION)), interval_seconds(properties.get(FILE_RETENTION))
     day = _SECONDS["day"]
@@ -38,7 +35,7 @@ def kept_by(properties: Mapping[str, str]) -> Kept:
 
 
 def interval_seconds(interval: str | None) -> int | None:
-    """Return an interval of Delta's in seconds; None: it has other words than the ledger uses."""
+    """Return the seconds of an interval in Delta's properties; None: it is written in words that are not known here."""
     named = _INTERVAL.fullmatch(interval or "")
     return None if named is None else int(named[1]) * _SECONDS[named[2]]
 
@@ -127,7 +124,7 @@ class StagedFolders(NamedTuple):
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table as its user wants it: its name, columns, partition columns, and the columns that identify a row there.
+    """The description of a table: its name, columns, partition columns, and the columns that identify a row there.
 
     Raises ValueError for columns that the client cannot write as Delta's protocol has them.
     """

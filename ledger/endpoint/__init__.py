@@ -1,7 +1,7 @@
 """The endpoint: serves a ledger over HTTP as SQS, for existing clients.
 
-It is a protocol layer: it reads bytes as a command, and writes the result as bytes. The library does all work on
-queues. A request passes these modules from top to bottom, and imports go the same way::
+The endpoint is a protocol layer: it reads bytes as a command, and writes the result as bytes. The library does all work
+on queues. A request passes these modules from top to bottom, and imports go the same way::
 
     serving.py                  uvicorn's sockets, TLS, bounds on request heads, stopping
     application.py              ASGI: bounds on bodies, dispatch to threads and polls, health, metrics
@@ -24,11 +24,11 @@ library groups commits, not the endpoint: threads that change one queue at the s
 gets its own answer. So the pool is as large as the largest such group. A long poll looks once when it arrives, on a
 thread. If it finds nothing, it waits as an object in a line (`polls.py`); 500 polls cost no more than one.
 
-**Promises.** The endpoint accepts a request once it was read whole and verified. It then does the request to its end
-and answers, even while it stops, or refuses it with RequestThrottled before it begins. A client that disconnects later
-loses only the answer: its sends are sent, and its received messages are in flight until their visibility timeout ends.
-Processes that serve one ledger, and Spark jobs beside them, agree through the tables alone: the endpoint keeps no state
-of a queue in memory that a commit does not decide.
+**Promises.** The endpoint accepts a request once it was read whole and verified. Then it either does the request to its
+end and answers, even while the endpoint stops, or it refuses the request with RequestThrottled before doing any of it.
+A client that disconnects later loses only the answer: its sends are sent, and its received messages are in flight until
+their visibility timeout ends. Processes that serve one ledger, and Spark jobs beside them, agree through the tables
+alone: the endpoint keeps no state of a queue in memory that a commit does not decide.
 
 **Logging.** The log has kinds of errors and the storage's messages, but no body, attribute, header or key. The access
 log has a line for each request, without these as well.

@@ -42,7 +42,7 @@ class AccessLog:
     def write(
         self, request: Request, client: str, seconds: float, exchange: Exchange | None, response: Response | None
     ) -> None:
-        """Write the line of a request that took so many seconds; without a response its client disconnected.
+        """Write the line of a request that took `seconds`. `response` is None if the client disconnected.
 
         A line that cannot be written is lost, and does not fail the request.
         """

@@ -34,7 +34,7 @@ Send: TypeAlias = "Callable[[Event], Awaitable[None]]"
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
 #: Most bytes read of a body if no known key claims to have signed it, and most bytes parsed in the event loop.
 STRANGERS_BYTES = READ_AT_ONCE = 65_536
-#: A body above its bound is read and discarded up to so many times the bound.
+#: A body above its bound is read and discarded, up to this multiple of the bound.
 FORGOTTEN = 8
 #: Listing the files of a ledger with 20,000 commits takes a fifth of a second, so it runs at most once in this time.
 VITALS_SECONDS = 60.0
@@ -259,7 +259,10 @@ class Application:
             return []
 
     async def _vitals(self) -> list[str]:
-        """Return the metrics of load and of hanging workers. They are measured rarely: that lists all table files."""
+        """Return the metrics of load and of hanging workers.
+
+        The endpoint measures them rarely, because a measurement lists all table files.
+        """
         # A ledger in memory has no vital signs.
         signs = getattr(self._store, "vital_signs", None)
         if signs is None:
@@ -330,7 +333,7 @@ async def _within(seconds: float, reading: Coroutine[Any, Any, None]) -> None:
     if sys.version_info < (3, 11):
         await asyncio.wait_for(reading, seconds)
     else:
-        # This makes no task of its own, which would slow every request.
+        # `asyncio.timeout` makes no task of its own; a task would slow every request.
         async with asyncio.timeout(seconds):
             await reading
 

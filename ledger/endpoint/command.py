@@ -72,8 +72,8 @@ def run(
     Args:
         opened: Opens or makes the ledger.
         options: How to serve.
-        say: Is called with a line when it serves, and with a line for each note or warning.
-        announce: Is called with the URL when it serves, instead of that line.
+        say: Is called with a line when the endpoint serves, and with a line for each note or warning.
+        announce: Is called with the URL when the endpoint serves, instead of that line.
 
     Raises:
         InvalidParameterValue: Options do not fit together, or a file has wrong content.
@@ -201,7 +201,7 @@ def _require(options: Options, environment: Mapping[str, str]) -> None:
         bound = "Without signatures it serves this machine alone"
         raise InvalidParameterValue("without-signatures", options.host, bound, "Leave --host out, or give --keys.")
     if not options.without_signatures:
-        # Only whether there are any; the ledger's settings give the owner later.
+        # Check only that there are keys. Their owner comes later, from the ledger's settings.
         _keys(options, environment, Settings().account_id)
     if not 0 <= options.port <= 65_535:
         raise InvalidParameterValue("port", options.port, "Must be 0 to 65535", "0 takes a free one, and says which.")

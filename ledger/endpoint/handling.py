@@ -1,4 +1,7 @@
-"""The handling of one request: verify, read, do, answer. Independent of the server."""
+"""The handling of one request: verify, read, do, answer.
+
+This module knows nothing of the HTTP server that calls it.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,12 @@ from ledger.ledger import Ledger
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A ledger as a service. Without `signatures` every caller is the owner. `new_queues` holds attributes that new
-    queues get in addition to a request's own. `public` begins queue URLs if clients use another address."""
+    """The ledger that is served, and the options of the service.
+
+    Without `signatures` every caller is the owner. `new_queues` are attributes that new queues get in addition to the
+    attributes in the request. `public` is the beginning of queue URLs in answers; None: the address in the request's
+    header Host.
+    """
 
     ledger: Ledger
     signatures: Signatures | None = None
@@ -33,7 +40,10 @@ class Endpoint:
 
 
 class Exchange:
-    """One request and its response. `begun` sets `action` and `call`."""
+    """One request and its response.
+
+    The method `begun` sets `action` and `call`. They stay None if `begun` refuses the request before.
+    """
 
     def __init__(self, endpoint: Endpoint, request: Request) -> None:
         self._endpoint, self._request = endpoint, request
@@ -41,15 +51,19 @@ class Exchange:
         # A request in the Query protocol may ask for an answer in JSON.
         in_json = self._protocol is query_protocol and query_json.is_accepted(request)
         self._answers: Any = query_json if in_json else self._protocol
-        # The id is no secret. The system's randomness is slower: the thread gives up the processor to read it.
+        # The id is no secret, so `random` is enough. uuid4 is slower: it reads the system's randomness, and the thread
+        # gives up the processor for that.
         self._id = str(uuid.UUID(int=random.getrandbits(128), version=4))
         self.action: str | None = None
         self.call: Call | None = None
-        #: The Query code of the refusal; None for a success.
+        #: The error's code in the Query protocol, after a call of `refused`; else None.
         self.refused_for: str | None = None
 
     def begun(self) -> Call:
-        """Verify and read the request; return its call. Raise the LedgerError of a refusal; nothing was done then."""
+        """Verify the request, read it, and return its call.
+
+        If the request is refused, raise a LedgerError. The ledger is not changed then.
+        """
         request, endpoint = self._request, self._endpoint
         if request.method not in ("GET", "POST"):
             raise Refusal("UnsupportedOperation", "Unsupported operation.")
@@ -73,21 +87,25 @@ class Exchange:
 
     @property
     def bytes_in(self) -> int:
-        """The length of the request's body."""
+        """The length of the request's body in bytes."""
         return len(self._request.body)
 
     def done(self, call: Call) -> Result | Waiting:
-        """Do the call, in one commit or none. Raises the error of a refusal."""
+        """Do the call. Return its result, or a Waiting for a receive that found nothing and may wait.
+
+        A call makes one commit or none. Only DeleteQueue, StartMessageMoveTask, and PurgeQueue of a FIFO queue make
+        several. Raises a LedgerError if the action is refused.
+        """
         return ACTIONS[call.action](call)
 
     def written(self, result: Result) -> Response:
-        """Return the response with a result."""
+        """Return the response to a call that succeeded, in the protocol of the request."""
         assert self.action is not None, "it has begun"
         response: Response = self._answers.written(self.action, result, self._id)
         return response
 
     def refused(self, error: BaseException) -> Response:
-        """Return the response with an error."""
+        """Return the response to a request that was refused or failed, and set `refused_for`."""
         answer = told(error, self.action)
         self.refused_for = answer.known.query_code
         if isinstance(error, NoAction):
@@ -97,11 +115,14 @@ class Exchange:
 
 
 def _require_no_page(request: Request) -> None:
-    """Raise a Refusal for a request that a browser sends on behalf of a page of another site.
+    """Raise a Refusal for a request that a page in a browser makes.
 
-    The browser runs on this machine, so its requests come from this machine. A form or an image is a request, and
-    without this check a page could purge a queue. Today's browsers say in Sec-Fetch-Site for which site they ask. Older
-    ones say it in Origin, or only in Referer, as for a page's image.
+    An endpoint without signatures serves only this machine. But a browser on this machine sends requests for any page
+    that it shows, such as for the page's forms and images. Without this check a page could purge a queue.
+
+    Today's browsers say in Sec-Fetch-Site where a request comes from: `none` if the user typed the address, else a
+    page. Older browsers name the page's site in Origin. For some requests, such as those of images, they name it only
+    in Referer.
     """
     site = request.headers.get("sec-fetch-site")
     foreign = _is_foreign(request) if site is None else site != "none"
@@ -110,7 +131,7 @@ def _require_no_page(request: Request) -> None:
 
 
 def _is_foreign(request: Request) -> bool:
-    """Tell whether a request's Referer is not a page at this endpoint's own address."""
+    """Tell whether a request has a Referer that cannot be read, or that is not at the address in its header Host."""
     referer = request.headers.get("referer")
     if referer is None:
         return False

@@ -39,13 +39,13 @@ def read(request: Request) -> Command:
 
 
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
-    """Return the response with a result. S4: an action without a result is answered by an empty body."""
+    """Return the response to an action that succeeded. S4: an action without a result is answered by an empty body."""
     body = b"" if service_model.output_shape(action) is None else _ENCODER.encode(result).encode()
     return Response(OK, body, _headers(request_id))
 
 
 def refused(action: str | None, error: Told, request_id: str) -> Response:
-    """Return the response with an error."""
+    """Return the response to a request that was refused or failed."""
     known = error.known
     body = json.dumps({"__type": known.json_type, "message": error.message}).encode()
     return Response(
@@ -68,7 +68,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def _decode(body: bytes) -> object:
-    """Decode as json.loads, but without a new decoder for each request."""
+    """Decode JSON as json.loads does, but without a new decoder for each request."""
     return _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
 
 

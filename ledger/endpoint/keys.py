@@ -70,7 +70,7 @@ def read(path: str, owner: str) -> Keys:
 
 
 def of_environment(environment: Mapping[str, str], owner: str) -> Keys | None:
-    """Return the one key in the environment, the owner's; None if there is none."""
+    """Return the key in the environment, which belongs to the `owner`; None if there is none."""
     name, secret = environment.get(ACCESS_KEY), environment.get(SECRET_KEY)
     if not name and not secret:
         return None
@@ -107,9 +107,9 @@ log = logging.getLogger("ledger.endpoint")
 
 
 class KeyRotation:
-    """Reads the keys again on SIGHUP, from its start to its end. Works in the main thread; elsewhere it does nothing.
+    """Reads the keys again on SIGHUP, within its `with` block. Outside the main thread the block does nothing.
 
-    It starts before the process serves: else an early SIGHUP would end the process.
+    The block begins before the process serves. Otherwise an early SIGHUP would end the process.
     """
 
     def __init__(self) -> None:

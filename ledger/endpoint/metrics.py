@@ -16,7 +16,7 @@ OUTCOMES, NONE = "ok", "unknown"
 
 
 class Metrics:
-    """Counts of one process. Not safe for threads."""
+    """Counts of one process. Only one thread may use them."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str]] = Counter()

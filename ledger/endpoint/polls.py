@@ -1,9 +1,11 @@
 """Long polls: receives that found nothing wait in lines, and hold no thread.
 
 Each queue has a line. The endpoint looks for a line's polls when this endpoint has changed the queue, and when the
-tables have new commits (other processes). It also looks now and then, as a visibility timeout may have run out. A look
-takes the first poll alone: if it finds nothing, the others would find nothing either. While looks find messages, each
-takes twice as many polls, which share a commit.
+tables have new commits (other processes). The endpoint also looks now and then, because a visibility timeout may have
+run out.
+
+The first look is for one poll alone: if it finds nothing, the other polls would find nothing either. While looks find
+messages, each look is for twice as many polls as the one before. The polls of one look share a commit.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from ledger.endpoint.pool import Pool
 from ledger.endpoint.refusals import Throttled
 from ledger.errors import LedgerError
 
-#: A line is looked at once in so many seconds even if no change is known.
+#: After this number of seconds the endpoint looks at a line even if it knows of no change.
 AT_LEAST = 1.0
 #: Most looks a second at all lines together, unless their queues change.
 LOOKS_A_SECOND = 100
@@ -32,7 +34,7 @@ class _Poll:
     def __init__(self, waiting: Waiting) -> None:
         self.waiting = waiting
         self.answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        #: Set while no look runs for this poll. A look that has begun may receive messages, so it is awaited.
+        #: Set while no look runs for this poll. A look that has begun may receive messages, so the poll awaits its end.
         self.idle = asyncio.Event()
         self.idle.set()
         #: The poll has ended: messages of a later look would reach nobody until their visibility timeout.
@@ -49,7 +51,7 @@ class _Line:
 
 
 class Polls:
-    """All open long polls. Belongs to one event loop; only it may call `changed`."""
+    """All open long polls of one event loop. Only this loop's thread may call `changed`."""
 
     def __init__(self, pool: Pool, change_token: Callable[[], object], interval: float, most: int) -> None:
         self._pool, self._token, self._interval, self._most = pool, change_token, interval, most

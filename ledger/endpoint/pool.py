@@ -47,8 +47,7 @@ class Lines(Generic[Call]):
         return self.begun + self.waiting
 
     def add(self, queue: str, call: Call) -> Call | None:
-        """Let a call wait. If there are too many, remove and return a waiting one, perhaps this one; else return
-        None."""
+        """Let a call wait. If there are too many calls, remove and return one, perhaps this call; else return None."""
         self._lines.setdefault(queue, deque()).append(call)
         self.waiting += 1
         if self.open <= self._most:

@@ -1,8 +1,10 @@
 """JSON answers to requests of the Query protocol.
 
-Clients get them that accept application/json and not XML. The service answers so, too; API Gateway shows these answers
-to its own clients. An answer uses the model's names, and the service's older ones for `messages` and `queueUrls`. A map
-is a list of pairs, and an absent member is null.
+A client gets a JSON answer if its header Accept names application/json, and no XML type before it. SQS itself also
+answers such requests in JSON, and API Gateway passes its answers on to clients.
+
+Members have the names of botocore's model, except for two older names of the service: `messages` for Messages, and
+`queueUrls` for QueueUrls. A map is a list of pairs. A member that the result does not have is null.
 
 Source: `ReceiveMessageResponse` and `SendMessageResponse` in aws-samples/serverless-patterns (apigw-sqs), a recorded
 `ListQueuesResponse` in the tests of aws-sdk-for-zig, and LocalStack's tests that were validated against AWS,
@@ -27,13 +29,16 @@ _OLDER_NAMES = {"Messages": "messages", "QueueUrls": "queueUrls"}
 
 
 def is_accepted(request: Request) -> bool:
-    """Tell whether a request accepts JSON, and does not name XML before it. A wildcard means XML."""
+    """Tell whether the first type in Accept that is JSON or XML is JSON.
+
+    Weights (q=) and wildcards are ignored. If Accept names neither JSON nor XML, the answer is XML.
+    """
     kinds = (part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(","))
     return next((kind == CONTENT_TYPE for kind in kinds if kind in (CONTENT_TYPE, *_XML)), False)
 
 
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
-    """Return the response with a result."""
+    """Return the JSON response to an action that succeeded."""
     shape = service_model.output_shape(action)
     answer: dict[str, object] = {"ResponseMetadata": {"RequestId": request_id}}
     if shape is not None:
@@ -42,7 +47,7 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
 
 
 def refused(action: str | None, error: Told, request_id: str) -> Response:
-    """Return the response with an error."""
+    """Return the JSON response to a request that was refused or failed."""
     known = error.known
     fields = {"Code": known.query_code, "Detail": None, "Message": error.query_message, "Type": known.fault}
     return _response(known.status, {"Error": fields, "RequestId": request_id}, request_id)

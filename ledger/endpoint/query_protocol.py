@@ -104,7 +104,7 @@ def read(request: Request) -> Command:
 
 
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
-    """Return the response with a result."""
+    """Return the response to an action that succeeded."""
     shape = service_model.output_shape(action)
     inside = "" if shape is None else _element(f"{action}Result", "".join(_members(shape, result, action)))
     return _response(
@@ -116,7 +116,7 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
 
 
 def refused(action: str | None, error: Told, request_id: str) -> Response:
-    """Return the response with an error."""
+    """Return the response to a request that was refused or failed."""
     known = error.known
     detail = "" if action in WITHOUT_DETAIL and known.shape in _FORM_OF_A_BATCH else "<Detail/>"
     return _response(

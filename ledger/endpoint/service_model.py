@@ -69,7 +69,8 @@ def require(action: str, parameters: Mapping[str, object]) -> None:
 @functools.cache
 def reader(action: str) -> Reader:
     """Return the function that converts an action's JSON parameters: it decodes blobs, and drops nulls and unknown
-    names. It raises a SerializationException for a wrong type. Raise a Refusal for an unknown action.
+    names. The function raises a SerializationException for a wrong type. This call raises a Refusal for an unknown
+    action.
 
     The function is made once for each action. Asking the model about each value doubled the time of reading a
     request.

@@ -26,7 +26,7 @@ from ledger.endpoint.handling import Endpoint
 log = logging.getLogger("ledger.endpoint")
 #: Most bytes and seconds of a request's head.
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
-#: A body's byte in a chunk of its own has five bytes of framing; so many more bytes are allowed for each.
+#: A body's byte in a chunk of its own has five bytes of framing. So each byte of a body allows this many more bytes.
 FRAMING = 5
 #: Seconds. Clients reuse connections, so KEEP_ALIVE is longer than a long poll.
 KEEP_ALIVE, GRACE = 75, 60

@@ -20,7 +20,7 @@ def to_send(given: Mapping[str, Any], trace: str | None) -> dict[str, object]:
 
     Args:
         given: A SendMessage's parameters, or an entry of a batch.
-        trace: The request's header X-Amzn-Trace-Id. It becomes the AWSTraceHeader of a message without one. Source:
+        trace: The request's header X-Amzn-Trace-Id. A message without an AWSTraceHeader gets this one. Source:
             LocalStack's test_aws_trace_header_propagation, validated against AWS, and the guide's page about AWS X-Ray.
 
     Raises:

@@ -6,14 +6,14 @@ second have the same signature. SDKs tell requests apart by the header amz-sdk-i
 by amz-sdk-request. Two kinds of requests are replays:
 
 - a request that equals an earlier one in its signature and in these headers;
-- a request with an earlier one's signature and other values of these headers. It is no replay within TOGETHER of the
-  signature's first arrival, if both requests have such headers.
+- a request with an earlier request's signature and other values of these headers. It is no replay within TOGETHER of
+  the signature's first arrival, if both requests have such headers.
 
 SDKs do not sign these headers. Somebody who reads the traffic (no TLS) can repeat a request with other values, but only
 for the time TOGETHER.
 
-A signature in a query belongs to a URL that its signer hands on (a presigned URL). It holds for its X-Amz-Expires from
-its date on, and may come any number of times until then.
+A signature in a query belongs to a URL that its signer hands on (a presigned URL). The signature holds for its
+X-Amz-Expires from its date on, and may come any number of times until then.
 """
 
 from __future__ import annotations

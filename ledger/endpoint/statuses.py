@@ -1,9 +1,9 @@
 """HTTP statuses, and the names of errors on the wire in both protocols.
 
-No other module knows them. JSON gives an error's shape in `__type`, and its Query code in the header
+No other module knows these names. JSON gives an error's shape in `__type`, and its Query code in the header
 x-amzn-query-error, by which clients know the error. Query gives the code in its XML. Codes and statuses of modeled
-errors come from botocore's model of the time when it spoke Query. Those of the other errors come from recordings and
-from the service's "Common Errors".
+errors come from botocore's model of the time when it spoke Query. Codes and statuses of the other errors come from
+recordings and from the service's "Common Errors".
 """
 
 from __future__ import annotations

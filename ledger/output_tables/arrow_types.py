@@ -1,8 +1,8 @@
-"""Types of Arrow and of Delta's log: which is which, and which Delta lacks.
+"""Translation of column types between Arrow and Delta's log, in both directions.
 
-Delta has no unsigned numbers, no nanoseconds and no decimals of more than 38 digits. These values become numbers of the
-next longer type, microseconds, and decimals of 38 digits. Times of day, durations and intervals, which Delta does not
-have either, are refused.
+Delta has no unsigned numbers, no nanoseconds and no decimals of more than 38 digits. Unsigned numbers become the next
+longer signed type (uint64 becomes decimal(20,0)), nanoseconds become microseconds, and longer decimals become decimals
+of 38 digits. All other types that Delta does not have are refused: times of day, durations, intervals and more.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PLAIN = {
     "timestamp_ntz": pa.timestamp("us"),
     VOID: pa.null(),
 }
-#: By Arrow's other types, the types of Delta's log that they become.
+#: The type of Delta's log, by the name of the Arrow type: those of _PLAIN, and those that are converted.
 _NAMES = {
     **{str(kind): name for name, kind in _PLAIN.items()},
     "halffloat": "float",
@@ -60,7 +60,7 @@ _NAMES = {
 
 
 def delta_type(kind: pa.DataType) -> Any:
-    """Return an Arrow type as Delta's log writes it. Raises NotPlain if Delta has no such type."""
+    """Return the type of Delta's log in which values of an Arrow type are stored. Raises NotPlain if there is none."""
     name = _NAMES.get(str(kind))
     if name is not None:
         return name
@@ -86,7 +86,7 @@ def _inner_type(step: str, kind: pa.DataType) -> Any:
 
 
 def _cast_of(kind: pa.DataType) -> str:
-    """Return advice on values for which Delta has no type."""
+    """Return a sentence of an error: what the user can do about values of a type that Delta does not have."""
     if types.is_time(kind):
         return 'Cast it in the rows to a text, or to a whole number (pyarrow: column.cast("string"))'
     if types.is_duration(kind):
@@ -98,7 +98,7 @@ def _cast_of(kind: pa.DataType) -> str:
 
 
 def arrow_type(kind: Any) -> pa.DataType | None:
-    """Return a type of Delta's log as Arrow's; None if only Spark knows it."""
+    """Return the Arrow type of a type of Delta's log; None if this module knows none for it, or for a type inside."""
     kind = plain(kind)
     if isinstance(kind, str):
         digits = decimal_of(kind)
@@ -116,10 +116,10 @@ def arrow_type(kind: Any) -> pa.DataType | None:
 
 
 def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the columns of rows as Delta's log writes them. Raises ColumnsDiffer for a type that no Delta table has.
+    """Return the schema of rows, as Delta's log writes it. Raises ColumnsDiffer for a type that no Delta table has.
 
-    A column of nulls alone gets the type void if its own type would not fit `table`: pandas makes numbers of such
-    columns.
+    `table` is the schema of the table that the rows go to, if there is one. A column that has only nulls then gets the
+    type void if its own type does not fit the table's column. The reason: pandas gives such a column a type of numbers.
     """
     fields, table_types = [], {one["name"].lower(): one["type"] for one in (table or {"fields": ()})["fields"]}
     for field in rows.schema:
@@ -139,10 +139,11 @@ def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> di
 
 
 def with_room(schema: Mapping[str, Any], rows: pa.Table, declared: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a schema for a new table in which no decimal is narrow only because its first values are.
+    """Return the schema for a new table, with wider decimals where only the first values decided the width.
 
-    Libraries that find a decimal's type in its values give it just their digits. A decimal column with a value that
-    uses all its digits gets decimal(38,18), as Spark gives Python's decimals, if its values fit in.
+    Some libraries choose a decimal type with exactly as many digits as the values have. If a value uses all digits of
+    its column, or all values are null, the column gets decimal(38,18), as in Spark. If its type does not fit into that,
+    it gets 38 digits and keeps its scale. The columns in `declared` stay as they are.
     """
     free = set(rows.column_names) - {one["name"] for one in (declared or {"fields": ()})["fields"]}
     fields = [
@@ -154,7 +155,7 @@ def with_room(schema: Mapping[str, Any], rows: pa.Table, declared: Mapping[str, 
 
 def _roomy(kind: Any, values: pa.ChunkedArray) -> Any:
     if not isinstance(kind, str):
-        # Inside nested types nobody counts the digits.
+        # Decimals inside nested types are always widened, without counting the digits of their values.
         return _roomy_inside(kind)
     if not types.is_decimal(values.type) or not _uses_all_digits(values):
         return kind

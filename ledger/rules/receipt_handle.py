@@ -1,7 +1,8 @@
 """Receipt handles: their text, and how to read it.
 
-A handle is `queue.lane.segment.seq.receipt.checksum`, opaque to users. The receipt is 128 random bits, so nobody can
-guess a handle. The checksum (CRC-32) only tells a cut or mistyped handle from a stale one.
+A handle is the text `queue.lane.segment.seq.receipt.checksum`, where `queue` is the queue's id. Users must not rely on
+its parts. The receipt is 128 random bits, so nobody can guess a handle. The checksum (CRC-32) shows that a handle was
+cut or mistyped, so that nobody takes it for a stale handle. The checksum protects against nothing else.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ class ReceiptHandle(NamedTuple):
 
 
 def new_receipt_id() -> str:
-    """V14: return a new receipt, which every receive needs."""
+    """V14: return a new receipt, for a new claim."""
     return secrets.token_hex(16)
 
 
 def is_receipt(receipt_id: object) -> bool:
-    """Tell whether `receipt_id` is a receipt. An empty claim has None instead.
+    """Return True for a receipt, and False for None and for an empty text: an empty claim has no receipt.
 
-    Raises InvalidParameterValue for an impossible receipt.
+    Raises InvalidParameterValue for any other value.
     """
     if receipt_id is None or receipt_id == "":
         return False

@@ -1,10 +1,11 @@
-"""The messages that wait for a handler: of threads, or of an event loop.
+"""The messages of a consumer that wait for its handler. The handler's threads, or tasks of an event loop, take them.
 
 On a FIFO queue a message is handed out only if no other message of its group is with a handler. So each group is
 handled in order, one message (or one batch) at a time. If a message is given back, the messages of its group that come
 after it are given back, too. This includes messages of its claim that are read later.
 
-A message whose group may have no call yet waits in memory (`AsideMessages`). No thread waits with it.
+If a group's limit allows no call for a message yet, the message waits in memory (`AsideMessages`). No thread waits with
+it.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from ledger.message import Message
 
 
 class AsideMessages:
-    """Messages that are put aside, each until an instant of a monotonic clock. Threads share it."""
+    """Messages that are put aside, each until an instant of a monotonic clock. Threads share the object."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._lock, self._numbers = now, threading.Lock(), itertools.count()
         self._waiting: list[tuple[float, int, Any, Message]] = []
         self._of_group: Counter[str | None] = Counter()
-        #: By message id, when a message was put aside for the first time.
+        #: When each message was put aside for the first time, by message id.
         self._since: dict[str, float] = {}
 
     def __len__(self) -> int:
@@ -59,7 +60,7 @@ class AsideMessages:
             return max(self._waiting[0][0] - self._now(), 0) if self._waiting else None
 
     def waited(self, message: Message) -> float:
-        """Return for how many seconds a message has been put aside, since the first time; 0 if it was not."""
+        """Return how many seconds ago a message was first put aside; 0 if it never was."""
         with self._lock:
             since = self._since.get(message.message_id)
             return 0 if since is None else self._now() - since
@@ -70,7 +71,7 @@ class AsideMessages:
             return self._of_group[group]
 
     def forget(self, message: Message) -> None:
-        """Forget when a message was put aside, once it has its call or is given back."""
+        """Forget when a message was first put aside. Call this when a handler gets it, or when it is given back."""
         with self._lock:
             self._since.pop(message.message_id, None)
 
@@ -95,7 +96,10 @@ class HandlerCall:
 
 
 class Backlog:
-    """Messages that wait for a handler. Threads share it. `wake` is called whenever there may be more to take."""
+    """Messages that wait for a handler. Threads share the object.
+
+    It calls `wake` whenever there may be more messages to take.
+    """
 
     def __init__(self, batch: int | None, *, in_order: bool) -> None:
         self._batch, self._in_order = batch or 1, in_order
@@ -106,7 +110,8 @@ class Backlog:
         self._ready: deque[str] = deque()
         self._groups: dict[str, deque[tuple[Any, Message]]] = {}
         self._busy: set[str] = set()
-        #: Messages that their group's limit refuses for a moment. On a FIFO queue their groups are not ready meanwhile.
+        #: Messages that their group's limit refuses for a moment. On a FIFO queue the other messages of these groups
+        #: wait in `_asleep` meanwhile.
         self.aside = AsideMessages()
         self._asleep: dict[str, deque[tuple[Any, Message]]] = {}
         #: By claim, the groups with a message that was given back.
@@ -121,11 +126,11 @@ class Backlog:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing will ever be handed out again."""
+        """Whether the backlog hands out no more messages, ever."""
         return self._is_closed
 
     def add(self, claim: Any, messages: Iterable[Message]) -> list[Message]:
-        """Add messages of a claim, in their order; return those that stand behind a message that was given back."""
+        """Add messages of a claim, in their order. Return those that come after a given-back message of their group."""
         behind: list[Message] = []
         with self._changed:
             given_back = self._given_back.get(claim, ())
@@ -150,12 +155,12 @@ class Backlog:
         return behind
 
     def forget(self, claim: Any) -> None:
-        """Forget a claim from which no more messages come."""
+        """Forget the given-back groups of a claim, once no more messages of the claim are added."""
         with self._lock:
             self._given_back.pop(claim, None)
 
     def take(self) -> HandlerCall | None:
-        """Return messages for the next call, or None if there are none now. Tell `finish` when the call has ended."""
+        """Return messages for the next call, or None if there are none now. Call `finish` when the call has ended."""
         with self._lock:
             return self._take()
 
@@ -171,10 +176,10 @@ class Backlog:
     def finish(
         self, call: HandlerCall, given_back: Collection[str] = (), aside: Sequence[tuple[Message, float]] = ()
     ) -> list[tuple[Any, Message]]:
-        """Note that a call has ended. Remove and return all waiting messages of the groups that were `given_back`.
+        """Note that a call has ended. Remove and return all waiting messages of the groups in `given_back`.
 
-        Messages of the call that are put `aside` come again, each after its seconds. On a FIFO queue, the messages
-        aside of a group come again together, before all others of the group.
+        `aside` has messages of the call that are handed out again, each after its seconds. On a FIFO queue, the
+        messages of one group in `aside` are handed out again together, before all other messages of the group.
         """
         with self._changed:
             self.calls -= 1
@@ -215,11 +220,11 @@ class Backlog:
             random.shuffle(self._ready)
 
     def remove(self, claim: Any = None) -> int:
-        """Remove the waiting messages of a claim, or without one all; return how many there were."""
+        """Remove the waiting messages of a claim (None: of all claims); return how many there were."""
         with self._lock:
             put_aside = self.aside.remove(claim)
             for group in {message.message_group_id or "" for message in put_aside} & set(self._asleep):
-                # The group's first message is removed, so the others need not wait for its turn.
+                # The message for whose turn the group waited is removed, so the group's other messages are ready.
                 self._groups[group] = self._asleep.pop(group)
                 self._ready.append(group)
             removed = len(put_aside)
@@ -256,7 +261,7 @@ class Backlog:
         return call
 
     def _wake_due(self) -> None:
-        """Put the messages that are aside and due in front of all others."""
+        """Move the messages that were put aside and are due in front of all other messages."""
         for entry in reversed(self.aside.take_due()):
             if not self._in_order:
                 self._waiting.appendleft(entry)

@@ -1,4 +1,4 @@
-"""The receives of a worker, numbered so that a retry finds a dead run's claims."""
+"""The receives of a worker. Their attempt ids are numbered, so that a retry finds the claims of a failed run."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Status
 
-#: The numbers of the process and of the claim are appended to an attempt id.
+#: The most characters of a worker's attempt id: the numbers of the process and of the claim are appended to it.
 LONGEST_ATTEMPT = LONGEST - len("/255.1000000000")
-#: After a run met another run of its attempt, its claims get numbers from this range.
+#: If a run meets another live run of its attempt, its next claims get numbers from this range.
 APART = range(1_000_000, 1_000_000_000)
 #: The states of messages that somebody may receive now (the first state) or soon.
 STORED = (Status.VISIBLE, Status.DELAYED, Status.LOCKED)
 
 
 class ClaimSource:
-    """The claims of one worker on one queue. `timeout` is how long each is held, in seconds.
+    """The claims of one worker on one queue. `timeout` is the visibility timeout of each claim, in seconds.
 
     Raises:
-        InvalidParameterValue: for a visibility timeout of 0: such a claim cannot be worked on.
+        InvalidParameterValue: The visibility timeout is 0: others could receive the messages of such a claim at once.
     """
 
     def __init__(
@@ -54,10 +54,11 @@ class ClaimSource:
         self._parts_ways = False
 
     def attempts(self) -> Iterator[tuple[str | None, int]]:
-        """Yield an attempt id for each receive, and how many messages a failed run of this attempt holds under it.
+        """Yield an attempt id for each receive, and how many messages an earlier run of the attempt holds under it.
 
-        The claims of failed runs come first. Then come numbers that no earlier claim has, with 0 messages. A live run
-        of the same attempt has the same numbers, and so the same claims, until one of the two parts ways.
+        The ids of earlier claims come first. Then come ids with numbers that no earlier claim has, and 0 messages. If
+        two runs of one attempt are alive, both use the same numbers and get the same claims, until one calls
+        `part_ways`.
         """
         if not self._attempt_id:
             yield from itertools.repeat((None, 0))
@@ -76,7 +77,7 @@ class ClaimSource:
             number += 1
 
     def part_ways(self) -> None:
-        """Give the next claims numbers that no other run has, after a live run of this attempt got the same claims."""
+        """Give the next claims random numbers. Call this when another live run of the attempt got the same claims."""
         self._parts_ways = True
 
     def receive(self, attempt_id: str | None, most: int | None, wait: float) -> Claim:
@@ -85,15 +86,15 @@ class ClaimSource:
         return receive(self._access, most, self.timeout, wait, attempt_id)
 
     def may_get_more(self) -> bool:
-        """Tell whether there are messages, or some come within the visibility timeout.
+        """Tell whether the queue has messages to receive, or will have some within the visibility timeout.
 
-        Messages come when a lease ends, or when they were postponed until then. A live holder extends its lease in
-        time; a dead holder leaves work. Call this after a receive that found none: on a FIFO queue, messages that are
-        visible then stand behind hidden ones.
+        Messages become visible when a lease or a postponement ends. A live holder extends its lease in time; a dead
+        holder does not, and its messages come back. Call this after a receive that found no message: messages of a FIFO
+        queue that are visible then are blocked by hidden messages of their groups.
 
         Guarantees:
-            The answer describes one state of the queue at one instant. A message that comes, or that others receive or
-            give back, between two reads is not missed.
+            The answer describes one state of the queue at one instant. If others send, receive or give back a message
+            between two reads, the reads are repeated.
         """
         store = self._access.store
         while True:
@@ -113,7 +114,7 @@ class ClaimSource:
         return any(lease.visible_at <= clock() + self.timeout * MILLISECONDS for lease in ending)
 
     def _held(self, attempt: str) -> Mapping[tuple[int | None, int], int]:
-        """Return how many messages in flight this worker carries on with, by the numbers of process and claim."""
+        """Return how many messages earlier runs hold that this worker takes over, by numbers of process and claim."""
         held = Counter[tuple[int | None, int]]()
         for lease in self._access.store.leases(self._access.record(), self._access.clock):
             numbers = claim_of_process(attempt, lease.attempt_id)
@@ -127,7 +128,7 @@ class ClaimSource:
 
 
 def earlier_rows(messages: int) -> str:
-    """Return the error text for rows that another holder of the same receipt wrote first."""
+    """Return the text of the error that another holder of the same receipt wrote the rows of messages first."""
     return (
         f"{messages:,} messages had rows by another run with this attempt_id, which is alive, or ended a moment ago. "
         "Two at once do the same messages twice: end one of them, or give each an attempt_id of its own"

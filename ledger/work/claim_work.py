@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 NAMES_MESSAGES = CARRIED[0]
 #: The columns of a stamped row.
 STAMP = ("receipt_id", "claim_version", "worker", "written_at")
-#: How many bodies of failed messages are read at a time.
+#: The most bodies of failed messages that are read at a time.
 MOST_READ = 1_000
-#: How many culprits of a claim get a log line of their own.
+#: The most culprits of a claim that get a log line of their own.
 MOST_TOLD = 20
 
 
@@ -61,8 +61,8 @@ class ClaimWork:
     def run(self) -> Worked:
         """Work on the claim, acknowledge it, and return the counts.
 
-        If anything fails, the messages still held are given back at once. The receive counts only if a message may be
-        the cause.
+        If anything fails, the messages that are still held are given back at once. Their receive counts only if a
+        message may be the cause.
         """
         claim = self._claim
         try:
@@ -90,7 +90,7 @@ class ClaimWork:
             self._attempt(self._grant)
             self._evidence.add((), any_succeeded=True)
         except EverythingFails as everything:
-            # Each row's exception was caught, so none is left to be raised.
+            # The exceptions of the rows were caught, so there is none to raise again.
             raise LedgerError(self._tell_of(everything)) from None
         except Exception as error:
             if not is_of_function(error):
@@ -111,7 +111,7 @@ class ClaimWork:
         return line
 
     def _isolate(self, error: Exception) -> None:
-        """Find the messages for which the function raises. All others are done; these fail by the usual rules."""
+        """Search for the messages for which the function raises, and fail them. All other messages are done then."""
         raised = row_error(error)
         self._say(f"the function raised {raised.text}: the claim is tried again in halves")
         self._require_rows_as_cause(error)
@@ -214,7 +214,7 @@ class ClaimWork:
         return count_messages(parts[0]), count_messages(parts[1]), actions
 
     def _tell(self, record: QueueRecord, failed: Grant, reasons: pa.Table | None, verdict: str) -> None:
-        """Append messages that the table of failures does not have yet: a part may be tried again as two."""
+        """Append failed messages to the table of failures, except those that it has: a part may be tried again."""
         table = Failures(self._access, self._work.failures)
         for first in range(0, failed.count, MOST_READ):
             chunk = failed.part(first, MOST_READ)
@@ -275,7 +275,8 @@ class ClaimWork:
         return rows
 
     def _give_back(self, why: BaseException) -> None:
-        # A message can make the JVM run out of memory: then the receive counts. Any other end is no message's fault.
+        # A message can make the JVM or Python run out of memory: then the receive counts. No message causes the other
+        # errors that arrive here.
         counts = jvm_has_ended(why) or isinstance(why, MemoryError)
         try:
             reason = row_error(why).text if is_of_function(why) else why_ended(why)
@@ -320,19 +321,19 @@ def _require_no_stamp(parameter: str, names: Sequence[str]) -> None:
 
 
 class _Judge:
-    """Decides what becomes of a part's messages, once its rows are computed."""
+    """Decides which messages of a part are acknowledged, released or parked, once the part's rows are computed."""
 
     def __init__(self, of: ClaimWork, grant: Grant, failed: DataFrame | None) -> None:
         self._of, self._grant, self._apart = of, grant, failed
         self.released = self.parked = 0
 
     def decide(self, record: QueueRecord, writer: Writer) -> Acknowledgement:
-        """Acknowledge messages that have a row; if the function tells what failed, fail all others."""
+        """Acknowledge the messages that have a row. If the function tells which messages failed, fail all others."""
         from ledger.outputs.named_messages import of_claim, others_of_claim
 
         self._of.check()
         grant, reason = self._grant, self._of.work.reason
-        # Each row names a message of the claim.
+        # `messages_of` raises if a row names no message of the claim.
         done = messages_of(record, grant, writer, NAMES_MESSAGES)
         if self._apart is None and reason is None:
             # The function returned one frame without a column of reasons: the whole part is done.
@@ -367,7 +368,7 @@ class _Judge:
 def _require_different(reasons: pa.Table, failed: pa.Table) -> None:
     """Raise EverythingFails if all messages of a claim failed alike, and enough of them are witnesses.
 
-    `failed` is GRANTED_RUNS. Witnesses are as in `ledger.work.isolation`; an error of the surroundings needs none.
+    `failed` is GRANTED_RUNS. `ledger.work.isolation` defines witnesses. An error of the surroundings needs no witness.
     """
     errors = [row_error_of(text) for text in reasons["reason"].unique().to_pylist() if text is not None]
     if not errors or not all(one.is_like(errors[0]) for one in errors):

@@ -3,7 +3,7 @@
 One thread (the caller's) receives, reads and commits. Other threads, or an event loop, call the handler. At most two
 claims' worth of messages are in hand. The next claim is received while the handlers work on the last one.
 
-`ledger.work.handler_evidence` tells a broken handler from bad messages.
+`ledger.work.handler_evidence` decides whether the handler is broken or messages are bad.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from ledger.work.tasks import Consumption
 
 #: How long a receive waits if nothing is in hand, and how long the loop pauses after an empty receive, in seconds.
 WAIT_SECONDS = 0.5
-#: How long the loop sleeps if nothing wakes it, in seconds.
+#: How many seconds the loop sleeps at most before it looks for work again.
 LOOK_SECONDS = 0.05
-#: How many messages of a claim are read at a time.
+#: The most messages of a claim that are read at a time.
 READ_AT_ONCE = 2_000
 #: The reasons for which messages are given back when the consumer ends early.
 ENDED, FAILED = "the consumer was told to end", "the consumer ended with an error"
@@ -47,8 +47,8 @@ class Consumer:
     """Consumes one queue in this process.
 
     Raises:
-        InvalidParameterValue, SparkIsNeeded, OutputNotWritten: if the arguments ask for something that cannot be done.
-            Nothing was claimed then.
+        InvalidParameterValue, SparkIsNeeded, OutputNotWritten: The arguments ask for something that cannot be done. No
+            message was claimed.
     """
 
     def __init__(self, access: Access, told: Consumption) -> None:
@@ -90,10 +90,11 @@ class Consumer:
         self.consumed = Consumed()
 
     def run(self) -> Consumed:
-        """Consume until nothing is left, as `Consumption.until` says; return the counts.
+        """Consume until no messages are left, as `Consumption.until` says; return the counts.
 
-        SIGTERM and Ctrl-C in the main thread drain: finished work is written, and messages that are not begun are
-        given back. The second signal gives everything back. The signal's own exception is raised at the end.
+        SIGTERM and Ctrl-C in the main thread drain: calls that have begun are finished and their rows written, and all
+        other messages are given back. A second signal gives everything back. The signal's own exception is raised at
+        the end.
         """
         with draining() as drain:
             self._told_to_end = drain
@@ -112,7 +113,7 @@ class Consumer:
                 raise
             except BaseException as error:
                 if drain.asked is None:
-                    # Another handler of the signal raised this, such as Airflow's: no drain was tried.
+                    # Another signal handler, such as Airflow's, raised this error: no drain was tried.
                     self._write_what_is_done(error)
                 self._give_back(why_ended(error))
                 raise
@@ -130,7 +131,7 @@ class Consumer:
         return self._is_exhausted and not self._in_hand
 
     def _step(self) -> None:
-        """Run one round: receive, read, judge, settle. If nothing is to be done, sleep until a handler has news."""
+        """Run one round: receive, read, collect, settle. If there is nothing to do, sleep until an outcome comes."""
         self._wake.clear()
         received = self._receive_more()
         self._feed()
@@ -162,7 +163,7 @@ class Consumer:
         return bool(claim.count)
 
     def _feed(self) -> None:
-        """Read messages for the handlers, as long as few messages wait."""
+        """Read messages for the handlers, while few messages wait."""
         for claim in self._in_hand:
             # While messages are shuffled, each message of the claim must have the same chance: read all of them.
             while claim.unread and (len(self._backlog) <= self._told.at_once or self._evidence.is_suspicious):
@@ -179,20 +180,20 @@ class Consumer:
         return sum(one.bytes_held for one in self._in_hand)
 
     def _is_stuck(self) -> bool:
-        """Tell whether more must be read although memory is full: no call comes, and nothing can be settled."""
+        """Tell whether to read more although memory is full: no call will end, and no outcome can be settled."""
         if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._told_of:
             return False
         return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
 
     def _is_full(self) -> bool:
-        """Tell whether nothing more may be pending: it cost `flush_cost`, or the next call's messages have no room."""
+        """Tell whether to settle now: the pending rows cost `flush_cost`, or memory has no room for the next call."""
         told = self._told
         if told.flush_cost is not None and sum(one.pending_cost for one in self._in_hand) >= told.flush_cost:
             return True
         return self._bytes_held() >= told.max_bytes and not len(self._backlog)
 
     def _tell(self, call: HandlerCall, steps: CallSteps) -> None:
-        """Note that a call has ended. The handlers' threads call this."""
+        """Note that a call has ended. The threads of the handlers call this method."""
         dropped = self._backlog.finish(call, steps.given_back, steps.aside)
         for one in steps.handled:
             self._judge(call.claim, one)
@@ -203,7 +204,7 @@ class Consumer:
             self._wake.set()
 
     def _judge(self, of: ClaimInHand, one: Handled) -> None:
-        """Look whether one more outcome shows that the handler is broken."""
+        """Check whether one more outcome shows that the handler is broken."""
         running = self._backlog.calls * (self._told.batch or 1)
         may_judge = not any(held.unread for held in list(self._in_hand))
         suspicion = self._evidence.add(of, of.claim.count, one, running, may_judge=may_judge)
@@ -238,7 +239,7 @@ class Consumer:
         return all(one.is_handled for one in self._in_hand)
 
     def _settle_due(self) -> bool:
-        """Settle each claim that has enough pending; return whether one was settled."""
+        """Settle each claim that is due; return whether a claim was settled."""
         settled, is_full = False, self._is_full()
         for claim in list(self._in_hand):
             if claim.heartbeat.lost:
@@ -272,7 +273,10 @@ class Consumer:
             self._grow(one)
 
     def _grow(self, one: ClaimInHand) -> None:
-        """Adapt the size of claims to what is handled within `flush_seconds`, unless the caller gave `max_messages`."""
+        """Adapt the size of the next claims to the messages that are handled in `flush_seconds`.
+
+        If the caller gave `max_messages`, leave the size as it is.
+        """
         if self._told.max_messages is not None:
             return
         seconds = max(time.monotonic() - one.received_at, 0.001)
@@ -281,7 +285,7 @@ class Consumer:
         most = min(int(rate * self._told.flush_seconds), 4 * self._size, self._told.flush_rows)
         self._size = max(least, most)
         if one.bytes_read:
-            # A claim that does not fit in memory would be held for longer than it is worked on.
+            # If a claim does not fit in memory, it is held while its messages wait to be read.
             self._size = max(1, min(self._size, self._told.max_bytes * one.claim.count // one.bytes_read))
 
     def _forget_lost(self, one: ClaimInHand, why: str) -> None:
@@ -314,7 +318,7 @@ class Consumer:
         self._give_back(ENDED)
 
     def _write_what_is_done(self, error: BaseException) -> None:
-        """Settle what succeeded before everything failed, unless the write itself fails."""
+        """Settle the messages that succeeded before an error, unless the error is that the output was not written."""
         with contextlib.suppress(Exception):
             self._handlers.abandon()
             if isinstance(error, OutputNotWritten):
@@ -333,7 +337,7 @@ class Consumer:
 
 
 def require_output(access: Access, told: Consumption) -> None:
-    """Raise what a write to the output would raise for its place, its schema, and this ledger."""
+    """Raise the error that a write to the output would raise because of its place, its schema, or this ledger."""
     access.store.outputs.require_writable()
     nothing = pa.table({NAMES_MESSAGE: pa.array([], pa.string())})
     writer_of(access, nothing, told.output, None, columns_asked(told.schema))

@@ -1,9 +1,10 @@
 """One claim of a consumer: its messages, their outcomes, and the commits that settle them.
 
-A settlement is one commit. The commit writes the rows of all messages that are done, acknowledges these, and gives back
-the others, each for its own reason. Messages that no retry helps go to the dead-letter queue in a commit before. If the
-output table refuses rows, the consumer searches for them in halves. All other rows are written, and the messages of the
-refused rows have failed. `FirstRows` finds a table that refuses every row before anything is written.
+A settlement is one commit. The commit writes the rows of all messages that are done, acknowledges these messages, and
+gives back the others, each for its own reason. If no retry can help some messages, a commit before it moves them to the
+dead-letter queue. If the output table refuses rows, the consumer searches for these rows in halves. It writes all other
+rows, and the messages of the refused rows have failed. `FirstRows` finds out, before the first write, that a table
+refuses every row.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ from ledger.work.verdicts import RetryLater
 log = logging.getLogger("ledger.consume")
 #: The verdicts on messages that no retry helps.
 HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
-#: By how many seconds a message is hidden for less than its receipt may hold it: the store decides after this process.
+#: A message is hidden for so many seconds less than its receipt may hold it: the store decides after this process.
 CEILING_MARGIN_SECONDS = 60
 
 
 class ClaimInHand:
-    """A claim under a heartbeat. Only its consumer's thread uses it."""
+    """A claim of a consumer, under a heartbeat. Only the consumer's own thread uses the object."""
 
     def __init__(self, access: Access, told: Consumption, claim: Claim) -> None:
         assert claim.grant is not None
@@ -70,7 +71,7 @@ class ClaimInHand:
         self.pending_cost = 0.0
         #: Whether the user was warned that the rows have no cost.
         self._is_cost_missing = False
-        #: How many bytes the bodies read so far take, and how many of these are not settled yet.
+        #: The bytes of all bodies that were read so far, and of those whose messages are not settled yet.
         self.bytes_read = self.bytes_held = 0
         self.handled = 0
         self.settled = 0
@@ -89,7 +90,7 @@ class ClaimInHand:
         return self.settled == self.claim.count
 
     def read(self, most: int, most_bytes: int) -> list[Message]:
-        """Return the next messages: `most` at most, and no more once their bodies take `most_bytes`."""
+        """Return the next messages: at most `most`, and no more after their bodies have reached `most_bytes`."""
         messages, size = [], 0
         for message in itertools.islice(self._unread, most):
             messages.append(message)
@@ -102,7 +103,7 @@ class ClaimInHand:
         return messages
 
     def note(self, handled: Sequence[Handled]) -> None:
-        """Add the outcomes of some messages to what is pending."""
+        """Add the outcomes of some messages to the pending ones."""
         if handled and not self.pending:
             self.pending_since = time.monotonic()
         self.pending += handled
@@ -110,16 +111,16 @@ class ClaimInHand:
         self.handled += len(handled)
 
     def ripe(self, withheld: Collection[Handled]) -> list[Handled]:
-        """Return what is pending except the `withheld`."""
+        """Return the pending outcomes except the `withheld`."""
         if not withheld:
             return list(self.pending)
         kept_back = {id(one) for one in withheld}
         return [one for one in self.pending if id(one) not in kept_back]
 
     def is_due(self, withheld: Collection[Handled], *, is_full: bool) -> bool:
-        """Tell whether it is time to settle what is pending. The `withheld` part cannot be judged yet.
+        """Tell whether it is time to settle the pending outcomes, except the `withheld`, which cannot be judged yet.
 
-        `is_full`: all claims together have as much pending as they may have.
+        `is_full`: all claims together have as many pending outcomes as they may have.
         """
         if self.pending_since is None or not self.pending:
             return False
@@ -128,14 +129,14 @@ class ClaimInHand:
         return ripe > 0 and (is_full or self.is_handled or ripe >= self._told.flush_rows or waits)
 
     def settle(self, withheld: Collection[Handled] = ()) -> Consumed:
-        """Settle what is pending except the `withheld`.
+        """Settle the pending outcomes except the `withheld`.
 
         Returns:
             The counts.
 
         Raises:
-            EverythingFails: if the output table refuses all rows alike.
-            LeaseLost: if others hold messages of the claim; then nothing of this commit was done.
+            EverythingFails: The output table refuses all rows alike.
+            LeaseLost: Others hold messages of the claim. The commit was not made.
         """
         ripe = self.ripe(withheld)
         if not ripe:
@@ -185,11 +186,11 @@ class ClaimInHand:
     def _settle_apart(
         self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int, error: Exception
     ) -> Consumed:
-        """Settle in parts the messages whose rows the output table refused as a whole."""
+        """Settle messages in parts, after the output table refused their rows together."""
         self._told.say(f"the rows could not be written, and are tried again in parts: {_why(error)}")
         refused = self._search(done, lambda some: require_fitting(self._access, self._told, some, types))
         if refused:
-            # The table's columns refuse these rows. The others are one commit again, if nothing else is wrong.
+            # The table has no columns for these rows. Try all other rows in one commit again.
             culprits = {one.message.message_id for one in refused}
             done = [one for one in done if one.message.message_id not in culprits]
         parts: list[Consumed] = []
@@ -200,7 +201,10 @@ class ClaimInHand:
         )
 
     def _search(self, done: list[Handled], attempt: Callable[[list[Handled]], object]) -> list[Handled]:
-        """Attempt an action on messages that are done, in halves if it raises; return those that raise alone."""
+        """Attempt an action on messages that are done, in halves if it raises.
+
+        Return the messages for which it raises even when they are tried alone.
+        """
         if not done:
             return []
         try:
@@ -258,7 +262,7 @@ class ClaimInHand:
         return tried_again(partial(write, asked=columns_asked_by(told)))
 
     def _reject(self, others: list[Handled], mark: int = 0) -> tuple[Consumed, list[Handled], int]:
-        """Move messages that no retry helps to the dead-letter queue in one commit, each message for its reason.
+        """Move the messages that no retry can help to the dead-letter queue, each for its reason, in one commit.
 
         Returns:
             The counts (all 0 if the queue has no dead-letter queue), the messages that are left to be given back, and
@@ -331,7 +335,7 @@ class ClaimInHand:
         return actions
 
     def _way_back(self, record: QueueRecord, one: Handled) -> tuple[int, Postponed, bool]:
-        """Return for how many seconds a message is hidden, as what, and whether its receive counts."""
+        """Return how a message is given back: the seconds that it is hidden, the kind, and if its receive counts."""
         told = self._told
         if one.verdict is Verdict.FAILED:
             most = redrive.receives_before_parking(record.attributes, told.maximum_receives)
@@ -347,7 +351,7 @@ class ClaimInHand:
         return 0, Postponed.RETRY, False
 
     def _within_ceiling(self, record: QueueRecord, seconds: int) -> int:
-        """Cut the seconds by V7: a message is hidden for no longer than its receipt may hold it."""
+        """Cut the seconds as V7 demands: a message is hidden for no longer than its receipt may hold it."""
         ceiling = limits_of(record.attributes).maximum_visibility_timeout
         if ceiling is None:
             return seconds
@@ -364,17 +368,20 @@ class ClaimInHand:
 
 
 def _size_of(message: Message) -> int:
-    """Return how many bytes of memory a body takes."""
+    """Return how many bytes of memory the body of a message takes."""
     return sys.getsizeof(message.body)
 
 
 def columns_asked_by(told: Consumption) -> ColumnsAsked:
-    """Return what a consumer asks of its table's columns. Types that only its rows show are shown by chance."""
+    """Return the columns that a consumer asks of its table.
+
+    A column that `schema` does not declare gets its type by chance: from the first values.
+    """
     return replace(columns_asked(told.schema), by_chance=True)
 
 
 def require_fitting(access: Access, told: Consumption, done: Sequence[Handled], types: pa.Schema) -> None:
-    """Raise OutputNotWritten if the output table has no columns for the rows of messages. Write nothing."""
+    """Raise OutputNotWritten if the output table has no columns for the rows of messages. This writes nothing."""
     rows = [row for one in done for row in one.rows]
     if rows:
         ArrowWriter(
@@ -433,7 +440,7 @@ def _ids_of(runs: pa.Table) -> list[str]:
 
 
 class FirstRows:
-    """Compares rows with the output table's columns until the first ones fit. Only the consumer's thread uses it."""
+    """Compares rows with the output table's columns until a row fits. Only the consumer's own thread uses it."""
 
     def __init__(self, access: Access, told: Consumption) -> None:
         self._access, self._told = access, told
@@ -445,8 +452,8 @@ class FirstRows:
         """Compare the rows of some messages with the table's columns.
 
         Raises:
-            OutputNotWritten: if the table has no columns for the rows of LEAST_WITNESSES messages, received for the
-                first time, and no row fitted before. Further calls would be made for nothing.
+            OutputNotWritten: The table has no columns for the rows of LEAST_WITNESSES messages that were received for
+                the first time, and no row fitted before. The rows of further calls could not be written either.
         """
         for one in handled:
             if not self.are_awaited or not one.rows:

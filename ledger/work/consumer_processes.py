@@ -1,9 +1,9 @@
-"""Several processes that consume one queue, and the parent that looks after them.
+"""Several processes (children) that consume one queue, and the parent process that starts and ends them.
 
-The children are started by spawn. Each opens the ledger for itself and runs a Consumer of its own. A pipe joins it to
-the parent. The child reports what it has done, and which groups its handler closed. The parent passes closed groups on,
-and says when to end. If the parent has ended, the child finds the pipe closed, and drains. A killed child leaves its
-messages to the others, who receive them when the lease ends.
+The parent spawns the children. Each child opens the ledger for itself and runs a Consumer of its own. A pipe joins it
+to the parent. The child reports its counts, and which groups its handler closed. The parent passes closed groups on to
+the other children, and tells all children when to end. If the parent has ended, the child finds the pipe closed, and
+drains. If a child is killed, the others receive its messages when their lease ends.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ def consume(access: Access, told: Consumption, bar: bool | None) -> Consumed:
 
 @contextlib.contextmanager
 def limits_folder(told: Consumption) -> Iterator[str | os.PathLike[str] | None]:
-    """Yield the folder through which processes share the limits of groups: the caller's, or a temporary one."""
+    """Yield the folder in which processes share the limits of groups: the folder that the caller named, or a new one.
+
+    A new folder is removed at the end. Yield None if there are no limits.
+    """
     if told.group_limits is None or told.limits_folder is not None:
         yield told.limits_folder
         return
@@ -71,13 +74,13 @@ class ConsumerProcesses:
     """The children of one `Queue.consume`.
 
     Raises:
-        InvalidParameterValue: for a handler that another process cannot import.
+        InvalidParameterValue: Another process cannot import the handler, or cannot open the ledger.
     """
 
     def __init__(self, access: Access, told: Consumption) -> None:
         require_importable(told.handler)
         self._reopen, self._told = require_reopened(access), told
-        # Wrong arguments are refused here, before a process is started.
+        # Raise the errors of wrong arguments before a process is started.
         Consumer(access, told)
         self._context = multiprocessing.get_context("spawn")
         self._children: dict[Connection, _Child] = {}
@@ -90,8 +93,8 @@ class ConsumerProcesses:
         """Run the children until all have ended; return the sum of their counts.
 
         Raises:
-            Exception: what a child raised, after the others have drained.
-            LedgerError: if every child was killed.
+            Exception: A child raised it. All other children have drained.
+            LedgerError: Every child was killed.
         """
         with draining() as drain:
             try:
@@ -103,13 +106,13 @@ class ConsumerProcesses:
                         self._is_told = True
                         self._tell_all((END,))
             except BaseException:
-                # A second signal, or a pipe that fails: the children give back all that they hold.
+                # After a second signal, or if a pipe fails, the children give back all messages that they hold.
                 for _ in range(1 if self._is_told else 2):
                     self._tell_all((END,))
                 self._is_told = True
                 raise
             finally:
-                # A child cannot end while nobody reads its news.
+                # A child may wait until the parent reads its pipe. So read until every child has ended.
                 while self._children:
                     self._listen_once()
             drain.end()
@@ -136,7 +139,7 @@ class ConsumerProcesses:
         process = self._context.Process(
             target=_consume, args=(child_end, self._reopen, told), name=f"consumer {number}"
         )
-        # Otherwise the start of the first child starts the tracker, which lets interrupts through again.
+        # Start the tracker first. Otherwise the start of the first child starts it, which ends the block of interrupts.
         resource_tracker.ensure_running()
         with interrupts_held_back():
             process.start()
@@ -184,7 +187,7 @@ class ConsumerProcesses:
 
     def _tell_all(self, what: tuple[Any, ...], but: Connection | None = None) -> None:
         for connection in list(self._children):
-            # A child that has ended is noticed when its pipe is read.
+            # Ignore a child that has ended: `_listen` notices its end.
             with contextlib.suppress(OSError):
                 if connection is not but:
                     connection.send(what)
@@ -232,12 +235,12 @@ def require_importable(handler: Any) -> None:
 
 def _consume(connection: Connection, reopen: Callable[[], Access], told: Consumption) -> None:
     """Run one child."""
-    # Ctrl-C reaches every process of a terminal. Only the parent decides about it.
+    # Ctrl-C reaches every process of a terminal. Only the parent reacts to it.
     ignore_interrupts()
     lock = threading.Lock()
 
     def tell(what: tuple[Any, ...]) -> None:
-        # The parent may have ended; the listening thread notices.
+        # Ignore the error of a pipe whose parent has ended: the listening thread notices the end.
         with lock, contextlib.suppress(OSError):
             connection.send(what)
 
@@ -256,16 +259,16 @@ def _consume(connection: Connection, reopen: Callable[[], Access], told: Consump
     except BaseException as error:
         if is_termination(error):
             raise
-        # If a handler raises, even SystemExit, its process has failed.
+        # If a handler raises any other exception, even SystemExit, its process has failed.
         tell((RAISED, _picklable(error)))
         sys.exit(1)
 
 
 def _listen(connection: Connection, consumer: Consumer) -> None:
-    """Do what the parent says.
+    """Do what the parent says, as a thread of a child.
 
-    A signal to this very process drains it; a second signal ends the drain. If a signal reaches the whole process
-    group, the parent's message about it does not count as a second one.
+    A signal to the child itself drains it; a second signal ends the drain. If a signal reaches the whole process group,
+    the parent's first END does not count as a second signal.
     """
     ends = 0
     while True:

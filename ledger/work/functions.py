@@ -1,4 +1,4 @@
-"""Safe UDFs for claims: a row that raises becomes a row with its error."""
+"""Safe UDFs for claims: if the UDF raises for a row, the row gets the error in place of a value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def safely(function: Any) -> Any:
         Executors do not need this package.
 
     Raises:
-        InvalidParameterValue: for anything else: a plain function, or a UDF of iterators, groups or whole tables.
+        InvalidParameterValue: `function` is none of these, for example a plain function, or a UDF of iterators, groups
+            or whole tables.
     """
     kind = getattr(function, "evalType", None)
     if kind not in (*_OF_VALUES, _OF_SERIES):
@@ -138,14 +139,14 @@ def _refuse_type(name: str, kind: pa.DataType, takes: str) -> NoReturn:
     raise InvalidParameterValue("schema", name, bound, f"Give pyarrow.{takes} in its place.")
 
 
-# All that follows runs on executors, which may not have this package: each function sent there holds all it needs.
+# All functions below run on executors, which may not have this package: each function contains all that it needs.
 
 
 def required(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any], Any]:
     """Return the function with a check that its answers are values of the schema's types.
 
     Arrow and Spark convert values silently: inside a list of whole numbers 1.5 becomes 1, and a double too large for a
-    float becomes infinite. A value that would change raises TypeError here, with its column.
+    float becomes infinite. The check raises TypeError, with the column, for a value that would change.
     """
     names = list(schema.names)
     refuse = _refusing()
@@ -171,7 +172,7 @@ def required(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any
 def _refusing() -> Callable[[str], NoReturn]:
     def refuse(said: str) -> NoReturn:
         error = TypeError(f"the function returned {said}")
-        # No line of the user's code raised this.
+        # The check raises this error, and no line of the user's code.
         error.has_no_place = True  # type: ignore[attr-defined]
         raise error
 
@@ -284,7 +285,7 @@ def _keeping(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any
         return value.bytes if isinstance(value, uuid.UUID) else value
 
     def is_same(value: Any, kept: Any, is_short: bool) -> bool:
-        """Tell whether a value equals what it became. `is_short`: a float shorter than a double may be rounded."""
+        """Tell whether a value equals its converted value. `is_short`: a float shorter than a double may be rounded."""
         if isinstance(value, bool) or isinstance(kept, bool):
             return value is kept
         if isinstance(kept, bytes):

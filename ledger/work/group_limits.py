@@ -43,7 +43,7 @@ CLOSED = "its group is closed until later"
 
 
 class ClosedGroups:
-    """Closed groups, each until an instant. Threads share it."""
+    """Closed groups, each until an instant. Threads share the object."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -52,7 +52,7 @@ class ClosedGroups:
         self.on_close: Callable[[str, int], None] = lambda group, until: None
 
     def close(self, group: str, until: int) -> None:
-        """Close a group until an instant (milliseconds). A later instant that is set already stays."""
+        """Close a group until an instant (milliseconds). If the group is closed until a later instant, keep that."""
         with self._lock:
             self._until[group] = max(until, self._until.get(group, 0))
 
@@ -86,21 +86,21 @@ LONGEST_SECONDS = 60.0
 #: How often a second a slot is assumed to become free.
 CALLS_A_SECOND = 10
 MOST_CONCURRENCY = 4_096
-#: The reasons of messages that are given back for their group's limits.
+#: The reasons of messages that are given back because of their group's limits.
 NO_SLOT, TOO_EARLY = "its group has as many calls as it may have", "its group has had its rate"
 _INSTANTS = struct.Struct("<dd")
 
 
 @dataclass(frozen=True)
 class GroupLimit:
-    """How much of a message group may be with handlers of `Queue.consume`, in all processes that share the limit.
+    """How many messages of a group handlers of `Queue.consume` may get, in all processes that share the limit.
 
     Args:
-        concurrency: calls at once.
-        rate: messages a second, on average. After a pause, the messages of one second come at once.
+        concurrency: The most calls at once.
+        rate: The most messages a second, on average. After a pause, the messages of one second may come at once.
 
     Raises:
-        InvalidParameterValue: for a limit out of range, and if neither is given.
+        InvalidParameterValue: A limit is out of range, or neither is given.
     """
 
     concurrency: int | None = None
@@ -118,7 +118,7 @@ class GroupLimit:
             raise InvalidParameterValue("rate", rate, "Must be a number > 0, of messages a second")
 
 
-#: By the name of a group; None stands for each group that is not named. A single limit stands for each group.
+#: Limits by the name of the group; None stands for each group that is not named. A single limit is for every group.
 Limits: TypeAlias = Mapping[str | None, GroupLimit] | GroupLimit
 
 
@@ -140,22 +140,22 @@ def require_limits(limits: object) -> dict[str | None, GroupLimit]:
 
 
 class GroupLimits:
-    """The limits of groups, in this process. Threads share it.
+    """The limits of groups, as one process applies them. Threads share the object.
 
     Args:
-        limits: by group, as from `require_limits`.
-        folder: a folder that exists. The limits hold for all processes that share it.
-        clock: the machine's, in milliseconds.
+        limits: The limits by group, as `require_limits` returns them.
+        folder: A folder that exists. The limits hold for all processes that share it.
+        clock: The clock of the machine, in milliseconds.
     """
 
     def __init__(self, limits: Mapping[str | None, GroupLimit], folder: str | os.PathLike[str], clock: Clock) -> None:
         self._limits, self._folder, self._clock = limits, Path(folder), clock
         self._lock = threading.Lock()
-        #: By group, how many calls were refused a slot since a call last got one.
+        #: How many calls of a group got no slot since a call of the group last got one, by group.
         self._refused: Counter[str] = Counter()
 
     def for_call(self) -> CallPermits:
-        """Return the permits of one call. The caller ends them when the call is over."""
+        """Return the permits of one call. The caller calls their `end` when the call is over."""
         return CallPermits(self)
 
     def limit_of(self, message: Message) -> GroupLimit | None:
@@ -164,7 +164,7 @@ class GroupLimits:
         return None if group is None else self._limits.get(group, self._limits.get(None))
 
     def take_slot(self, group: str, most: int) -> int | None:
-        """Return the descriptor of a file whose lock is one of `most` slots; None if others hold them all."""
+        """Lock one of the `most` slot files of a group; return its descriptor. None: other calls hold all slots."""
         for number in range(most):
             slot = os.open(self._file(group, f"slot{number}"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -178,7 +178,7 @@ class GroupLimits:
         return None
 
     def refuse_slot(self, group: str, most: int) -> RetryLater:
-        """Return how to give back a message that got no slot: it is hidden longer, the more of its group wait."""
+        """Return how to give back a message that got no slot: the more calls of its group got none, the longer."""
         with self._lock:
             self._refused[group] += 1
             waiting = self._refused[group]
@@ -198,7 +198,7 @@ class GroupLimits:
             return 0
 
     def book_turn(self, group: str, rate: float) -> RetryLater:
-        """Return how to give back a message that is too early: hidden until a turn that no other message waits for."""
+        """Return how to give back a message that is too early: hidden until a turn that no other message has."""
         with self._instants(group) as instants:
             now, interval = self._clock(), MILLISECONDS / rate
             latest = now + LONGEST_SECONDS * MILLISECONDS
@@ -214,7 +214,7 @@ class GroupLimits:
 
 @dataclass(frozen=True)
 class Aside:
-    """The order to put a message aside, and to ask for it again after some seconds."""
+    """The answer that a message is to be put aside, and the limit asked again after some seconds."""
 
     seconds: float
 
@@ -227,18 +227,19 @@ class CallPermits:
         self._slots: dict[str, int] = {}
 
     def refuse(self, message: Message, waited: float = 0, before: int = 0) -> RetryLater | Aside | None:
-        """Return what becomes of a message if its group's limit allows no call now; None if it allows one.
+        """Return what happens to a message if its group's limit allows no call now; None if the limit allows one.
 
         Args:
-            message: the message.
-            waited: for how many seconds the message has been put aside already.
-            before: how many messages of its group are put aside and have their turns first.
+            message: The message.
+            waited: How many seconds ago the message was first put aside; 0: never.
+            before: How many messages of its group were put aside and have their turns first.
         """
         limit, group = self._limits.limit_of(message), message.message_group_id
         if limit is None or group is None:
             return None
         most, rate = limit.concurrency, limit.rate
-        # A message that waits may be asked for a moment too early, or another process may have taken its turn.
+        # A message that was put aside gets twice the patience: it may be a moment too early, or another process may
+        # have taken its turn.
         patience = PATIENCE_SECONDS * (2 if waited else 1)
         if most is not None and group not in self._slots:
             slot = self._limits.take_slot(group, most)
@@ -268,7 +269,7 @@ class _Instants:
     def __enter__(self) -> _Instants:
         self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        # A new file, or one whose writer was killed in the middle, holds no instants: then a burst may come.
+        # If the file is new, or its writer was killed during a write, it holds no instants: then a burst may come.
         with suppress(struct.error):
             self.due, self.booked = _INSTANTS.unpack(os.pread(self._descriptor, _INSTANTS.size, 0))
         return self

@@ -1,8 +1,9 @@
 """The calls of a handler, by threads or an event loop, and each message's outcome.
 
-A Backlog hands out the messages. A message that its group's limit refuses for a moment is put aside; no thread waits
-with it. A batch that raises is tried again in halves, until the messages that raise stand alone. Only messages whose
-call did not finish are tried twice.
+A Backlog hands out the messages. A message that its group's limit refuses for a moment is put aside. No thread waits
+with it. If the handler raises for a batch, it gets the batch again in halves, until the messages that raise stand
+alone. So it gets a message again only if its call raised, or did not return one answer for each message. RetryLater and
+Reject are for the whole batch, which is not halved.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from ledger.work.handler_rows import answer_text, rows_of
 from ledger.work.tasks import Consumption
 from ledger.work.verdicts import Reject, RetryLater
 
-#: The reason of a message that stands behind a message of its group that was given back.
+#: The reason that is recorded for a message that is released only because an earlier message of its group was.
 BEHIND = "a message before it in its group was given back"
 
 
 class Verdict(Enum):
-    """The outcome of a message that was handed out."""
+    """What happened to a message that was handed out."""
 
     DONE = "done"
     FAILED = "failed"
@@ -41,7 +42,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Handled:
-    """The outcome of one message: its rows, or what the handler raised, and what that says of the message."""
+    """The outcome of one message: its verdict, and the rows that the handler returned or the error that it raised."""
 
     message: Message
     verdict: Verdict
@@ -53,9 +54,10 @@ class Handled:
 
 
 class CallSteps:
-    """One call, step by step: the handler's next argument, and each message's outcome.
+    """The messages of one HandlerCall, worked off step by step. The handler may be called several times for them.
 
-    The call may hold slots of its messages' groups until `end`.
+    `next` returns the handler's next argument; `answered` and `raised` note the outcome of each message in it. The
+    object may hold slots of the messages' groups (see `group_limits`). `end` gives the slots back.
     """
 
     def __init__(
@@ -73,11 +75,14 @@ class CallSteps:
         self._permits = None if limits is None else limits.for_call()
         self._given_back: set[str] = set()
         self.handled: list[Handled] = []
-        #: Messages that are not handled now, each with the seconds until the limit is asked again.
+        #: Messages that their group's limit does not allow yet, each with the seconds until the limit is asked again.
         self.aside: list[tuple[Message, float]] = []
 
     def next(self) -> Any:
-        """Return the handler's next argument; None if nothing is left to call it with."""
+        """Return the next argument for the handler; None if there is none.
+
+        Messages that the handler does not get now are noted in `handled` or `aside`.
+        """
         while self._todo:
             part = []
             for message in self._todo.pop():
@@ -98,7 +103,7 @@ class CallSteps:
         return None
 
     def _refuse(self, message: Message) -> RetryLater | Aside | None:
-        """Return what becomes of a message if its group's limit allows no call now; None if it allows one."""
+        """Return what happens to a message if its group's limit allows no call now; None if the limit allows one."""
         if self._permits is None:
             return None
         group = message.message_group_id
@@ -120,7 +125,7 @@ class CallSteps:
 
     @property
     def given_back(self) -> set[str]:
-        """The groups with a message that was given back; empty on standard queues."""
+        """The groups that have a message with another verdict than DONE; empty on standard queues."""
         return self._given_back
 
     def answered(self, answer: Any) -> None:
@@ -159,7 +164,8 @@ class CallSteps:
             if rows and self._told.output is None:
                 raise TypeError("the handler returned a row, and there is no output to write it to: name output=")
         except Exception as error:
-            # The work is done, and another call need not answer better. Objects of the user's may raise anything.
+            # Code of the user's objects runs here, and may raise any Exception. The handler has done its work, and
+            # would probably return the same again. So the message is not tried again here.
             problem = row_error(error)
             self._note(Handled(message, Verdict.REFUSED, error=problem, raised=error, answer=answer_text(answer)))
         else:
@@ -184,8 +190,9 @@ class CallSteps:
 
 
 class Handlers:
-    """Threads, or an event loop, that call the handler with what a backlog hands out. `tell` gets each ended call.
+    """Threads, or an event loop, that call the handler with the messages that a backlog hands out.
 
+    After each HandlerCall, `tell` is called with it and its CallSteps.
     `fatal` keeps an exception that ends a thread or the loop, such as SystemExit or KeyboardInterrupt.
     """
 
@@ -206,7 +213,7 @@ class Handlers:
         self._is_abandoned = False
 
     def start(self) -> None:
-        """Start the threads."""
+        """Start the threads; for an async handler, the one thread that runs the event loop."""
         if self._told.is_async:
             threads = [threading.Thread(target=self._run_loop, name="ledger-consume-loop", daemon=True)]
         else:
@@ -216,7 +223,10 @@ class Handlers:
             thread.start()
 
     def abandon(self) -> None:
-        """Close the backlog and cancel the tasks of the loop. A thread ends after its call; nobody waits for it."""
+        """Close the backlog and cancel the tasks of the loop, without waiting.
+
+        A thread that is in a call ends after that call.
+        """
         self._is_abandoned = True
         self._backlog.close()
         loop = self._loop
@@ -252,7 +262,7 @@ class Handlers:
         loop, more = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            # After the loop has ended, there is nobody to wake.
+            # After the loop has ended, no task has to wake.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(more.set)
 
@@ -275,8 +285,8 @@ class Handlers:
                     try:
                         answer = await handler(argument)
                     except asyncio.CancelledError as error:
-                        # Either `abandon` cancelled this task, or something that the handler awaited was cancelled:
-                        # then the handler has failed.
+                        # If `abandon` cancelled this task, go on raising. Otherwise something that the handler awaited
+                        # was cancelled, and the handler has failed.
                         if self._is_abandoned:
                             raise
                         own = RuntimeError("what the handler awaited was cancelled")
@@ -297,7 +307,10 @@ class Handlers:
             steps.end()
 
     async def _next(self, steps: CallSteps) -> Any:
-        """Return the next argument. Only a thread waits for the files of the groups' limits, never the event loop."""
+        """Return the next argument.
+
+        With limits a thread finds it: that may wait for locks on files, and the event loop must not wait.
+        """
         return steps.next() if self._limits is None else await asyncio.to_thread(steps.next)
 
     def _end(self, error: BaseException) -> None:

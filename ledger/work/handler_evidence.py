@@ -2,17 +2,18 @@
 
 The rules are those of `isolation`, applied to outcomes that come one by one.
 
-1. A thing that is missing or not reached (an ImportError, no connection) is no message's fault. The handler is broken
-   after LEAST_WITNESSES + log2(claim) such failures in a row, of whatever messages.
-2. Bad messages stand together, as they do in a sorted file. So after LEAST_WITNESSES failures of one claim that are
-   alike, and no success, all waiting messages are shuffled. If as many more as in rule 1 fail alike, not counting the
-   calls that had begun before, the handler is broken. One success, or another error, acquits it as long as this claim
-   lasts.
-3. When nothing is left to call, the claims are judged together. The handler is broken after LEAST_WITNESSES failures
-   alike, if nothing has succeeded since the consumer began. (A few bad messages may be all that is left of a queue.)
+1. Errors of the surroundings (an ImportError, no connection) are no message's fault. The handler is broken after
+   LEAST_WITNESSES + log2(messages of the claim) such failures in a row, of whatever messages.
+2. Bad messages often stand together, as in a sorted file. So after LEAST_WITNESSES failures of one claim that are
+   alike, and no success, all waiting messages are shuffled. Then messages of calls that had begun before do not count.
+   If as many further messages as in rule 1 fail alike, the handler is broken. One success, or another error, acquits
+   the handler as long as this claim lasts.
+3. When no message is left to call the handler with, the claims are judged together. The handler is broken after
+   LEAST_WITNESSES failures alike in a row, if no message has succeeded since the consumer began. (A few bad messages
+   may be all that is left of a queue.)
 
-A witness of rules 2 and 3 is a message that was received for the first time. A message that comes again may come
-because it is bad. Failures of a claim that is not judged yet are undecided, and are not settled until it is.
+In rules 2 and 3 only messages that were received for the first time count, as witnesses. A message that comes again may
+come because it is bad. The failures of a claim that is not judged yet are undecided. They are not settled until then.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ledger.work.isolation import LEAST_WITNESSES
 
 
 class Suspicion(Enum):
-    """What one more outcome shows."""
+    """What one more outcome shows about the handler."""
 
     NOTHING = "nothing new"
     SUSPICIOUS = "what waits is to be put into an order of chance"
@@ -35,7 +36,7 @@ class Suspicion(Enum):
 
 
 class _OfClaim:
-    """What the outcomes of one claim show so far."""
+    """What the outcomes of one claim show about the handler so far."""
 
     def __init__(self, messages: int) -> None:
         self.bound = LEAST_WITNESSES + ceil(log2(max(messages, 2)))
@@ -45,7 +46,7 @@ class _OfClaim:
 
 
 class HandlerEvidence:
-    """The outcomes of a consumer that tell whether its handler is broken. Threads share it."""
+    """The outcomes of a consumer that show whether its handler is broken. Threads share the object."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -93,7 +94,7 @@ class HandlerEvidence:
             return Suspicion.NOTHING
 
     def undecided(self, claim: Any) -> list[Handled]:
-        """Return the failures of a claim that may be no message's fault."""
+        """Return failures that are not decided yet: the handler may be their cause, and no message."""
         with self._lock:
             of_claim = self._of.get(claim)
             own = [] if of_claim is None or of_claim.is_acquitted else of_claim.failures
@@ -106,7 +107,10 @@ class HandlerEvidence:
             return any(of_claim.needed is not None and not of_claim.is_acquitted for of_claim in self._of.values())
 
     def judge_all(self) -> Handled | None:
-        """Return a failure of a broken handler, once nothing is left to call; None if the handler is not broken."""
+        """Judge all claims together, once no message is left to call the handler with (rule 3).
+
+        Return a failure if the handler is broken, and None if it is not.
+        """
         with self._lock:
             row = self._in_a_row
             is_broken = _count_witnesses(row) >= LEAST_WITNESSES and not self._has_succeeded

@@ -26,7 +26,8 @@ def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
     """Return a handler's answer for a message as rows, each with the message's id.
 
     Raises:
-        TypeError: for an answer that is not a row, a column whose name is not a text, and a row about another message.
+        TypeError: The answer has a value that is no row, a column whose name is no text, or a row about another
+            message.
     """
     if answer is None:
         return []
@@ -55,7 +56,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
     """Return rows as a table with those columns of `types` that a row has.
 
     Raises:
-        TypeError: for a value that does not fit its column's type; the error names the column.
+        TypeError: A value does not fit the type of its column, which the error names.
     """
     names = {name for row in rows for name in row}
     columns = {}

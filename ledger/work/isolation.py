@@ -1,14 +1,16 @@
 """The search for the messages that raise: a claim is tried again in halves.
 
-A row is computed at most log2(n) times more. The search ends early if everything fails alike. The rule for that:
+In a claim of n messages, each row is computed at most log2(n) times more. The search ends early if everything fails
+alike, by these rules:
 
-- The function is called on no rows first. If that raises the same at the same place, the rows are not the cause.
-- Otherwise witnesses decide, if the first message that was tried alone has raised and nothing has succeeded yet. Of all
-  messages, 3 + log2(n) are drawn at random and tried alone. If each of them raises alike, everything does.
+- First the function is called on no rows. If this raises the same error at the same place, the rows are not the cause.
+- Otherwise witnesses decide, if the first message that was tried alone has raised and no part has succeeded yet. Of all
+  witnesses, 3 + log2(n) are drawn at random and tried alone. If each of them raises alike, everything does.
 - A witness is a message that was received for the first time. A message that comes again may come because it failed
-  before: two poison messages that are all of a claim are two culprits. With fewer than LEAST_WITNESSES witnesses, the
-  search does not end early, unless the type of the exception says so (a missing module, no connection). Small claims
-  of one worker are witnesses together: see `Evidence`.
+  before: if a claim has only two messages and both are poison, both are culprits. With fewer than LEAST_WITNESSES
+  witnesses, the search does not end early. But for an error of the surroundings (a missing module, no connection) every
+  message is a witness, and their number does not matter. Small claims of one worker give evidence together: see
+  `Evidence`.
 """
 
 from __future__ import annotations
@@ -26,19 +28,19 @@ from ledger.output_tables.row_errors import RowError, is_of_function, row_error
 from ledger.outputs.named_messages import others_of_claim
 from ledger.store.protocol import RUNS, Grant, count_messages
 
-#: Fewer messages that raise alike do not show that everything fails: a claim may consist of a poison pair.
+#: The fewest messages that can show that everything fails: two messages of a claim may both be poison.
 LEAST_WITNESSES = 3
 
 
 class Culprit(NamedTuple):
-    """A message that raised when it was tried alone: its run (GRANTED_RUNS), and what it raised."""
+    """A message for which the function raised when it was tried alone: its run (GRANTED_RUNS), and the error."""
 
     run: pa.Table
     error: RowError
 
 
 class EverythingFails(Exception):
-    """All that was tried raised alike, so no message is the cause. `error` is what was raised."""
+    """All messages that were tried raised alike, so no message is the cause. `error` is the error that they raised."""
 
     def __init__(self, error: RowError) -> None:
         super().__init__(error.text)
@@ -46,7 +48,7 @@ class EverythingFails(Exception):
 
 
 class Evidence:
-    """What the claims of one worker show together, if each alone has too few messages."""
+    """The failures of several claims of one worker, which together can show that everything fails."""
 
     def __init__(self) -> None:
         self._failed: list[RowError] = []
@@ -54,8 +56,8 @@ class Evidence:
     def add(self, culprits: Sequence[Culprit], *, any_succeeded: bool) -> None:
         """Add the outcome of a claim.
 
-        Raises EverythingFails if LEAST_WITNESSES messages, received for the first time, have raised alike, and nothing
-        has succeeded since the first of them.
+        Raises EverythingFails if LEAST_WITNESSES messages, received for the first time, have raised alike, and no
+        message has succeeded since the first of them.
         """
         if any_succeeded:
             self._failed.clear()
@@ -69,7 +71,7 @@ class Evidence:
 
 
 class Isolation:
-    """The search for the culprits of one claim. `attempt` computes, writes and acknowledges a part of it."""
+    """The search for the culprits of one claim. `attempt` computes, writes and acknowledges a part of the claim."""
 
     def __init__(self, grant: Grant, attempt: Callable[[Grant], None]) -> None:
         self._grant, self._attempt = replace(grant, order=None), attempt
@@ -79,9 +81,9 @@ class Isolation:
         self._any_succeeded = self._judged = False
 
     def search(self, error: BaseException) -> list[Culprit]:
-        """Return the culprits of a claim that raised `error` as a whole; all other messages are done then.
+        """Return the culprits of a claim that raised `error` as a whole. All other messages are done then.
 
-        Raises EverythingFails if all that was tried raised alike, and what `attempt` raises that is not of the
+        Raises EverythingFails if all witnesses raised alike. Raises what `attempt` raises, if the error is not of the
         function or its rows.
         """
         self._search(self._grant, row_error(error))
@@ -103,7 +105,7 @@ class Isolation:
             self._search(halves[1], second)
 
     def _try(self, part: Grant) -> RowError | None:
-        """Attempt a part, without the messages that were tried alone. Return what it raises, or None if it is done."""
+        """Attempt a part, without the messages that were tried alone. Return its error; None if the part is done."""
         untried = replace(part, runs=others_of_claim(part.runs, self._alone.select(RUNS.names)))
         if not untried.count:
             return None
@@ -147,5 +149,5 @@ class Isolation:
 
 
 def _drawn(places: Sequence[int], most: int) -> list[int]:
-    """Return some of the places at random: a fixed choice could meet only culprits, each time."""
+    """Return some of the places, drawn at random: a fixed choice could draw only culprits, each time."""
     return random.sample(places, min(most, len(places)))

@@ -1,8 +1,9 @@
 """The Arrow types of columns of Python values, found in the values of one commit.
 
-Handlers return Python values, and only the values tell the type of a column. Whole numbers with fractions become
-fractions; short numbers with long ones become long ones. If values have nothing in common (numbers and texts), the type
-of most values counts. The rows of the others are refused, each with its column and both types.
+Handlers return Python values, and only the values show the type of a column. If a column has whole numbers and
+fractions, all become fractions. If it has short and long numbers, all become long. If values have no common type
+(numbers and texts), the column gets the type of most values. The rows with the other values are refused. Each error
+names the column and both types.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import pyarrow as pa
 
 from ledger.output_tables.arrow_values import first_changed
 
-#: What Arrow and Python raise for a value that has no type, or not the type asked for. Objects of the user's may raise
-#: anything.
+#: Errors for a value that has no Arrow type, or not the type that was asked for. Arrow and Python raise some of them.
+#: Code of the user's objects may raise any other.
 NO_SUCH_VALUE = (Exception,)
 Row = Mapping[str, Any]
 
@@ -27,7 +28,7 @@ def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int,
         answers: the rows of each message.
 
     Returns:
-        The columns, in the order in which they first came; and by a message's place, why its rows are refused.
+        The columns, in the order in which they first came; and the error for refused rows, by the message's place.
     """
     names = dict.fromkeys(name for rows in answers for row in rows for name in row)
     fields, refused = [], dict[int, TypeError]()
@@ -41,7 +42,7 @@ def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int,
 
 
 def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
-    """Return the type of a column, and by their places what is wrong with values that do not fit it."""
+    """Return the type of a column, and the errors of values that do not fit it, by their places."""
     groups: dict[type, list[int]] = {}
     for place, value in enumerate(values):
         if value is not None:
@@ -65,7 +66,10 @@ def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
 
 
 def _types_of(values: Sequence[Any], places: Sequence[int], wrong: dict[int, str]) -> dict[pa.DataType, list[int]]:
-    """Return the types of values of one Python class, with their places. Note in `wrong` why values have none."""
+    """Return the types of values of one Python class, with their places.
+
+    Note the errors of values that have no type in `wrong`.
+    """
     try:
         return {_type_that_keeps([values[place] for place in places]): list(places)}
     except NO_SUCH_VALUE:
@@ -81,7 +85,7 @@ def _types_of(values: Sequence[Any], places: Sequence[int], wrong: dict[int, str
 def _type_that_keeps(values: Sequence[Any]) -> pa.DataType:
     """Return the type that Arrow finds for values.
 
-    Raise TypeError if a value would change in it, and what Arrow raises for values without a type.
+    Raise TypeError if the type would change a value. Raise Arrow's error if values have no type.
     """
     kind: pa.DataType = pa.array(values).type
     changed = first_changed(values, kind)
@@ -92,7 +96,7 @@ def _type_that_keeps(values: Sequence[Any]) -> pa.DataType:
 
 
 def _refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
-    """Return why values do not fit a type; None if they do."""
+    """Return the error of values that do not fit a type; None if they fit."""
     try:
         pa.array(values, kind)
         if first_changed(values, kind) is not None:
@@ -103,13 +107,13 @@ def _refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
 
 
 def _unified(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds the values of both; None if there is none."""
+    """Return the type that holds all values of two types; None if there is none."""
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
         return other
     if _is_text(one) != _is_text(other):
-        # Arrow would make bytes of both.
+        # Arrow would turn texts and bytes into bytes.
         return None
     try:
         schemas = [pa.schema([("value", kind)]) for kind in (one, other)]

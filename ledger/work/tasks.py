@@ -46,7 +46,8 @@ class Work:
     schema: Any = None
     say: Callable[[str], None] = work_log.info
     bar: bool | None = None
-    #: The reasons are caught exceptions of single rows, so nothing raises if everything fails.
+    #: Whether the reasons are exceptions that were caught for single rows: then a function that always fails raises
+    #: nothing.
     per_row: bool = False
 
     def __post_init__(self) -> None:
@@ -91,14 +92,14 @@ class Consumption:
     flush_cost: float | None = None
     max_bytes: int = 128 << 20
     group_limits: Limits | None = None
-    #: The folder through which processes share the limits of groups.
+    #: The folder in which processes share the limits of groups.
     limits_folder: str | os.PathLike[str] | None = None
     say: Callable[[str], None] = log.info
-    #: Gets a line that the caller should see.
+    #: The function that is called with each line that the caller should see.
     warn: Callable[[str], None] = log.warning
-    #: Gets the counts so far after each commit.
+    #: The function that is called after each commit with the counts so far.
     on_progress: Callable[[Consumed], None] = ignore
-    #: Which of the processes of this attempt this one is.
+    #: The number of this process among the processes of the attempt.
     share: Share = ALONE
 
     def __post_init__(self) -> None:
@@ -140,7 +141,7 @@ class Consumption:
 
     @property
     def at_once(self) -> int:
-        """How many messages are with handlers at once, at most."""
+        """The most messages that handlers work on at once."""
         return self.concurrency * (self.batch or 1)
 
 
@@ -150,7 +151,7 @@ def _positive(name: str, value: Any, unit: str) -> None:
 
 
 def require_handler(handler: Any) -> None:
-    """Raise InvalidParameterValue for a handler that does not take one argument, or does not return its answer."""
+    """Raise InvalidParameterValue if a handler does not take one argument, or does not return its answer."""
     if not callable(handler):
         raise InvalidParameterValue("handler", type(handler).__name__, "Must be a function")
     called = _called(handler)

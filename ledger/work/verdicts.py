@@ -11,20 +11,20 @@ from ledger.errors import InvalidParameterValue
 class RetryLater(Exception):
     """A handler of `Queue.consume` raises this if the message is not to blame: a rate limit, an outage.
 
-    The message is given back, and hidden until its time comes. Unless `counted`, this receive does not count: it brings
-    the message no nearer to its queue's maxReceiveCount.
+    The message is given back, and hidden until its time comes. The receive does not bring the message nearer to the
+    queue's maxReceiveCount, unless it is `counted`.
 
     Args:
-        seconds: how long the message stays hidden, from the moment of the raise.
-        until: in place of `seconds` an instant, a datetime with a time zone.
-        group: True closes the message's own group until then, a text the message group of that name. The consumer,
-            with all its processes, calls no handler for messages of a closed group, and gives them back alike. Other
-            consumers do not know of the closing.
+        seconds: How many seconds the message stays hidden, from the moment of the raise.
+        until: In place of `seconds`: the instant until which the message stays hidden, a datetime with a time zone.
+        group: True closes the message's own group until then; a text closes the message group of that name. The
+            consumer, in all its processes, calls no handler for messages of a closed group, and gives them back in the
+            same way. Other consumers do not know that the group is closed.
         counted: True counts the receive.
-        reason: what the view `receipts` says of the message.
+        reason: The reason that the view `receipts` shows for the message.
 
     Raises:
-        InvalidParameterValue: for an invalid time, for both times, or for none of them.
+        InvalidParameterValue: The time is invalid, or both times are given, or none.
     """
 
     def __init__(
@@ -60,11 +60,12 @@ class RetryLater(Exception):
 class Reject(Exception):
     """A handler of `Queue.consume` raises this for a message that no retry can help.
 
-    The message goes to the queue's dead-letter queue now, however seldom it was received, with `reason` in the view
-    `dead_letters`. A queue without a RedrivePolicy parks it: hides it for the `park` seconds of `Queue.consume`.
+    The message moves to the queue's dead-letter queue at once, however few times it was received. The view
+    `dead_letters` shows the `reason`. If the queue has no RedrivePolicy, the message is parked: hidden for the `park`
+    seconds of `Queue.consume`.
 
     Raises:
-        InvalidParameterValue: for a reason that is not a text, or is blank.
+        InvalidParameterValue: The reason is blank, or no text.
     """
 
     def __init__(self, reason: str) -> None:

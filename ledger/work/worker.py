@@ -1,4 +1,4 @@
-"""The loop of a worker: claim, compute, write and acknowledge, until nothing is left."""
+"""The loop of a worker: claim, compute, write and acknowledge, until no messages are left."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Worker:
         self._evidence = Evidence()
 
     def run(self) -> Worked:
-        """Work until nothing is left, as `Work.until` says; return the counts."""
+        """Work until no messages are left, as `Work.until` says; return the counts."""
         self._access.spark("Queue.work")
         worked, once = Worked(0, 0, 0), self._work.until == "once"
         with ended_by_sigterm(), self._meter() as meter:
@@ -64,5 +64,5 @@ class Worker:
         return Meter("messages", stored, self._work.say, show=self._work.bar)
 
     def work(self, claim: Claim) -> Worked:
-        """Work on a claim and acknowledge it. If anything fails, give back at once what is still held."""
+        """Work on a claim and acknowledge it. If anything fails, give back its other messages at once."""
         return ClaimWork(self._access, self._work, claim, self._evidence).run()

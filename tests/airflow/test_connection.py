@@ -57,6 +57,12 @@ def test_a_process_has_the_options_in_its_environment_and_their_text_nowhere():
     assert KEY not in repr(place)
 
 
+def test_an_option_that_no_environment_variable_says_is_refused_and_not_left_out():
+    place = place_of("c", "s3://b/l", json.dumps({"storage_options": {"endpoint": "http://e", "aws_region": "r"}}))
+    with pytest.raises(InvalidParameterValue, match=r"endpoint.*begin with aws_.*aws_endpoint for endpoint"):
+        place.environment()
+
+
 def test_the_button_of_the_form_says_what_is_there_or_what_is_wrong(root):
     good, said = LedgerHook().test_connection()
     assert not good and "no ledger" in said.lower()

@@ -25,7 +25,7 @@ def send(call: Call) -> Result:
         outcomes = queue.send(read)
     except MissingParameter as error:
         # Recorded by LocalStack, test_send_batch_missing_message_group_id_for_fifo_queue: an entry without its group
-        # fails the batch, as a wrong value. A SendMessage without one misses a parameter.
+        # fails the batch, as a wrong value. A SendMessage without a group misses a parameter.
         raise InvalidParameterValue(error.field, None, error.message, message=error.message) from None
     done = [sent_as_sqs(outcome, entry) if outcome.successful else {} for outcome, entry in zip(outcomes, entries)]
     return _told(entries, outcomes, done)

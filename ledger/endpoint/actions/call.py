@@ -16,8 +16,8 @@ from ledger.rules.arns import Account, not_ours, queue_of
 
 @dataclass(frozen=True)
 class Call:
-    """One request: its action and parameters, checked by the model. `base` begins queue URLs. `new_queues` holds
-    attributes that new queues get in addition to the request's own. `trace` is the request's X-Amzn-Trace-Id."""
+    """One request: its action and parameters, checked by the model. `base` is the beginning of queue URLs. `new_queues`
+    holds attributes that new queues get in addition to the request's own. `trace` is the request's X-Amzn-Trace-Id."""
 
     ledger: Ledger
     action: str

@@ -16,7 +16,7 @@ Result = Mapping[str, object]
 
 
 def create(call: Call) -> Result:
-    """CreateQueue. Q4: a new queue has SQS's limits and one lane unless asked otherwise; an old one keeps its own."""
+    """CreateQueue. Q4: a new queue has SQS's limits and one lane by default; a queue that exists keeps its own."""
     call.require_owner()
     name, given, tags = call.parameters["QueueName"], call.get("Attributes") or {}, call.get("tags")
     try:

@@ -1,21 +1,23 @@
-"""Backups: one consistent version of all tables, and its restore.
+"""Backups: copies of a ledger in which the versions of all tables belong together, and ledgers made from them.
 
 **Which versions go together.** Nothing is locked: the tables' versions are taken one after the other while others
 commit. `visibility` is taken first. Its rows are about messages that were sent before, and a later version of
-`messages` has these. The exception is a final segment that upkeep has dropped since. The backup then has rows about no
-messages: they stand for finished work, and upkeep drops them. In the other order upkeep could drop a message and its
-rows in between. The backup would have the message and nothing that says it was acknowledged: it would come back. A
-message that is sent between the versions of `visibility` and `messages` is in the backup, never received. `queues` and
-`tasks` come next: a queue that was deleted meanwhile leaves rows that upkeep drops. `receipts` is filled before it is
-copied, and its entries about later versions of `visibility` are taken out of the copy.
+`messages` has these. There is one exception: between the two versions, upkeep may drop a segment whose messages are all
+finished. The backup then has rows of `visibility` whose messages are missing. The work is finished, and upkeep of the
+restored ledger drops these rows. If `messages` were taken first, upkeep could drop a message and its rows before
+`visibility` is taken. The backup would have the message and no row that says it was acknowledged: the message would
+come back. A message that is sent between the versions of `visibility` and `messages` is in the backup, never received.
+`queues` and `tasks` come next: a queue that was deleted meanwhile leaves rows that upkeep drops. `receipts` is filled
+before it is copied, and its entries about later versions of `visibility` are removed from the copy.
 
-**What lies in a backup.** Below TABLES lies a Delta table each: the files of its version, and a log that begins with
-one checkpoint, of that version. So a backup has no past versions. The manifest is written last: a folder without it is
-no backup. `Ledger.open` refuses both, and makes no ledger there.
+**What lies in a backup.** The folder FOLDER has one Delta table for each table of the ledger: the data files of the
+version that was taken, and a log that begins with a checkpoint of this version. So a backup has no past versions. The
+manifest is written last. Until then the folder has the file UNFINISHED, and is no backup. `Ledger.open` refuses a
+folder that has the manifest or UNFINISHED, and makes no ledger there.
 
 **What a restored ledger is.** Its tables have new ids, and their versions go on at the next million. So processes that
-have the earlier ledger open notice the change (see `delta_log.history`). The version of a claim stays a number that
-only grows, also for holders of claims that are newer than the backup.
+still have the earlier ledger open notice that it was replaced (see `delta_log.history`). The version of a claim stays a
+number that only grows, also for holders of claims that are newer than the backup.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
 
-#: Of Linux's renameat2: names are relative to the process's working folder; two names are exchanged.
+#: Constants of Linux's renameat2: AT_FDCWD (relative paths begin at the working folder), and RENAME_EXCHANGE.
 AT_WORKING_FOLDER, EXCHANGE = -100, 2
 #: The order in which the versions are taken.
 ORDER = ("visibility", "messages", "queues", "tasks", "receipts")
@@ -73,8 +75,9 @@ class BackupReport:
 def back_up(engine: Engine, transactions: Transactions, dest: object, report: Callable[[str], None]) -> BackupReport:
     """Copy one consistent version of an open ledger into a folder that is empty or does not exist.
 
-    If a backup fails or is interrupted, it leaves nothing there. Raises InvalidParameterValue for any other folder, and
-    for storage that is no local path. Raises LedgerDamaged if the ledger is damaged, and StorageFailed.
+    If the backup raises, it removes what it has written. If its process is killed, the folder stays, with the file
+    UNFINISHED. Raises InvalidParameterValue for any other folder, and for storage that is no local path. Raises
+    LedgerDamaged if the ledger is damaged, and StorageFailed.
     """
     places = {name: recorded(engine.place(name)) for name in ORDER}
     if not all(place.is_local for place in places.values()):
@@ -100,7 +103,7 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
         with naming(str(folder), DeltaError):
             return _written(folder, made, locations, tables, taken_at, report)
     except BaseException as error:
-        # A folder that existed before was empty.
+        # Remove the topmost folder that was made. If the folder existed before, remove what is in it: it was empty.
         for path in made[-1:] or list(folder.iterdir()):
             _remove(path)
         if isinstance(error, StorageFailed):
@@ -118,7 +121,10 @@ def _written(
     taken_at: str,
     report: Callable[[str], None],
 ) -> BackupReport:
-    """Write a backup of these versions of the tables, and sync it with its name. `made`: the folders to make."""
+    """Write a backup of these versions of the tables.
+
+    Sync its files and folders, and the folders above that got a new entry. `made`: the folders that do not exist yet.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / UNFINISHED, b"")
     for name, table in tables.items():
@@ -140,10 +146,14 @@ def _written(
 def restore_backup(
     source: object, root: object, replace: bool, report: Callable[[str], None]
 ) -> tuple[BackupReport, Path | None]:
-    """Make a ledger of a backup. Return what it holds, and where the ledger that it replaced was moved to.
+    """Make a ledger at `root` from a backup.
 
-    Raises InvalidParameterValue if `source` is no whole backup, or if something exists at `root`; with `replace` that
-    is moved aside. Raises LedgerTooNew, and StorageFailed.
+    Returns what the backup holds, and the path to which the earlier content of `root` was moved (None: there was none).
+    With `replace`, whatever is at `root` is moved aside.
+
+    Raises InvalidParameterValue if `source` is no complete backup, or if one of the two folders lies in the other.
+    Without `replace`, it is also raised if `root` is anything but an empty folder. Raises LedgerTooNew, and
+    StorageFailed.
     """
     backup, place = _local("source", source), _local("root", root)
     manifest = read_manifest(backup)
@@ -187,11 +197,12 @@ def restore_backup(
 
 
 def _replace(made: Path, place: Path, aside: Path) -> None:
-    """Move the new ledger to a place, and aside what is there, in one step if the file system can exchange two names.
+    """Put the new ledger `made` at `place`, and move what is there to `aside`.
 
-    Elsewhere the place is empty for a moment, and a process that opens a ledger there then makes an empty one.
+    This is one step if the file system can exchange two names. If it cannot, `place` does not exist for a moment. A
+    process that opens a ledger there in this moment may make an empty one.
     """
-    # Name the copy first: whatever stops this process, no ledger lies where `made` is removed.
+    # First rename `made` to `aside`. So the earlier ledger never lies at `made`, which the caller removes.
     made.rename(aside)
     if not _exchange(aside, place):
         aside.rename(made)
@@ -207,7 +218,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _missing(folder: Path) -> list[Path]:
-    """Return a folder that does not exist, and its parents that do not exist, up to the first one."""
+    """Return the folder and those of its parents that do not exist, the innermost first; nothing if it exists."""
     missing: list[Path] = []
     while not folder.exists():
         missing.append(folder)
@@ -244,8 +255,8 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
             raise StorageFailed(str(source), f"{path} has {copied} bytes, and the log says {sizes[path]}", "backup")
 
     map_at_once(copy, sizes, AT_ONCE)
-    # Copy what describes the version: the last checkpoint before it, and the entries since. Then one new checkpoint
-    # replaces them.
+    # Copy the part of the log that makes up the version: the newest checkpoint up to it, and the entries from there on.
+    # Then one new checkpoint replaces them.
     numbered = [(int(one.name[:20]), one) for one in (source / LOG).iterdir() if one.name[:20].isdecimal()]
     sums = [number for number in checkpointed([f"{LOG}/{one.name}" for _, one in numbered]) if number <= version]
     for number, path in numbered:
@@ -259,9 +270,10 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
 
 
 def _give_identity(table: Path, version: int, replaced: int) -> None:
-    """Give a table a new id and a version far beyond its own.
+    """Give a table a new id, and as its version the next multiple of VERSIONS.
 
-    The version is also far beyond `replaced`, the newest version of the table whose place it takes.
+    The new version is greater than `version`, and than `replaced`, the newest version of the table that it replaces
+    (-1: none).
     """
     _rewrite_checkpoint(table, version, (max(version, replaced) // VERSIONS + 1) * VERSIONS, str(uuid.uuid4()))
 
@@ -274,9 +286,10 @@ def _newest(table: Path) -> int:
 
 
 def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | None) -> None:
-    """Replace the one checkpoint of a log by a checkpoint of another version, and write the entry of that version.
+    """Replace everything in a log by one checkpoint of the version `new`, and the entry of that version.
 
-    The new checkpoint has another table id (None: the same), and no list of removed files.
+    `new` may be the version that the log has. The new checkpoint has the id `table_id` (None: as before). It has no
+    removed files, and no transactions of fills of receipts.
     """
     folder = table / LOG
     (path,) = (one for one in folder.iterdir() if CHECKPOINT.fullmatch(f"{LOG}/{one.name}"))
@@ -284,7 +297,8 @@ def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | Non
     if "remove" in rows.column_names:
         rows = rows.filter(rows["remove"].is_null())
     if "txn" in rows.column_names:
-        # A fill of receipts starts at the version that was filled last, which may be an earlier one in the copy.
+        # Leave out the transactions of fills of receipts. They name the version that was filled last, and the copy may
+        # have entries only up to an earlier one.
         fills = [one is not None and one["appId"].startswith(FILLS) for one in rows["txn"].to_pylist()]
         rows = rows.filter(pa.array([not one for one in fills]))
     if table_id is not None:

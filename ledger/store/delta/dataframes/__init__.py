@@ -1,1 +1,1 @@
-"""What needs Spark to move rows: sends, claims, handles and outputs as DataFrames, and the analysts' views."""
+"""All that needs Spark to move rows: sends, claims, handles, outputs and the analysts' views as DataFrames."""

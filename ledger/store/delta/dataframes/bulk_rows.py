@@ -1,4 +1,4 @@
-"""A DataFrame to be sent, read into columns of messages: bodies, and what else its rows say."""
+"""The columns of messages that a DataFrame of bodies is read into, with the checks of each row."""
 
 from __future__ import annotations
 
@@ -38,22 +38,23 @@ from ledger.store.delta.model.tables import MESSAGES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: How a task says that a row cannot be sent: the field and the bound stand behind it.
+#: The beginning of the error of a task that refuses a row. The field and the bound follow.
 REFUSED = "ledger refuses a row:"
-#: What stands there instead of a field when the refusal has an error, or words, of its own.
+#: These stand in the place of the field, for refusals that have an error class, or a sentence, of their own.
 MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
-#: What stands there instead of a value that is null, or helps nobody.
+#: These stand in the place of the value: for a null, and for a value that would not help the reader.
 NULL, UNSHOWN = "null", "unshown"
-#: Field, bound, where it is and its value: not the expressions that make them, which plans in errors show.
+#: Reads the field, the bound, the place and the value. It does not match the expressions that make them, which Spark
+#: shows in plans.
 _REFUSAL = re.compile(rf"{REFUSED}([^|]*)\|([^|]*)\|([0-9a-f]*)\|([0-9A-F]*|{NULL}|{UNSHOWN})\|")
-#: Instead of a character's name.
+#: Stands in the place of a character's name, for bytes that are not UTF-8.
 NO_UTF_8 = "no UTF-8"
-#: How instants are written in JSON: with all that Spark keeps of them. It cuts microseconds off by itself.
+#: The formats of instants in JSON, with all digits that Spark stores. Its default formats cut microseconds off.
 ALL_DIGITS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
 }
-#: Which types the columns of each kind may have.
+#: The types that the columns of each kind may have.
 TYPES = {
     Kind.TEXT: ("string",),
     Kind.NUMBER: ("int", "bigint", "smallint", "tinyint"),
@@ -62,7 +63,7 @@ TYPES = {
         "map<string,struct<data_type:string,string_value:string,binary_value:binary>>",
     ),
 }
-#: Beside the body: the columns that mean something when a DataFrame has them.
+#: The columns beside the body that have a meaning in a DataFrame of messages, with their types.
 MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name != "body"}
 
 
@@ -74,38 +75,43 @@ def message_columns(
     checks_bodies: bool = True,
     fields: Collection[str] | None = None,
 ) -> dict[str, Column]:
-    """Return a column for each field that senders give, under the field's name, of what a DataFrame's rows say. Each
-    fails its task when a row's value is refused; that of the bodies only if it `checks_bodies`. `fields`: those that
-    are wanted; None: all."""
+    """Return a column for each field that senders give, under the field's name, read from the rows of a DataFrame.
+
+    Each column fails its task when it refuses a row's value. The column of bodies does so only if `checks_bodies`.
+    `fields` names the fields to return; None means all.
+    """
     from pyspark.sql import functions as F
 
     fifo, kinds = is_fifo(queue), dict(frame.dtypes)
     require_columns(frame.columns, body)
     text = _body(frame, body)
     as_json = body is None and "body" not in kinds
-    # A row that is sent as JSON as a whole keeps its columns to itself, but for what a FIFO queue asks of each.
-    counted = [name for name in MEANINGFUL if not as_json or (fifo and name in WITH_WHOLE_ROWS)]
-    named = {name: kinds[name] for name in counted if name in kinds}
-    for name, kind in named.items():
+    # A row that is sent whole, as JSON, has no columns with a meaning, except those that a FIFO queue needs for each
+    # message.
+    meaningful = [name for name in MEANINGFUL if not as_json or (fifo and name in WITH_WHOLE_ROWS)]
+    kinds_by_column = {name: kinds[name] for name in meaningful if name in kinds}
+    for name, kind in kinds_by_column.items():
         if kind not in MEANINGFUL[name]:
             raise InvalidParameterValue(
                 "column", name, f"It is {kind} and must be {' or '.join(MEANINGFUL[name])}", "Cast it."
             )
     if fifo:
         require_group(frame.columns)
-    most, size = int(queue["MaximumMessageSize"]), F.octet_length(text)
+    maximum_size, size = int(queue["MaximumMessageSize"]), F.octet_length(text)
 
     def text_of(name: str) -> Column:
-        return F.col(name) if name in named else F.lit(None).cast("string")
+        return F.col(name) if name in kinds_by_column else F.lit(None).cast("string")
 
     makers: dict[str, Callable[[], Column]] = {
-        "body": lambda: _sendable(text, most, place_of_bodies(kinds, body)) if checks_bodies else text,
-        "delay_seconds": lambda: _delay(queue, "delay_seconds" in named),
+        "body": lambda: _sendable(text, maximum_size, place_of_bodies(kinds, body)) if checks_bodies else text,
+        "delay_seconds": lambda: _delay(queue, "delay_seconds" in kinds_by_column),
         "message_group_id": lambda: _identifier(
             text_of("message_group_id"), "MessageGroupId", "message_group_id", _no_group() if fifo else None
         ),
-        "message_deduplication_id": lambda: _deduplication(queue, text, "message_deduplication_id" in named),
-        "message_attributes": lambda: _attributes(named.get("message_attributes"), _room_beside(size, most)),
+        "message_deduplication_id": lambda: _deduplication(queue, text, "message_deduplication_id" in kinds_by_column),
+        "message_attributes": lambda: _attributes(
+            kinds_by_column.get("message_attributes"), _room_beside(size, maximum_size)
+        ),
         "aws_trace_header": lambda: _trace_header(text_of("aws_trace_header")),
     }
     return {name: make() for name, make in makers.items() if fields is None or name in fields}
@@ -122,24 +128,24 @@ def _room_beside(size: Column, most: int) -> Column:
 
 
 def place_of_bodies(columns: Collection[str], body: str | None) -> str:
-    """Return where a DataFrame with these columns has its bodies, in words."""
+    """Return a phrase for errors that says where a DataFrame with these columns has its bodies."""
     return "its JSON" if body is None and "body" not in columns else f"the column {body or 'body'}"
 
 
 class Fingerprint(NamedTuple):
-    """What tells the rows of a send from those of another one: their count, and the sum of their hashes."""
+    """The number of rows of a send and the sum of their hashes, which tell it from another send."""
 
     rows: int
     hashes: int
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Fingerprint:
-        """Read what `fingerprint` aggregated; the sum of no hashes is null."""
+        """Return the fingerprint from the aggregates of `fingerprint`. Spark gives null as the sum of no hashes."""
         return cls(int(values[0]), int(values[1] or 0))
 
 
 def fingerprint() -> list[Column]:
-    """Aggregates of `message_columns`: their count, and the sum of their hashes, which no order changes."""
+    """Return two aggregates over `message_columns`: the count of rows, and the sum of their hashes in any order."""
     from pyspark.sql import functions as F
 
     attributes = F.array_sort(F.map_entries("message_attributes"))
@@ -148,9 +154,9 @@ def fingerprint() -> list[Column]:
 
 
 class Watch:
-    """Watches what rows are written, at the cost of their hashes.
+    """Compares the rows that a send writes with an earlier evaluation of them. The cost is a hash for each row.
 
-    `counted`: what an earlier evaluation of them came to; None: there was none, and nothing is watched.
+    `counted` is the fingerprint of the earlier evaluation. None means that there was none: then nothing is watched.
     """
 
     def __init__(self, counted: Fingerprint | None) -> None:
@@ -158,7 +164,7 @@ class Watch:
         self._observation: Any = None
 
     def over(self, rows: DataFrame) -> DataFrame:
-        """Return rows of `message_columns` that are watched from now on, instead of those before them."""
+        """Return rows of `message_columns` that are watched from now on. They replace the rows watched before."""
         from pyspark.sql import Observation
 
         if self._counted is None:
@@ -167,20 +173,20 @@ class Watch:
         return rows.observe(self._observation, *fingerprint())
 
     def require_same(self) -> None:
-        """Raise InvalidParameterValue where the evaluation that was written came to other rows. A session that reports
-        no observation is not checked."""
-        seen = self._observation and self._observation.get
-        if not seen or self._counted is None:
+        """Raise InvalidParameterValue if the written rows differ from the counted ones. The check is left out in a
+        session that reports no observations."""
+        observed = self._observation and self._observation.get
+        if not observed or self._counted is None:
             return
-        written = Fingerprint.of([seen["count"], seen["hashes"]])
+        written = Fingerprint.of([observed["count"], observed["hashes"]])
         if written == self._counted:
             return
-        how = f"{self._counted.rows:,} rows and then {written.rows:,}"
+        difference = f"{self._counted.rows:,} rows and then {written.rows:,}"
         raise InvalidParameterValue(
             "messages",
             "a DataFrame",
             "Under an attempt_id its rows are computed twice, once to know the send again and once to write it; they "
-            f"came out differently: {'other values' if written.rows == self._counted.rows else how}",
+            f"came out differently: {'other values' if written.rows == self._counted.rows else difference}",
             "Nothing was sent. Write the rows to a table and send that, or send frame.localCheckpoint().",
         )
 
@@ -192,9 +198,9 @@ def _delay(queue: Mapping[str, str], is_given: bool) -> Column:
     if not is_given:
         return default
     if is_fifo(queue):
-        none = F.coalesce(F.col("delay_seconds"), F.lit(0)) == 0
+        has_no_delay = F.coalesce(F.col("delay_seconds"), F.lit(0)) == 0
         given = F.col("delay_seconds")
-        return checked(default, none, "DelaySeconds", NOT_FOR_THIS_QUEUE, "bigint", "delay_seconds", given)
+        return checked(default, has_no_delay, "DelaySeconds", NOT_FOR_THIS_QUEUE, "bigint", "delay_seconds", given)
     given = F.coalesce(F.col("delay_seconds").cast("bigint"), default)
     return checked(
         given,
@@ -210,18 +216,18 @@ def _delay(queue: Mapping[str, str], is_given: bool) -> Column:
 def _deduplication(queue: Mapping[str, str], text: Column, is_given: bool) -> Column:
     from pyspark.sql import functions as F
 
-    field, column, nothing = "MessageDeduplicationId", "message_deduplication_id", F.lit(None).cast("string")
-    given = F.col(column) if is_given else nothing
+    field, column, null = "MessageDeduplicationId", "message_deduplication_id", F.lit(None).cast("string")
+    given = F.col(column) if is_given else null
     if not is_fifo(queue):
-        return checked(nothing, given.isNull(), field, NOT_FOR_THIS_QUEUE, column=column, given=given)
+        return checked(null, given.isNull(), field, NOT_FOR_THIS_QUEUE, column=column, given=given)
     if queue["ContentBasedDeduplication"] == "true":
         given = F.coalesce(given, F.sha2(text, 256))
     elif not is_given:
         raise InvalidParameterValue(
             "column", "message_deduplication_id", NO_DEDUPLICATION_ID, "Add it to the DataFrame."
         )
-    none = _refuse(field, F.lit(NO_DEDUPLICATION_ID), at=f"the column {column}", value=nothing)
-    return _identifier(given, field, column, none)
+    refusal_of_null = _refuse(field, F.lit(NO_DEDUPLICATION_ID), at=f"the column {column}", value=null)
+    return _identifier(given, field, column, refusal_of_null)
 
 
 def _no_group() -> Column:
@@ -233,13 +239,16 @@ def _no_group() -> Column:
 def _trace_header(given: Column) -> Column:
     from pyspark.sql import functions as F
 
-    said = "It holds a character that the service does not take"
-    right = F.coalesce(_has_right_characters(given), given.isNull())
-    return checked(given, right, "AWSTraceHeader", said, column="aws_trace_header", given=given)
+    bound = "It holds a character that the service does not take"
+    is_valid = F.coalesce(_has_right_characters(given), given.isNull())
+    return checked(given, is_valid, "AWSTraceHeader", bound, column="aws_trace_header", given=given)
 
 
 def _attributes(kind: str | None, room: Column) -> Column:
-    """Twin of rules.message_attributes: what it refuses, and what has no room beside the body, fails its task."""
+    """Return the column of attributes. Refused attributes, or too large ones beside the body, fail the task.
+
+    Twin of rules.message_attributes.
+    """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_type
 
@@ -253,23 +262,23 @@ def _attributes(kind: str | None, room: Column) -> Column:
     given = F.transform_values(given.cast(stored), lambda name, one: _of_one_kind(one)).cast(stored)
     entries = F.map_entries(given)
     size = F.aggregate(entries, F.lit(0), lambda so_far, entry: so_far + _size_of(entry))
-    # A map that was read from a file or from Arrow may have a key twice: which value counts is a guess.
-    once = F.size(F.array_distinct(F.map_keys(given))) == F.size(given)
-    right = F.forall(entries, _is_attribute) & (F.size(given) <= MAXIMUM_MESSAGE_ATTRIBUTES) & once
-    said = (
+    # A map that was read from a file or from Arrow may have a key twice. Nothing says which of the two values counts.
+    has_distinct_names = F.size(F.array_distinct(F.map_keys(given))) == F.size(given)
+    is_valid = F.forall(entries, _is_attribute) & (F.size(given) <= MAXIMUM_MESSAGE_ATTRIBUTES) & has_distinct_names
+    bound = (
         f"A row has more than {MAXIMUM_MESSAGE_ATTRIBUTES} attributes, one of them twice, or one whose name, type or "
         "value is none"
     )
     shown = F.to_json("message_attributes")
-    sound = checked(
-        given, given.isNull() | right, "MessageAttributes", said, stored, column="message_attributes", given=shown
+    valid = checked(
+        given, given.isNull() | is_valid, "MessageAttributes", bound, stored, column="message_attributes", given=shown
     )
     too_large = _refuse(TOO_LONG, F.lit(""), stored, "the column message_attributes, beside its body,", shown)
-    return F.when(given.isNull() | (size <= room), sound).otherwise(too_large)
+    return F.when(given.isNull() | (size <= room), valid).otherwise(too_large)
 
 
 def _of_one_kind(one: Column) -> Column:
-    """The attribute with the value that its type asks for, and not the other."""
+    """Return the attribute with the one value that its type asks for; the other value becomes null."""
     from pyspark.sql import functions as F
 
     kind = one["data_type"]
@@ -285,48 +294,51 @@ def _is_attribute(entry: Column) -> Column:
 
     name, kind = entry["key"], entry["value"]["data_type"]
     text, binary = entry["value"]["string_value"], entry["value"]["binary_value"]
-    longest = message_attributes.LONGEST_NAME
-    named = name.rlike(_whole(message_attributes.JAVA_NAME)) & (F.length(name) <= longest)
-    typed = kind.rlike(_whole(message_attributes.TYPE)) & (F.length(kind) <= longest)
-    number = ~kind.startswith("Number") | text.rlike(_whole(message_attributes.NUMBER))
-    said = (F.length(text) > 0) & number & _has_right_characters(text)
-    value = F.when(kind.startswith("Binary"), F.octet_length(binary) > 0).otherwise(said)
-    return F.coalesce(named & typed & value, F.lit(False))
+    maximum_length = message_attributes.LONGEST_NAME
+    has_valid_name = name.rlike(_whole(message_attributes.JAVA_NAME)) & (F.length(name) <= maximum_length)
+    has_valid_type = kind.rlike(_whole(message_attributes.TYPE)) & (F.length(kind) <= maximum_length)
+    is_text_or_valid_number = ~kind.startswith("Number") | text.rlike(_whole(message_attributes.NUMBER))
+    has_valid_text = (F.length(text) > 0) & is_text_or_valid_number & _has_right_characters(text)
+    has_valid_value = F.when(kind.startswith("Binary"), F.octet_length(binary) > 0).otherwise(has_valid_text)
+    return F.coalesce(has_valid_name & has_valid_type & has_valid_value, F.lit(False))
 
 
 def _size_of(entry: Column) -> Column:
-    """Twin of rules.message_attributes.size_of, of one attribute."""
+    """Return the size of one attribute. Twin of rules.message_attributes.size_of."""
     from pyspark.sql import functions as F
 
-    one = entry["value"]
-    value = F.coalesce(F.octet_length(one["binary_value"]), F.octet_length(one["string_value"]), F.lit(0))
-    return F.octet_length(entry["key"]) + F.coalesce(F.octet_length(one["data_type"]), F.lit(0)) + value
+    attribute = entry["value"]
+    value = F.coalesce(F.octet_length(attribute["binary_value"]), F.octet_length(attribute["string_value"]), F.lit(0))
+    return F.octet_length(entry["key"]) + F.coalesce(F.octet_length(attribute["data_type"]), F.lit(0)) + value
 
 
 def _whole(pattern: str) -> str:
-    """A pattern that matches whole texts only; Java's $ would let a line end pass."""
+    """Return a pattern that matches whole texts only. Java's $ also matches before a line end."""
     return rf"\A(?:{pattern})\z"
 
 
 def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
-    """What a send to a queue failed for before anything was sent: a row was refused, or Spark did not compute it. None
-    where the rows had no part in it: the process is told to end, say."""
-    found = raised_in_sql(error, _REFUSAL)
-    if found is None:
+    """Return the error of a send that failed before anything was sent: a task refused a row, or Spark could not compute
+    one.
+
+    Return None if the rows did not cause the failure, for example because the process was told to end.
+    """
+    match = raised_in_sql(error, _REFUSAL)
+    if match is None:
         return full_disk(error, "Spark's own files (spark.local.dir)") or _not_computed(error)
-    field, bound, column, shown = found.groups()
+    field, bound, column, shown = match.groups()
     return refused_row(field, bound, _decoded(column) or "", shown, queue)
 
 
 def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[str, str]) -> LedgerError:
-    """Return the error about a row that a task has refused.
+    """Return the error about a row that a task refused.
 
     Args:
         field: The field that is wrong, or MISSING, CHARACTER or TOO_LONG.
-        bound: What the value breaks; of these three the missing field, or the character.
-        column: Where the row has it, in words.
+        bound: What the value breaks. For MISSING it is the missing field, for CHARACTER the character.
+        column: A phrase that says where the row has the value.
         shown: The beginning of the value in hexadecimal digits, or NULL, or UNSHOWN.
-        queue: The attributes of the queue that it was sent to.
+        queue: The attributes of the queue that the row was sent to.
     """
     value = _decoded(shown)
     if field == MISSING:
@@ -343,9 +355,10 @@ def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[
 
 
 def full_disk(error: Exception, place: str) -> StorageFailed | None:
-    """The error of a send that a full or failing disk ended; None where it ended otherwise. `place`: where it wrote."""
-    full = failure_of_storage(error)
-    return None if full is None else StorageFailed(place, full, "send")
+    """Return the error of a send that a full or failing disk ended; None if another cause ended it. `place`: where it
+    wrote."""
+    failure = failure_of_storage(error)
+    return None if failure is None else StorageFailed(place, failure, "send")
 
 
 def _not_computed(error: Exception) -> LedgerError | None:
@@ -357,7 +370,7 @@ def _not_computed(error: Exception) -> LedgerError | None:
 
 
 def _decoded(shown: str) -> str | None:
-    """The text behind hexadecimal digits; None for what stands there instead of a value that is null."""
+    """Return the text that hexadecimal digits encode, or None for NULL and UNSHOWN."""
     return None if shown in (NULL, UNSHOWN) else bytes.fromhex(shown).decode("utf-8", "backslashreplace")
 
 
@@ -368,35 +381,39 @@ def _quoted(value: str | None) -> str:
 
 
 def _sendable(text: Column, most: int, at: str) -> Column:
-    """Twin of rules.message.body. `at`: where rows have it, in words."""
+    """Return the column of bodies; fail the task of a row whose body is refused. `at` is a phrase for where rows have
+    the body. Twin of rules.message.body."""
     from pyspark.sql import functions as F
 
     size = F.octet_length(text)
-    first = F.regexp_extract(text, FORBIDDEN, 0)
-    # Bytes that are no UTF-8 are no character, and have no name.
-    name = F.concat(F.lit("#x"), F.regexp_replace(F.hex(F.encode(first, "UTF-16BE")), "^0+(?=.)", ""))
-    named = F.when(F.is_valid_utf8(text), name).otherwise(F.lit(NO_UTF_8))
+    wrong_character = F.regexp_extract(text, FORBIDDEN, 0)
+    # Bytes that are not UTF-8 form no character that has a name.
+    name = F.concat(F.lit("#x"), F.regexp_replace(F.hex(F.encode(wrong_character, "UTF-16BE")), "^0+(?=.)", ""))
+    name_or_no_utf8 = F.when(F.is_valid_utf8(text), name).otherwise(F.lit(NO_UTF_8))
     return (
         F.when(F.coalesce(size, F.lit(0)) == 0, _refuse(MISSING, F.lit("MessageBody"), at=at, value=text))
         .when(size > most, _refuse(TOO_LONG, F.lit(""), at=at, value=text))
         .when(_has_right_characters(text), text)
-        .otherwise(_refuse(CHARACTER, named, at=at, value=text))
+        .otherwise(_refuse(CHARACTER, name_or_no_utf8, at=at, value=text))
     )
 
 
 def _has_right_characters(text: Column) -> Column:
-    """Twin of rules.text.forbidden, M1."""
+    """Return a column that says whether a text has no forbidden character. Twin of rules.text.forbidden, M1."""
     from pyspark.sql import functions as F
 
-    others = (~text.contains(F.lit(one)) for one in NONE_AT_ALL)
-    right = reduce(and_, others, F.is_valid_utf8(text)) & ~text.rlike(CONTROLS)
-    # Bytes that are no UTF-8 reach Java's engine as #xFFFD, which is not plain.
-    return text.rlike(PLAIN) | right
+    has_none_of_others = (~text.contains(F.lit(one)) for one in NONE_AT_ALL)
+    is_valid = reduce(and_, has_none_of_others, F.is_valid_utf8(text)) & ~text.rlike(CONTROLS)
+    # Java's regular expressions see bytes that are not UTF-8 as #xFFFD, which is not plain.
+    return text.rlike(PLAIN) | is_valid
 
 
 def _refuse(field: str, said: Column, kind: Any = "string", at: str = "", value: Column | None = None) -> Column:
-    """An error of its task, which `refusal` reads. `at`: where a row has the `value`, in words. Both go in hexadecimal
-    digits: a value may have any character."""
+    """Return an expression that fails its task with an error that `refusal` reads.
+
+    `at` is a phrase for where a row has the `value`. Both are in hexadecimal digits, because a value may have any
+    character.
+    """
     from pyspark.sql import functions as F
 
     shown = F.lit(UNSHOWN)
@@ -415,8 +432,10 @@ def checked(
     column: str = "",
     given: Column | None = None,
 ) -> Column:
-    """`value` where it is `right`; elsewhere the task fails, and the send is refused (see `refusal`) with the name of
-    the column and what is `given` there."""
+    """Return `value` where it is `right`; elsewhere fail the task, so that the send is refused (see `refusal`).
+
+    The refusal names the column, and shows what is `given` there.
+    """
     from pyspark.sql import functions as F
 
     at = f"the column {column}" if column else ""
@@ -424,35 +443,43 @@ def checked(
 
 
 def _identifier(value: Column, field: str, column: str, missing: Column | None = None) -> Column:
-    """`missing`: the refusal of a null, where one is needed."""
+    """Return an identifier; fail the task of a row with an invalid one. `missing` is the refusal of a null, None where
+    a null is allowed."""
     from pyspark.sql import functions as F
 
     bound = f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
-    none = F.lit(None).cast("string") if missing is None else missing
-    sound = checked(value, value.rlike(_whole(IDENTIFIER)), field, bound, column=column, given=value)
-    return F.when(value.isNull(), none).otherwise(sound)
+    value_for_null = F.lit(None).cast("string") if missing is None else missing
+    valid = checked(value, value.rlike(_whole(IDENTIFIER)), field, bound, column=column, given=value)
+    return F.when(value.isNull(), value_for_null).otherwise(valid)
 
 
 def _as_json(frame: DataFrame) -> Column:
-    """A row as JSON. The task fails for a text at any depth that is no UTF-8, of whose bytes Spark would make U+FFFD,
-    and for a number that is NaN or infinite, of which it would make a text."""
+    """Return rows as JSON; fail the task of a row that JSON cannot hold unchanged.
+
+    The task fails for a text, at any depth, that is not UTF-8: Spark would put U+FFFD for its bytes. It fails for a
+    number that is NaN or infinite: Spark would make a text of it.
+    """
     from pyspark.sql import functions as F
 
-    whole = F.to_json(F.struct("*"), ALL_DIGITS)
+    row = F.to_json(F.struct("*"), ALL_DIGITS)
     names = Counter(name.lower() for name in frame.columns)
-    for one in schema_of(frame)["fields"]:
-        # Of two columns whose names differ in their capitals alone, Spark can name neither.
-        for wrong in not_utf8_conditions(quoted(one["name"]), one["type"]) if names[one["name"].lower()] == 1 else ():
-            refused = _refuse(CHARACTER, F.lit(NO_UTF_8), at=f"the column {one['name']}")
-            whole = F.when(F.expr(wrong), refused).otherwise(whole)
-        for wrong in not_finite_conditions(quoted(one["name"]), one["type"]) if names[one["name"].lower()] == 1 else ():
-            refused = _refuse("messages", F.lit(NOT_IN_JSON), at=f"the column {one['name']}")
-            whole = F.when(F.expr(wrong), refused).otherwise(whole)
-    return whole
+    for field in schema_of(frame)["fields"]:
+        # Spark can name neither of two columns whose names differ only in capitals.
+        for condition in (
+            not_utf8_conditions(quoted(field["name"]), field["type"]) if names[field["name"].lower()] == 1 else ()
+        ):
+            refused_value = _refuse(CHARACTER, F.lit(NO_UTF_8), at=f"the column {field['name']}")
+            row = F.when(F.expr(condition), refused_value).otherwise(row)
+        for condition in (
+            not_finite_conditions(quoted(field["name"]), field["type"]) if names[field["name"].lower()] == 1 else ()
+        ):
+            refused_value = _refuse("messages", F.lit(NOT_IN_JSON), at=f"the column {field['name']}")
+            row = F.when(F.expr(condition), refused_value).otherwise(row)
+    return row
 
 
 def _body(frame: DataFrame, body: str | None) -> Column:
-    """The column of bodies: the one named, `body`, or the whole row as JSON."""
+    """Return the column of bodies: the column that `body` names, or the whole row as JSON."""
     from pyspark.sql import functions as F
 
     kinds = dict(frame.dtypes)

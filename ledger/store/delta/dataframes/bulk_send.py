@@ -1,4 +1,7 @@
-"""Sending a DataFrame: every task writes segments of its own, one commit. Only what must be in order is shuffled."""
+"""Bulk sends of DataFrames: each task writes segments of its own, and one commit publishes them.
+
+Only a send to a FIFO queue shuffles rows, because only there the order counts.
+"""
 
 from __future__ import annotations
 
@@ -48,21 +51,21 @@ if TYPE_CHECKING:
     from ledger.store.delta.state.listing import Listing
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: Up to so many messages that may make others duplicates are read by the driver, and told to every task. More of them
-#: Spark reads sooner by itself.
+#: The driver reads up to this many messages that may make others duplicates, and broadcasts them to the tasks. Spark
+#: reads more of them faster by itself.
 FEW = 100_000
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What a bulk send stored: how many messages, in which segments."""
+    """The result of a bulk send: the number of messages that it stored, and their segments."""
 
     count: int
     segments: tuple[str, ...]
     _messages: Callable[[], DataFrame] = field(repr=False)
 
     def ids(self) -> DataFrame:
-        """A row per message: message_id (string), body (string)."""
+        """Return a row per message: message_id (string), body (string)."""
         from pyspark.sql import functions as F
 
         return self._messages().select(columns.message_id(F.col("segment"), F.col("seq")).alias("message_id"), "body")
@@ -70,12 +73,14 @@ class Sent:
 
 @dataclass(frozen=True)
 class Rows:
-    """What the rows of a DataFrame say: `bulk_rows.message_columns`.
+    """The messages of a DataFrame, as `bulk_rows.message_columns` reads them.
 
-    `plan` returns them, and is told whether to plan the check of bodies, too, and which fields are wanted (None: all).
-    `fields`: those that the DataFrame says something of. `is_unplaced`: tasks check bodies and
-    place the rows, where they can. `absent`: see Placed. `bodies_at`: where the DataFrame has the bodies, in words.
-    `has_delays`: it has a column of delays.
+    `plan`: makes the rows; its arguments say whether bodies are checked, too, and which fields are wanted (None: all).
+    `fields`: the fields that the DataFrame has values of.
+    `is_unplaced`: tasks check bodies and place the rows, where they can.
+    `absent`: see Placed.
+    `bodies_at`: a phrase that says where the DataFrame has the bodies.
+    `has_delays`: the DataFrame has a column of delays.
     """
 
     plan: Callable[[bool, frozenset[str] | None], DataFrame]
@@ -87,17 +92,18 @@ class Rows:
 
     @cached_property
     def checked(self) -> DataFrame:
-        """The rows, all fields of which are checked when they are computed."""
+        """The rows with all fields. Each field is checked when Spark computes the rows."""
         return self.plan(True, None)
 
     @cached_property
     def unchecked(self) -> DataFrame:
-        """The same, but for the bodies: the fields that the DataFrame says something of."""
+        """The rows with the fields that the DataFrame has values of. All but the bodies are checked."""
         return self.plan(False, self.fields)
 
 
 class BulkSender:
-    """Writes DataFrames into sealed segments: never appended to again, by construction."""
+    """Writes DataFrames into sealed segments: each send names its segments by a new key, so nothing appends to them
+    later."""
 
     def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
         self._spark, self._store, self._path = spark, store, locations["messages"]
@@ -108,8 +114,8 @@ class BulkSender:
     def send(
         self, queue: QueueRecord, frame: DataFrame, body: str | None, clock: Clock, attempt_id: str | None
     ) -> Sent:
-        """Sends every row; see Queue.send."""
-        # Before anything is computed or staged.
+        """Send every row; see Queue.send."""
+        # These checks come before Spark computes or stages anything.
         self._store.transactions.require_writable("send")
         self._writer.require_takes(queue)
         self._store.times.require(queue, clock)
@@ -147,15 +153,16 @@ class BulkSender:
             place_of_bodies(frame.columns, body),
             has_delays,
         )
-        # Spark looks at the columns now: an error of theirs is a refusal, before anything is staged.
+        # Spark analyses the columns here, so that an error in them refuses the send before anything is staged.
         _ = rows.unchecked if rows.is_unplaced else rows.checked
         return rows
 
     def _send_once(self, queue: QueueRecord, rows: Rows, clock: Clock, attempt_id: str) -> Sent:
-        """Under an attempt id: the rows are counted and hashed before, so that any other send is told from a retry.
+        """Send rows under an attempt id: count and hash them first, to tell a retry from another send.
 
-        They are evaluated again to be written, and other rows than were counted are refused before the commit. Where
-        Spark commits there is no moment before it: the rows are computed once, and kept by the executors until then.
+        Spark evaluates the rows again to write them. If they then differ from the counted rows, the send is refused
+        before the commit. Where Spark commits, nothing can be checked between its write and its commit. There the rows
+        are computed once, and the executors keep them until the send is done.
         """
         with contextlib.ExitStack() as until_sent:
             try:
@@ -179,11 +186,12 @@ class BulkSender:
         tries = self._store.transactions.attempts("send")
         for losses in tries:
             with self._writer.turn(queue, losses):
-                before = sent_before(self._store.engine, attempt)
-                # Where another process was first this one commits nothing; what that one sent is looked at again.
-                if before or not counted.rows or self._write_once(queue, rows, counted, clock, attempt, losses):
-                    # Some of them may be finished and dropped by now.
-                    return replace(self._sent(queue, before or attempt.key), count=counted.rows)
+                earlier_key = sent_before(self._store.engine, attempt)
+                # If another process sends the same attempt first, this one commits nothing. The next try finds the
+                # segments of that send.
+                if earlier_key or not counted.rows or self._write_once(queue, rows, counted, clock, attempt, losses):
+                    # Some of the messages may be finished and dropped by now.
+                    return replace(self._sent(queue, earlier_key or attempt.key), count=counted.rows)
         raise tries.outlasted()
 
     def _write_once(
@@ -202,7 +210,8 @@ class BulkSender:
     def _by_task(
         self, queue: QueueRecord, rows: Rows, key: str, at: int, expected: Fingerprint | None = None
     ) -> Placed:
-        """`expected`: the rows that are to be written, and no others."""
+        """Return the rows with their places, segments filled task by task. `expected` is the fingerprint that the
+        written rows must have."""
         sender, unplaced, watch = self._store.sender_id, None, Watch(expected)
 
         def by_spark() -> DataFrame:
@@ -211,47 +220,50 @@ class BulkSender:
 
         if rows.is_unplaced:
             delay = None if rows.has_delays else int(queue.attributes["DelaySeconds"]) * MILLISECONDS
-            # To watch them takes all fields that rows are known by.
+            # The fingerprint needs all fields, also those that the DataFrame has no values of.
             unchecked = rows.unchecked if expected is None else watch.over(rows.plan(False, None))
-            given = for_tasks(unchecked, rows.absent, sender, has_delays=rows.has_delays)
-            unplaced = Unplaced(given, rows.bodies_at, delay)
+            rows_for_tasks = for_tasks(unchecked, rows.absent, sender, has_delays=rows.has_delays)
+            unplaced = Unplaced(rows_for_tasks, rows.bodies_at, delay)
         first_lane = int(key[:6], 16)
         return Placed(
             by_spark, queue, key, at, first_lane, absent=rows.absent, require_same=watch.require_same, unplaced=unplaced
         )
 
     def _send_in_order(self, queue: QueueRecord, rows: Rows, clock: Clock) -> Sent:
-        """As `Sender` does for a few: duplicates are left out, and a send that did not see the one before it does not
-        commit. Bodies are shuffled to their groups' lanes; before that to their deduplication ids, where those count
-        beyond the group."""
+        """Send rows to a FIFO queue: leave duplicates out, and commit only if this send saw the send before it.
+
+        `Sender` has the same rules for a few messages. Spark shuffles bodies to the lanes of their groups. Where
+        deduplication ids count beyond the group, Spark first shuffles the bodies by these ids.
+        """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         lanes, settings, engine = int(queue.attributes["Lanes"]), self._store.settings, self._store.engine
-        # A lane is a segment, and has its ordinal.
+        # Each lane gets one segment; the number of the lane is the segment's ordinal.
         lane = (F.crc32(F.col("message_group_id").cast("binary")) % F.lit(lanes)).cast("bigint")
         keyed = rows.checked.select("*", lane.alias("ordinal"), F.monotonically_increasing_id().alias("place"))
-        identity, together = ["message_deduplication_id"], []
+        identity, shuffled_by = ["message_deduplication_id"], []
         if queue.attributes["DeduplicationScope"] == "messageGroup":
-            # A group is in one lane: what lies together for that does so for this.
-            identity, together = ["message_group_id", *identity], ["ordinal"]
-            keyed = keyed.repartition(*together)
-        same = Window.partitionBy(*together, *identity).orderBy("place")
+            # All messages of a group are in one lane. So the shuffle by lanes also brings duplicates together.
+            identity, shuffled_by = ["message_group_id", *identity], ["ordinal"]
+            keyed = keyed.repartition(*shuffled_by)
+        copies = Window.partitionBy(*shuffled_by, *identity).orderBy("place")
         in_lane = Window.partitionBy("ordinal").orderBy("place")
-        first = keyed.withColumn("copy", F.row_number().over(same)).where("copy = 1")
+        distinct = keyed.withColumn("copy", F.row_number().over(copies)).where("copy = 1")
         attempts = self._store.transactions.attempts("send")
         for losses in attempts:
             key = ids.new_send_key()
             with self._writer.turn(queue, losses):
                 count = engine.transaction_version("messages", fifo.sends(queue.id)) or 0
-                # The clock is read behind it: whoever stands still in between is not behind the last send.
+                # The clock is read after the count of sends. So a process that was paused in between cannot be behind
+                # the last send.
                 listing = self._store.listings.newest()
                 now, skew = clock(), settings.maximum_clock_skew
                 last = last_send(engine, queue.id, listing.last_sent(queue.id), now, skew)
                 at = instants.not_before(now, last, skew)
-                known, fresh = self._remembered(queue, listing, at), first
-                if known is not None:
-                    fresh = first.join(known.select(*identity), identity, "left_anti")
+                remembered, fresh = self._remembered(queue, listing, at), distinct
+                if remembered is not None:
+                    fresh = distinct.join(remembered.select(*identity), identity, "left_anti")
                 placed = fresh.withColumn("seq", F.row_number().over(in_lane).cast("bigint") - 1)
                 number = _sequence_number(count + 1, F.col("seq") * F.lit(lanes) + F.col("ordinal"), lanes)
                 stored = with_columns(placed, at, self._store.sender_id, number)
@@ -261,39 +273,42 @@ class BulkSender:
         raise attempts.outlasted()
 
     def _remembered(self, queue: QueueRecord, listing: Listing, now: int) -> DataFrame | None:
-        """Twin of rules.fifo.is_duplicate: the messages of a queue that make a send with the same id a duplicate; None:
-        there are none. A send or a purge that they miss has counted up, so that theirs does not commit."""
+        """Return the stored messages that make a send with the same id a duplicate; None if there are none.
+
+        Twin of rules.fifo.is_duplicate. A send or a purge that this read misses has raised a count, so that the
+        caller's send does not commit.
+        """
         from pyspark.sql import functions as F
 
         since = now - DEDUPLICATION_INTERVAL * MILLISECONDS
-        most = listing.sent_since(queue.id, since)
-        if most == 0:
+        bound = listing.sent_since(queue.id, since)
+        if bound == 0:
             return None
-        if most is not None and most <= FEW:
+        if bound is not None and bound <= FEW:
             columns = ["message_group_id", "message_deduplication_id", "sequence_number"]
             recent = self._store.engine.messages(Where(queue.id), [*columns, "sent_at"], sent_after=since)
             recent = without_set_aside(self._store.engine, queue.id, recent)
-            there = F.broadcast(arrow_frame(self._spark, recent.select(columns)))
+            recent_rows = F.broadcast(arrow_frame(self._spark, recent.select(columns)))
         else:
             counted = not_set_aside(self._store.engine, queue.id)
 
             def stored(session: SparkSession) -> DataFrame:
-                mine = session.read.format("delta").load(self._path).where(Where(queue.id).sql())
-                return mine.where(f"sent_at > timestamp_millis({since}) AND {counted}")
+                rows = session.read.format("delta").load(self._path).where(Where(queue.id).sql())
+                return rows.where(f"sent_at > timestamp_millis({since}) AND {counted}")
 
             require_readable(self._spark, stored, self._store.engine, "send")
-            there = stored(self._spark)
+            recent_rows = stored(self._spark)
         purged = self._store.engine.transaction_version("messages", fifo.purges(queue.id)) or 0
-        return there.where(f"sequence_number >= {fifo.first_remembered(purged)}")
+        return recent_rows.where(f"sequence_number >= {fifo.first_remembered(purged)}")
 
     def _sent(self, queue: QueueRecord, key: str) -> Sent:
         first, last = ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1)
         count, segments = self._store.listings.newest().sent(first, last)
 
         def messages() -> DataFrame:
-            # By the range of their names: a predicate that named each would grow with the send.
-            there = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
-            return there.where(f"segment BETWEEN '{first}' AND '{last}'")
+            # A range of names: a predicate that names each segment would grow with the send.
+            rows = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
+            return rows.where(f"segment BETWEEN '{first}' AND '{last}'")
 
         return Sent(count, segments, messages)
 
@@ -303,14 +318,15 @@ def _same(rows: DataFrame) -> DataFrame:
 
 
 def _sequence_number(send: int, ordinal: Column, lanes: int) -> Column:
-    """Twin of rules.fifo.sequence_number; beyond the bound the numbers would run into the next send's."""
+    """Return the column of sequence numbers. Fail a row beyond the bound: its number would be one of the next send's.
+    Twin of rules.fifo.sequence_number."""
     from pyspark.sql import functions as F
 
-    most = (1 << fifo.ORDINAL_BITS) // lanes
+    most_per_lane = (1 << fifo.ORDINAL_BITS) // lanes
     return checked(
         F.lit(fifo.sequence_number(send, 0)) + ordinal,
         ordinal < F.lit(1 << fifo.ORDINAL_BITS),
         "MessageGroupId",
-        f"One send takes at most {most:,} messages of groups that share a lane. Send the DataFrame in parts",
+        f"One send takes at most {most_per_lane:,} messages of groups that share a lane. Send the DataFrame in parts",
         "bigint",
     )

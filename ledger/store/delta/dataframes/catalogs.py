@@ -1,4 +1,7 @@
-"""Whether Spark's catalog outlives the session. Schemas of ledgers and deployed views are only entries of it."""
+"""A check whether Spark's catalog outlives the session.
+
+Schemas of ledgers and deployed views exist only as entries of the catalog.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,13 @@ FIX = "start sessions with a metastore, by the lines of conf/spark-hive.conf"
 
 
 def is_forgotten(spark: SparkSession, schema: str) -> bool:
-    """Whether the catalog of a schema is in this session's memory: no other process will find the schema there."""
-    own = "." not in schema and spark.catalog.currentCatalog() == "spark_catalog"
-    return own and spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
+    """Tell whether the catalog of a schema is only in this session's memory, so that no other process can find the
+    schema."""
+    is_session_catalog = "." not in schema and spark.catalog.currentCatalog() == "spark_catalog"
+    return is_session_catalog and spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
 
 
 def warn_if_forgotten(spark: SparkSession, schema: str, what: str) -> None:
-    """Says in the log that what was made in a schema is gone with this session, where it is."""
+    """Log a warning if what was made in a schema vanishes with this session."""
     if is_forgotten(spark, schema):
         log.warning("The catalog is in this session's memory: %s, in %s, will be gone with it; %s", what, schema, FIX)

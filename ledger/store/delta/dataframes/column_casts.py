@@ -1,7 +1,7 @@
-"""A DataFrame with the columns of an output table: the rule of `rules.column_types` as expressions of SQL.
+"""Casts of a DataFrame to an output table's columns: `rules.column_types` as SQL expressions.
 
-A value that would be changed fails its task, in the one evaluation of the rows. The error says which column and which
-message it is, and `row_errors.value_refused` finds that in what Spark says.
+A value that a cast would change fails its task, in the one evaluation of the rows. The error names the column and the
+message, and `row_errors.value_refused` finds both in Spark's error text.
 """
 
 from __future__ import annotations
@@ -44,59 +44,67 @@ from ledger.store.delta.dataframes.columns import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: The days and instants that Python has, which reads most tables.
+#: The range of days and instants in Python, by which most readers read tables.
 YEARS = {
     "date": ("0001-01-01", "9999-12-31"),
     "timestamp": ("0001-01-01 00:00:00+00:00", "9999-12-31 23:59:59.999999+00:00"),
     "timestamp_ntz": ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"),
 }
-#: What stands in a sentence in the place of the value, and in an expression in that of the row's message.
+#: VALUE stands in a sentence in the place of the value. MESSAGE stands in an expression in the place of the message id
+#: of the row.
 VALUE, MESSAGE = "\x01", "\x02"
-#: So many characters of a value are shown.
+#: Errors show this many characters of a value.
 SHOWN_CHARACTERS = 80
-#: Half of the bits of the longest decimal, more than a whole number of 64 bits has.
+#: Two to the power of 64: about half of the bits of the longest decimal. Whole numbers of 64 bits are smaller.
 TWO_TO_64 = "18446744073709551616"
-#: The first double behind the whole numbers of 64 bits: Spark casts it to the last of them.
+#: The first double above the whole numbers of 64 bits. Spark casts it to the last of them.
 BEHIND_LONG = "9223372036854775808D"
 MICROSECONDS_OF_DAY = 86_400_000_000
 
 
 def schema_of(frame: DataFrame) -> dict[str, Any]:
     """Return the columns of a DataFrame as Delta's log writes them."""
-    found: dict[str, Any] = json.loads(frame.schema.json())
-    return found
+    schema: dict[str, Any] = json.loads(frame.schema.json())
+    return schema
 
 
 def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str] = ()) -> DataFrame:
-    """Return the frame with the types of a table's columns. Columns that the table does not have are left out: nothing
-    tells them (`rules.output_columns`). What the frame lacks is Spark's to add. An empty text in one of the
-    `partitions` fails its task."""
-    lower = {name.lower() for name in partitions}
-    there = {one["name"].lower(): one for one in schema["fields"]}
-    columns, unread, changed = [], [], False
+    """Return the frame with the types of a table's columns.
+
+    Columns that the table does not have are left out, with no word about them (`rules.output_columns`). Spark adds the
+    columns that the frame lacks. In one of the `partitions`, a text that Delta would read back as null fails its task,
+    and so does each binary value.
+    """
+    lower_partitions = {name.lower() for name in partitions}
+    columns_by_name = {field["name"].lower(): field for field in schema["fields"]}
+    columns, void_columns, changed = [], [], False
     names_message = dict(frame.dtypes).get("message_id") == "string"
     message = f"coalesce({quoted('message_id')}, '')" if names_message else "''"
-    for one in schema_of(frame)["fields"]:
-        to, value = there.get(one["name"].lower()), quoted(one["name"])
-        cast = None if to is None else _exact(value, one["type"], to["type"], (one["name"],), 0)
-        if cast is not None and to is not None:
-            cast = _guarded(cast, plain(to["type"]), one["name"], is_partition=one["name"].lower() in lower)
-            if _has_metadata(one):
-                # What they ask of values, a length or an expression, is that of the table they came from.
-                cast = f"CAST({cast} AS {_sql(plain(to['type']))})"
-        elif one["type"] == VOID:
-            unread.append(value)
+    for field in schema_of(frame)["fields"]:
+        column, value = columns_by_name.get(field["name"].lower()), quoted(field["name"])
+        cast = None if column is None else _exact(value, field["type"], column["type"], (field["name"],), 0)
+        if cast is not None and column is not None:
+            cast = _guarded(
+                cast, plain(column["type"]), field["name"], is_partition=field["name"].lower() in lower_partitions
+            )
+            if _has_metadata(field):
+                # The metadata may ask for a length or an expression. They belong to the table that the column came
+                # from, so a cast drops them.
+                cast = f"CAST({cast} AS {_sql(plain(column['type']))})"
+        elif field["type"] == VOID:
+            void_columns.append(value)
         changed |= cast != value
-        if cast is not None and to is not None:
-            columns.append(f"{cast.replace(MESSAGE, message)} AS {quoted(one['name'])}")
-    for value in unread:
-        # A column of nulls alone is left out, but what computes it may raise: assert_true, for one.
+        if cast is not None and column is not None:
+            columns.append(f"{cast.replace(MESSAGE, message)} AS {quoted(field['name'])}")
+    for value in void_columns:
+        # A column that holds only nulls is left out, but Spark still computes it here: its expression may raise, as
+        # assert_true does.
         frame = frame.where(f"{value} IS NULL")
     return frame.selectExpr(*columns) if changed else frame
 
 
 def _has_metadata(field: Any) -> bool:
-    """Whether a field has metadata, or one inside it."""
+    """Tell whether a field, or a field inside it, has metadata."""
     if not isinstance(field, Mapping):
         return False
     inner = [field.get(part) for part in ("type", "elementType", "keyType", "valueType")]
@@ -104,7 +112,7 @@ def _has_metadata(field: Any) -> bool:
 
 
 def _exact(value: str, given: Any, column: Any, path: tuple[str, ...], depth: int) -> str:
-    """An expression for the value in the column's type, which fails for one that would be changed."""
+    """Return an expression for the value in the column's type. It fails for a value that the cast would change."""
     if given == column:
         return value
     if isinstance(given, str) or isinstance(column, str):
@@ -113,44 +121,46 @@ def _exact(value: str, given: Any, column: Any, path: tuple[str, ...], depth: in
         return _compared(value, given, column, path)
     inner = f"x{depth}"
     if column["type"] == "array":
-        made = _exact(inner, given["elementType"], column["elementType"], (*path, "element"), depth + 1)
-        return value if made == inner else f"transform({value}, {inner} -> {made})"
+        cast = _exact(inner, given["elementType"], column["elementType"], (*path, "element"), depth + 1)
+        return value if cast == inner else f"transform({value}, {inner} -> {cast})"
     if column["type"] == "map":
         for part, function in (("keyType", "transform_keys"), ("valueType", "transform_values")):
-            which = f"k{depth}" if part == "keyType" else f"v{depth}"
+            variable = f"k{depth}" if part == "keyType" else f"v{depth}"
             inner_path = *path, part.removesuffix("Type")
-            made = _exact(which, given[part], column[part], inner_path, depth + 1)
-            value = value if made == which else f"{function}({value}, (k{depth}, v{depth}) -> {made})"
+            cast = _exact(variable, given[part], column[part], inner_path, depth + 1)
+            value = value if cast == variable else f"{function}({value}, (k{depth}, v{depth}) -> {cast})"
         return value
     parts = {one["name"].lower(): one for one in given["fields"]}
-    made_of, same = [], [one["name"] for one in given["fields"]] == [one["name"] for one in column["fields"]]
+    casts, is_same = [], [one["name"] for one in given["fields"]] == [one["name"] for one in column["fields"]]
     for one in column["fields"]:
-        known = parts.get(one["name"].lower())
-        field = f"{value}.{quoted(known['name'])}" if known is not None else f"CAST(NULL AS {_sql(one['type'])})"
-        made = field if known is None else _exact(field, known["type"], one["type"], (*path, one["name"]), depth)
-        same &= made == field
-        made_of.append(f"{literal(one['name'])}, {made}")
-    return value if same else f"IF({value} IS NULL, NULL, named_struct({', '.join(made_of)}))"
+        source = parts.get(one["name"].lower())
+        field = f"{value}.{quoted(source['name'])}" if source is not None else f"CAST(NULL AS {_sql(one['type'])})"
+        cast = field if source is None else _exact(field, source["type"], one["type"], (*path, one["name"]), depth)
+        is_same &= cast == field
+        casts.append(f"{literal(one['name'])}, {cast}")
+    return value if is_same else f"IF({value} IS NULL, NULL, named_struct({', '.join(casts)}))"
 
 
 def _guarded(value: str, kind: Any, name: str, *, is_partition: bool) -> str:
-    """The value, or an error of its task for one that Delta or its readers would make another one of."""
-    wrong = [(condition, outside_years(name, VALUE)) for condition in _outside_years(value, kind, 0)]
-    wrong += [(condition, key_twice(name, f"among {VALUE}")) for condition in _key_twice(value, kind, 0)]
-    wrong += [(condition, not_utf8(name)) for condition in not_utf8_conditions(value, kind)]
+    """Return the value as an expression that fails for a value which Delta, or its readers, would change."""
+    conditions = [(condition, outside_years(name, VALUE)) for condition in _outside_years(value, kind, 0)]
+    conditions += [(condition, key_twice(name, f"among {VALUE}")) for condition in _key_twice(value, kind, 0)]
+    conditions += [(condition, not_utf8(name)) for condition in not_utf8_conditions(value, kind)]
     if is_partition and kind == "string":
-        wrong.append((f"{value} IN ('', '{NULL_PARTITION}')", stored_as_null(name)))
+        conditions.append((f"{value} IN ('', '{NULL_PARTITION}')", stored_as_null(name)))
     elif is_partition and kind == "binary":
-        wrong.append((f"{value} IS NOT NULL", stored_as_text(name)))
-    if not wrong:
+        conditions.append((f"{value} IS NOT NULL", stored_as_text(name)))
+    if not conditions:
         return value
-    refusals = [f"WHEN {condition} THEN {_refusal(sentence, value, _sql(kind))}" for condition, sentence in wrong]
+    refusals = [f"WHEN {condition} THEN {_refusal(sentence, value, _sql(kind))}" for condition, sentence in conditions]
     return f"CASE {' '.join(refusals)} ELSE {value} END"
 
 
 def _outside_years(value: str, kind: Any, depth: int) -> list[str]:
-    """Conditions of SQL, one of which is true for a value with a day or an instant, at any depth, that lies outside
-    the years of Delta's readers."""
+    """Return SQL conditions for a value with a day or an instant, at any depth, outside the years of Delta's readers.
+
+    One of the conditions is true for such a value.
+    """
     if isinstance(kind, str):
         if kind not in YEARS:
             return []
@@ -160,33 +170,37 @@ def _outside_years(value: str, kind: Any, depth: int) -> list[str]:
 
 
 def _key_twice(value: str, kind: Any, depth: int) -> list[str]:
-    """The same for a value with a map, at any depth, in which a key stands twice."""
+    """Return SQL conditions, one of which is true for a value with a map, at any depth, that has a key twice."""
     if isinstance(kind, str):
         return []
-    found = _of_inner(value, kind, depth, _key_twice)
+    conditions = _of_inner(value, kind, depth, _key_twice)
     if kind["type"] == "map":
-        found.append(f"size(array_distinct(map_keys({value}))) < size({value})")
-    return found
+        conditions.append(f"size(array_distinct(map_keys({value}))) < size({value})")
+    return conditions
 
 
 def not_utf8_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
-    """Return conditions of SQL, one of which is true for a value with a text, at any depth, that is no UTF-8, as a cast
-    of bytes makes one."""
+    """Return SQL conditions, one of which is true for a value with a text, at any depth, that is not UTF-8.
+
+    A cast of bytes can make such a text.
+    """
     if isinstance(kind, str):
         return [f"NOT is_valid_utf8({value})"] if kind == "string" else []
     return _of_inner(value, kind, depth, not_utf8_conditions)
 
 
 def not_finite_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
-    """Return conditions of SQL, one of which is true for a value with a number, at any depth, that is infinite, or NaN,
-    which Spark takes for greater than all numbers."""
+    """Return SQL conditions, one of which is true for a value with an infinite number or NaN, at any depth.
+
+    Spark orders NaN above all numbers.
+    """
     if isinstance(kind, str):
         return [f"abs({value}) >= {kind}('Infinity')"] if kind in FLOATS else []
     return _of_inner(value, kind, depth, not_finite_conditions)
 
 
 def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any, int], list[str]]) -> list[str]:
-    """What `conditions` says of the values inside a value."""
+    """Return the `conditions` of the values inside a value."""
     if kind["type"] == "struct":
         fields = [(f"{value}.{quoted(one['name'])}", one["type"]) for one in kind["fields"]]
         return [condition for field, inner in fields for condition in conditions(field, inner, depth)]
@@ -203,15 +217,15 @@ def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any,
 
 
 def _refusal(sentence: str, value: str, to: str) -> str:
-    """An expression of a type that fails its task with a sentence, in which the value stands in the place of VALUE."""
-    before, mark, behind = sentence.partition(VALUE)
-    shown = _barred(f"left(CAST({value} AS STRING), {SHOWN_CHARACTERS})") if mark else "''"
-    said = f"{literal(REFUSES + barred(before))}, {shown}, {literal(barred(behind) + END)}, {_barred(MESSAGE)}, '{END}'"
-    return f"CAST(raise_error(concat({said})) AS {to})"
+    """Return an expression of a type that fails its task with a sentence. The value stands in the place of VALUE."""
+    before, marker, after = sentence.partition(VALUE)
+    shown = _barred(f"left(CAST({value} AS STRING), {SHOWN_CHARACTERS})") if marker else "''"
+    parts = f"{literal(REFUSES + barred(before))}, {shown}, {literal(barred(after) + END)}, {_barred(MESSAGE)}, '{END}'"
+    return f"CAST(raise_error(concat({parts})) AS {to})"
 
 
 def _barred(text: str) -> str:
-    """The expression of a text, with its bars as `refused_value` reads them."""
+    """Return the expression of a text, with its bars escaped as `refused_value` reads them."""
     return f"replace({text}, '{BAR}', '{BAR}{POINT}')"
 
 
@@ -223,35 +237,39 @@ def _compared(value: str, given: str, column: str, path: tuple[str, ...]) -> str
     name, inside = ".".join(path), path[0] if path[1:] else ""
     to, wide = _sql(column), value
     if given == "float":
-        # Spark looks at the bounds of whole numbers in the float's own digits, which are too few.
+        # Spark compares the bounds of whole numbers with the float itself, which has too few digits.
         wide = f"CAST({value} AS DOUBLE)"
-    made, survives = f"TRY_CAST({wide} AS {to})", ""
+    cast, survives = f"TRY_CAST({wide} AS {to})", ""
     if given in ("date", "timestamp", "timestamp_ntz"):
-        made, survives = _instant(value, given, column)
+        cast, survives = _instant(value, given, column)
     elif given in FLOATS:
-        made = _decimal(wide, to) if decimal_of(column) else made
-        survives = f"TRY_CAST({made} AS DOUBLE) <=> {wide}"
+        cast = _decimal(wide, to) if decimal_of(column) else cast
+        survives = f"TRY_CAST({cast} AS DOUBLE) <=> {wide}"
         survives += f" AND {wide} < {BEHIND_LONG}" * (column in INTEGERS)
     elif column in FLOATS and (digits := decimal_of(given)) is not None:
-        # A decimal with more places: to its own ones Spark would round a float that has others.
-        same = decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
-        survives = f"{_decimal(f'CAST({made} AS DOUBLE)', same)} <=> {value}"
+        # The decimal `wider` has more places: with its own places, Spark would round a float that has other digits.
+        wider = decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
+        survives = f"{_decimal(f'CAST({cast} AS DOUBLE)', wider)} <=> {value}"
     elif column in FLOATS:
-        # Not by way of a double: Spark makes one cast of an integer's to a float and on to a double, which is exact.
-        survives = f"TRY_CAST({made} AS {_sql(given)}) <=> {value} AND {made} < {BEHIND_LONG}"
+        # The check does not cast to a double. Spark merges the casts of an integer to a float and on to a double into
+        # one exact cast.
+        survives = f"TRY_CAST({cast} AS {_sql(given)}) <=> {value} AND {cast} < {BEHIND_LONG}"
     else:
-        survives = f"TRY_CAST({made} AS {_sql(given)}) <=> {value}"
+        survives = f"TRY_CAST({cast} AS {_sql(given)}) <=> {value}"
     refusal = _refusal(differing(name, given, column, VALUE, inside=inside, sql=True), value, to)
     if given in FLOATS and column not in FLOATS:
-        other = _refusal(not_finite(name, given, column, VALUE, inside), value, to)
-        refusal = f"IF(isnan({value}) OR abs({wide}) = DOUBLE('Infinity'), {other}, {refusal})"
-    return f"CASE WHEN {value} IS NULL THEN NULL WHEN {survives} THEN {made} ELSE {refusal} END"
+        refusal_of_not_finite = _refusal(not_finite(name, given, column, VALUE, inside), value, to)
+        refusal = f"IF(isnan({value}) OR abs({wide}) = DOUBLE('Infinity'), {refusal_of_not_finite}, {refusal})"
+    return f"CASE WHEN {value} IS NULL THEN NULL WHEN {survives} THEN {cast} ELSE {refusal} END"
 
 
 def _decimal(double: str, to: str) -> str:
-    """The decimal that a double stands for (`rules.column_types`), null where it has other digits than the type. Spark
-    itself goes by Java's text for the double, which from FIRST_OF_WHOLE on is another one on each Java."""
-    # Both parts of such a double are whole numbers of 64 bits, and nothing is rounded: it has 53 bits and then zeros.
+    """Return the decimal that a double stands for (`rules.column_types`), null where the type cannot hold its digits.
+
+    Spark's own cast reads Java's text of the double. From FIRST_OF_WHOLE on, that text depends on the version of Java.
+    """
+    # Both parts of such a double are whole numbers of 64 bits. Nothing is rounded: a double has 53 bits, followed by
+    # zeros.
     high = f"CAST({double} / {TWO_TO_64}D AS BIGINT)"
     half = f"CAST(({double} - CAST({high} AS DOUBLE) * {TWO_TO_64}D) / 2D AS BIGINT)"
     whole = f"CAST({high} AS DECIMAL(19, 0)) * {TWO_TO_64}BD + CAST({half} AS DECIMAL(19, 0)) * 2BD"
@@ -262,21 +280,22 @@ def _decimal(double: str, to: str) -> str:
 
 
 def _instant(value: str, given: str, column: str) -> tuple[str, str]:
-    """The value as an instant of another type, and whether it is the same; in UTC, whatever the session's zone is."""
+    """Return the value as an instant of another type, and a condition that it is the same. Both use UTC, not the
+    session's zone."""
     epoch = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
-    # A day has 86,400 seconds, and an interval of seconds is no matter of zones.
+    # A day has 86,400 seconds, and an interval of seconds does not depend on time zones.
     seconds = f"CAST(CAST(({value}) - {epoch} AS INTERVAL SECOND) AS DECIMAL(20, 6))"
     micros = {
         "date": f"CAST(unix_date({value}) AS BIGINT) * {MICROSECONDS_OF_DAY}L",
         "timestamp": f"unix_micros({value})",
         "timestamp_ntz": f"CAST({seconds} * 1000000 AS BIGINT)",
     }[given]
-    made = {
+    cast = {
         "date": f"date_from_unix_date(CAST({micros} DIV {MICROSECONDS_OF_DAY}L AS INT))",
         "timestamp": f"timestamp_micros({micros})",
         "timestamp_ntz": f"{epoch} + make_dt_interval(0, 0, 0, CAST({micros} AS DECIMAL(20, 0)) / 1000000)",
     }[column]
-    return made, f"{micros} % {MICROSECONDS_OF_DAY}L = 0" if column == "date" else "TRUE"
+    return cast, f"{micros} % {MICROSECONDS_OF_DAY}L = 0" if column == "date" else "TRUE"
 
 
 def _sql(kind: Any) -> str:

@@ -1,4 +1,7 @@
-"""The rules' renderings as Spark expressions; tests hold each to its twin in `ledger.rules`."""
+"""Spark expressions that render what the rules of `ledger.rules` define.
+
+Tests compare each expression with its twin in `ledger.rules`.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +17,27 @@ from ledger.store.delta.model.tables import EXPIRED_BEFORE
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: Messages and runs are joined by blocks of this many ordinals (two to the power of), so that each meets few others.
+#: Messages and runs are joined by blocks of two to the power of this many ordinals, so that each row meets few others.
 BLOCK_SHIFT = 10
-#: The blocks that a row about a run or a set touches, as the column `block`; in the next step the number of the first
-#: word that the row has for its block, as `word`; and the row's words for the block alone.
+#: BLOCKS gives the blocks that a row about a run or a set touches, as the column `block`. In the next step, WORD gives
+#: the number of the first word that the row has for its block, as `word`. BITS_OF_BLOCK gives the row's words for that
+#: block alone.
 BLOCKS = f"explode(sequence(shiftright(first_seq, {BLOCK_SHIFT}), shiftright(last_seq, {BLOCK_SHIFT}))) AS block"
 WORD = f"greatest(block * {1 << BLOCK_SHIFT - WORD_SHIFT}, shiftright(first_seq, {WORD_SHIFT}))"
 BITS_OF_BLOCK = (
     f"slice(bits, CAST({WORD} - shiftright(first_seq, {WORD_SHIFT}) + 1 AS INT), {1 << BLOCK_SHIFT - WORD_SHIFT})"
 )
-#: A bitmap of Spark's bitmap_construct_agg holds this many ordinals.
+#: A bitmap of bitmap_construct_agg, a function of Spark, holds this many ordinals.
 BITMAP = 32_768
 
 
 def quoted(column: str) -> str:
-    """The name of a column as Spark takes any: with dots, spaces and backticks."""
+    """Return the name of a column in backticks, so that Spark takes any name: with dots, spaces or backticks."""
     return "`" + column.replace("`", "``") + "`"
 
 
-#: Twin of rules.state.status: columns of a message, joined with what is recorded about it, its `expires_at` (null: not
-#: looked at), and `{now}`.
+#: Twin of rules.state.status. It needs the columns of a message, joined with its record, its `expires_at` (null: expiry
+#: does not count), and `{now}`.
 STATUS = """CASE
     WHEN deleted_at IS NOT NULL THEN 'deleted'
     WHEN moved_to IS NOT NULL THEN 'moved'
@@ -43,15 +47,17 @@ STATUS = """CASE
     WHEN available_at > {now} THEN 'delayed'
     ELSE 'visible' END"""
 
-#: The attributes that a message's sender gave it, without what is stored beside them; null when there are none.
+#: The attributes that the sender gave a message, without the entries that the ledger stores beside them; null if there
+#: are none.
 USER_ATTRIBUTES = f"""CASE WHEN exists(map_keys(message_attributes), name -> name <> '{SENDER}')
     THEN map_filter(message_attributes, (name, value) -> name <> '{SENDER}') END"""
 SENDER_ID = f"try_element_at(message_attributes, '{SENDER}').string_value"
 _SHOWN_AS = {"message_attributes": USER_ATTRIBUTES, "sender_id": SENDER_ID}
-#: What users see of a message, from its row of `messages`: an expression for each field, under the field's name.
+#: The fields of a message that users see, as expressions on its row of `messages`, each under its field's name.
 SHOWN_COLUMNS = tuple(f"{_SHOWN_AS.get(field.name, field.column)} AS {field.name}" for field in SHOWN)
 
-#: Twin of rules.state.expires_at: columns of a message with what is recorded about it, and its queue's row `queues`.
+#: Twin of rules.state.expires_at. It needs the columns of a message with its record, and the row of its queue as
+#: `queues`.
 EXPIRES_AT = """timestamp_millis(CASE
     WHEN unix_millis(greatest(enqueued_at, sent_at)) <= {expired_before}
         THEN least(unix_millis(greatest(enqueued_at, sent_at)) + {period}, {expired_before})
@@ -62,14 +68,14 @@ EXPIRES_AT = """timestamp_millis(CASE
 
 
 def message_id(segment_name: Column, seq: Column) -> Column:
-    """Twin of rules.message_id.message_id."""
+    """Return the message id. Twin of rules.message_id.message_id."""
     from pyspark.sql import functions as F
 
     return F.concat(segment_name, F.lpad(F.lower(F.hex(seq)), 8, "0"))
 
 
 def receipt_handle(queue: Column, lane: Column, segment_name: Column, seq: Column, receipt_id: Column) -> Column:
-    """Twin of rules.receipt_handle.encode."""
+    """Return the receipt handle. Twin of rules.receipt_handle.encode."""
     from pyspark.sql import functions as F
 
     text = F.concat_ws(".", queue, lane.cast("string"), segment_name, seq.cast("string"), receipt_id)
@@ -77,31 +83,31 @@ def receipt_handle(queue: Column, lane: Column, segment_name: Column, seq: Colum
 
 
 def handle_is_valid(handle: Column, queue: str) -> Column:
-    """Twin of rules.receipt_handle.decode: whether the text is a handle of the queue with this id."""
+    """Tell whether the text is a receipt handle of the queue with this id. Twin of rules.receipt_handle.decode."""
     from pyspark.sql import functions as F
 
     checksum = F.substring_index(handle, ".", -1)
     body = F.substr(handle, F.lit(1), F.length(handle) - F.lit(9))
-    right = handle.rlike(PATTERN) & (checksum == _checksum(body)) & F.startswith(handle, F.lit(queue + "."))
-    # Only what has a handle's form has an ordinal to look at.
-    return F.coalesce(F.when(right, handle_parts(handle)["seq"] < SEQ_BOUND), F.lit(False))
+    has_form = handle.rlike(PATTERN) & (checksum == _checksum(body)) & F.startswith(handle, F.lit(queue + "."))
+    # Only a text in the form of a handle has an ordinal to compare.
+    return F.coalesce(F.when(has_form, handle_parts(handle)["seq"] < SEQ_BOUND), F.lit(False))
 
 
 def handle_parts(handle: Column) -> dict[str, Column]:
-    """lane, segment, seq and receipt_id of a valid handle."""
+    """Return lane, segment, seq and receipt_id of a valid handle."""
     from pyspark.sql import functions as F
 
-    part = F.split(handle, r"\.")
+    parts = F.split(handle, r"\.")
     return {
-        "lane": F.element_at(part, -5).cast("int"),
-        "segment": F.element_at(part, -4),
-        "seq": F.element_at(part, -3).cast("bigint"),
-        "receipt_id": F.element_at(part, -2),
+        "lane": F.element_at(parts, -5).cast("int"),
+        "segment": F.element_at(parts, -4),
+        "seq": F.element_at(parts, -3).cast("bigint"),
+        "receipt_id": F.element_at(parts, -2),
     }
 
 
 def segment_of_send(key: str, ordinal: Column) -> Column:
-    """Twin of rules.message_id.segment for one send's key."""
+    """Return the name of a segment in the send with this key. Twin of rules.message_id.segment."""
     from pyspark.sql import functions as F
 
     first = segment(key, 0)
@@ -118,27 +124,29 @@ def segment_of_send(key: str, ordinal: Column) -> Column:
 
 
 def block(seq: str) -> str:
-    """SQL: the block of an ordinal."""
+    """Return SQL for the block of an ordinal."""
     return f"shiftright({seq}, {BLOCK_SHIFT})"
 
 
 def is_member(seq: str, row: str = "") -> str:
-    """SQL: whether a row of `frame_runs.in_blocks`, or of `recorded` in the views, is about an ordinal of its block.
-    `row` comes before the names of its columns."""
+    """Return SQL that tells whether a row is about an ordinal of the row's block.
+
+    The row is one of `frame_runs.in_blocks`, or of `recorded` in the views. `row` is the prefix of its columns' names.
+    """
     word = f"CAST(shiftright({seq}, {WORD_SHIFT}) - {row}word AS INT)"
     bit = f"getbit(get({row}bits, {word}), CAST({seq} & {(1 << WORD_SHIFT) - 1} AS INT))"
     return f"({seq} BETWEEN {row}first_seq AND {row}last_seq AND ({row}bits IS NULL OR {bit} = 1))"
 
 
 def status(now: str) -> Column:
-    """Twin of rules.state.status, at the instant `now` (a SQL expression)."""
+    """Return the status of a message at the instant `now`, an SQL expression. Twin of rules.state.status."""
     from pyspark.sql import functions as F
 
     return F.expr(STATUS.format(now=now))
 
 
 def instant_literal(milliseconds: int) -> str:
-    """SQL: an instant."""
+    """Return SQL for an instant."""
     return f"timestamp_millis({milliseconds})"
 
 

@@ -1,14 +1,14 @@
-"""How a user's session evaluates rows, once and without passing by files, and how it stores their instants.
+"""The evaluation of rows in a user's session: once, without skipped files, instants in microseconds.
 
-What is written and what is acknowledged, or counted, have to be the same rows, so they are computed once.
+The rows that are written must be the rows that are acknowledged or counted. So they are computed once.
 
-In a session that passes by files which are missing or corrupt, such rows are read once more. Spark raises an error for
-such a file, unless a session's settings say otherwise. Delta's reader takes no option against these settings, and the
-session is the user's. So the second read is in a session of our own.
+A session may skip files that are missing or corrupt. In such a session the rows are read once more. Spark raises an
+error for such a file, unless the settings of the session say otherwise. Delta's reader has no option that overrides
+these settings, and the session is the user's. So the second read is in a session of our own.
 
 Instants are stored in microseconds, whatever the session says. Spark's default is INT96, a number of nanoseconds that
-many readers take for one of 64 bits: to pyarrow, the last second of the year 9999 is a day of 1816. Delta's writer
-takes no option for that, only the setting of the session.
+many readers take for one of 64 bits. To pyarrow, the last second of the year 9999 is then a day of 1816. Delta's writer
+has no option for that, only the setting of the session.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
     from ledger.store.delta.engine import Engine
 
-#: Settings of sessions that pass by files which are missing or corrupt.
+#: Settings that make a session skip files which are missing or corrupt.
 PASSES_BY = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 
 
 def require_readable(
     session: SparkSession, rows: Callable[[SparkSession], DataFrame], engine: Engine, verb: str
 ) -> None:
-    """Read rows of `messages` where the session passes by files; else do nothing.
+    """Read rows of `messages` if the session skips missing or corrupt files; else do nothing.
 
     Args:
-        session: What the rows are read in for the decision.
+        session: The session in which the caller reads the rows.
         rows: Makes the same rows in another session.
-        engine: Whose table it is.
-        verb: What they are read for, as errors say it.
+        engine: The engine of the table.
+        verb: The name of the caller's action in errors.
 
-    Raises LedgerDamaged or StorageFailed where a file that they lie in is missing or corrupt.
+    Raises LedgerDamaged or StorageFailed if a file of the rows is missing or corrupt.
     """
     if not any(str(session.conf.get(name, "false")).lower() == "true" for name in PASSES_BY):
         return
@@ -60,18 +60,19 @@ def require_readable(
 
 @contextmanager
 def evaluated_once(frame: DataFrame) -> Iterator[DataFrame]:
-    """The frame's rows, computed now and never again, and freed at the end.
+    """Yield the frame's rows, computed now and never again; free them at the end.
 
-    Not `persist`: what is persisted is looked up by its plan, so that any later frame of an equal plan, the user's own
-    reads among them, would be served these rows, however its source changed. And what was lost of it is computed anew,
-    to other rows perhaps, where a local checkpoint fails. A frame that the user cached is read from there and stays so.
+    `persist` would not do, for two reasons. Spark looks up persisted rows by their plan. Any later frame of an equal
+    plan, also in the user's own reads, would get these rows, even after its source changed. And Spark computes lost
+    persisted rows again, perhaps with other values, where a local checkpoint fails. If the user cached the frame, it is
+    read from that cache, and stays cached.
     """
     kept = frame.localCheckpoint(eager=True)
     try:
         yield kept
     finally:
         plan = getattr(kept, "_jdf", None)
-        # Spark Connect frees it when nobody refers to it any more.
+        # Spark Connect frees the rows once nothing refers to them.
         if plan is not None:
             plan.queryExecution().logical().rdd().unpersist(False)
 
@@ -80,7 +81,7 @@ SETTING, MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICR
 
 
 class _Sessions:
-    """How many writes each session has under way, and what it said before the first of them."""
+    """Counts the writes that each session has under way, and keeps its setting from before the first of them."""
 
     def __init__(self) -> None:
         self._renew()
@@ -111,7 +112,7 @@ _sessions = _Sessions()
 
 @contextmanager
 def stored_in_microseconds(rows: DataFrame) -> Iterator[None]:
-    """While rows are written: their session writes instants in microseconds. Then it is again as its user set it."""
+    """Let the session of some rows write instants in microseconds; at the end restore the user's setting."""
     session = rows.sparkSession
     if "timestamp" not in rows.schema.json():
         yield

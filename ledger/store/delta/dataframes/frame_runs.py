@@ -1,4 +1,4 @@
-"""Runs of messages and rows of a DataFrame: rows as runs, by a bit a message, and runs to join with rows, by blocks."""
+"""Conversions between rows of a DataFrame and runs of messages: bitmaps of rows, and runs in blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def runs_of_bits(places: DataFrame) -> pa.Table:
-    """Places (lane, segment, seq) as RUNS. The driver gets a bit per message."""
+    """Return places (lane, segment, seq) as RUNS. The driver gets one bit per message."""
     parts = []
     for row in bitmaps(places).to_pylist():
         first, last = run_algebra.ones(row["bitmap"])
@@ -32,7 +32,8 @@ def runs_of_bits(places: DataFrame) -> pa.Table:
 
 
 def bitmaps(places: DataFrame, *keys: str) -> pa.Table:
-    """A row for each bucket of each lane, segment and combination of `keys`, with the places in it as bits."""
+    """Return a row for each bucket of each lane, segment and combination of `keys`. Its bits are the places in the
+    bucket."""
     from pyspark.sql import functions as F
 
     bucket = F.expr(f"seq div {columns.BITMAP}").alias("bucket")
@@ -41,26 +42,31 @@ def bitmaps(places: DataFrame, *keys: str) -> pa.Table:
 
 
 def as_sets(runs: pa.Table) -> pa.Table:
-    """Runs (RUNS, in any order, and further columns) as fewer rows: those that are scattered and share all else are one
-    with the column `bits`, as in the table `visibility`."""
+    """Return runs (RUNS, in any order, and further columns) as fewer rows, with the column `bits` as in the table
+    `visibility`.
+
+    Scattered runs that share all other columns become one row.
+    """
     others = [name for name in runs.column_names if name not in ("segment", "first_seq", "last_seq")]
-    code, some_row = numbered([runs[name] for name in others], runs.num_rows)
+    codes, some_row = numbered([runs[name] for name in others], runs.num_rows)
     names = runs["segment"].unique()
     segment = pc.index_in(runs["segment"], names).to_numpy().astype(np.int64)
-    sets = run_sets.rows_of(Runs.from_arrow(runs, segment, code).in_order())
-    columns = runs.select(others).take(pa.array(some_row[sets.code]))
-    columns = columns.append_column("segment", names.take(pa.array(sets.segment)))
+    sets = run_sets.rows_of(Runs.from_arrow(runs, segment, codes).in_order())
+    table = runs.select(others).take(pa.array(some_row[sets.code]))
+    table = table.append_column("segment", names.take(pa.array(sets.segment)))
     first = sets.first_seq
     return (
-        columns.append_column("first_seq", pa.array(first))
+        table.append_column("first_seq", pa.array(first))
         .append_column("last_seq", pa.array(first + sets.lengths - 1))
         .append_column(BITS, sets.bits())
     )
 
 
 def in_blocks(spark: SparkSession, runs: pa.Table, *others: str) -> DataFrame:
-    """Runs as sets, spread over the blocks that they touch: segment, block, first_seq, last_seq, word and bits (see
-    `columns.is_member`), and further columns."""
+    """Return runs as sets, spread over the blocks that they touch.
+
+    Columns: segment, block, first_seq, last_seq, word and bits (see `columns.is_member`), and the columns `others`.
+    """
     from pyspark.sql import functions as F
 
     touched = arrow_frame(spark, as_sets(runs)).selectExpr(
@@ -71,7 +77,7 @@ def in_blocks(spark: SparkSession, runs: pa.Table, *others: str) -> DataFrame:
 
 
 def runs_table(parts: Sequence[tuple[int, str, np.ndarray, np.ndarray]]) -> pa.Table:
-    """(lane, segment, first ordinals, last ordinals) as RUNS."""
+    """Return parts (lane, segment, first ordinals, last ordinals) as RUNS."""
     part = pa.array(np.repeat(np.arange(len(parts)), [len(first) for _, _, first, _ in parts]))
     return pa.table(
         [

@@ -1,4 +1,4 @@
-"""What moves rows: a claim's messages as a DataFrame, and DataFrames of receipt handles turned into actions."""
+"""The DataFrame side of a store: claims as DataFrames, and DataFrames of receipt handles as actions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: What Spark says of a statement or of its values, by the classes of the SQL standard: not of a storage, say.
+#: Matches Spark's errors about a statement or its values, by SQLSTATE class. Errors of a storage do not match.
 AGAINST_SQL = re.compile(r"(\[[A-Z0-9_.]+\] .*?)\s+SQLSTATE: (?:0A|21|22|42|P0)", re.DOTALL)
-#: Columns that mean something, and are of another type than text.
+#: Columns that have a meaning in a DataFrame of messages, and a type other than text.
 NO_TEXT = tuple(field.name for field in GIVEN if field.kind is not Kind.TEXT)
 
 
@@ -49,8 +49,11 @@ class Frames:
         return self._spark
 
     def messages(self, queue: QueueRecord, grant: Grant | None) -> DataFrame:
-        """The messages of a grant as `Claim.dataframe` has them. Of their segments those files alone are read that may
-        hold them. Raises LedgerDamaged where a message has no row any more."""
+        """Return the messages of a grant as the DataFrame of `Claim.dataframe`.
+
+        Only the files of their segments that may hold them are read. Raises LedgerDamaged if a message has no row any
+        more.
+        """
         from pyspark.sql import functions as F
 
         if grant is not None:
@@ -75,8 +78,8 @@ class Frames:
         )
 
     def require_readable(self, queue: QueueRecord, grant: Grant, session: SparkSession) -> None:
-        """Raise LedgerDamaged or StorageFailed where a file that a claim's messages lie in is missing or corrupt, and
-        the session passes by it."""
+        """Raise LedgerDamaged or StorageFailed if the session skips a missing or corrupt file that holds a claim's
+        messages."""
 
         def rows(strict: SparkSession) -> DataFrame:
             return Frames(strict, self._store, self._locations).messages(queue, grant)
@@ -84,14 +87,16 @@ class Frames:
         require_readable(session, rows, self._store.engine, f"reading the claim {grant.receipt_id}")
 
     def _stored(self, runs: pa.Table) -> DataFrame:
-        """Rows of `messages`, those of runs among few others: one read, or a union of several."""
+        """Return rows of `messages`: all rows of the runs, among few others. Several reads become a union."""
         homes = self._store.listings.newest().homes(runs["segment"].unique().to_pylist())
         messages = self._spark.read.format("delta").load(self._locations["messages"])
         return reduce(lambda one, other: one.union(other), map(messages.where, reads_of(runs, homes)))
 
     def chosen(self, queue: QueueRecord, where: str, now: int) -> pa.Table:
-        """The messages of a queue that a SQL predicate on the view `messages` names, as RUNS. Raises
-        InvalidParameterValue for what is no such predicate, or fails on a message."""
+        """Return, as RUNS, the messages of a queue that match an SQL predicate on the view `messages`.
+
+        Raises InvalidParameterValue if the text is not such a predicate, or if it fails on a message.
+        """
         from pyspark.sql import functions as F
 
         from ledger.store.delta.views.statements import view_statement
@@ -102,16 +107,19 @@ class Frames:
         def rows(session: SparkSession) -> DataFrame:
             return session.sql(statement).where(F.col("queue") == queue.name)
 
-        # The predicate is read in the user's session, which has the user's functions.
+        # The user's session parses the predicate, because only that session has the user's functions.
         require_readable(self._spark, rows, self._store.engine, "redrive")
-        mine = rows(self._spark)
-        with _predicate(where, mine.columns):
-            named = mine.where(where)
-            return runs_of_bits(named.select("lane", "segment", "seq"))
+        rows_of_queue = rows(self._spark)
+        with _predicate(where, rows_of_queue.columns):
+            matching = rows_of_queue.where(where)
+            return runs_of_bits(matching.select("lane", "segment", "seq"))
 
     def of(self, table: pa.Table) -> DataFrame:
-        """A user's Arrow table as a DataFrame. Spark has no type for a column of nothing: it becomes texts, or is left
-        out where it would be no text."""
+        """Return a user's Arrow table as a DataFrame.
+
+        Spark has no type for a column of Arrow's type null. Such a column becomes a column of texts, or is left out if
+        its name asks for another type.
+        """
         empty = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
         table = table.drop_columns([name for name in empty if name in NO_TEXT])
         typed = {name: table[name].cast(pa.string()) if name in empty else table[name] for name in table.column_names}
@@ -121,7 +129,7 @@ class Frames:
             raise self._refused_column(typed) or error from None
 
     def _refused_column(self, columns: Mapping[str, pa.ChunkedArray]) -> InvalidParameterValue | None:
-        """The error of the first column that Spark does not take by itself; None where it takes each."""
+        """Return the error of the first column that Spark refuses alone; None if Spark takes each column."""
         for name, column in columns.items():
             try:
                 arrow_frame(self._spark, pa.table({name: column}))
@@ -132,8 +140,11 @@ class Frames:
         return None
 
     def wishes(self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits) -> HandleFrame:
-        """What receipt handles ask for: (verb, DataFrame, Arrow table or list of them, timeout or column of timeouts)
-        each. They are evaluated here, once."""
+        """Return what receipt handles ask for. They are evaluated here, once.
+
+        Each of the `parts` has a verb, the handles (a DataFrame, an Arrow table or a list) and a timeout or a column of
+        timeouts.
+        """
         frames = [self._asked(verb, handles, timeout) for verb, handles, timeout in parts]
         return HandleFrame.evaluated(queue, reduce(lambda left, right: left.unionByName(right), frames), limits)
 
@@ -155,22 +166,22 @@ class Frames:
 
 @contextmanager
 def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
-    """Turns what Spark says against a predicate into InvalidParameterValue."""
+    """Turn Spark's errors about a predicate into InvalidParameterValue."""
     try:
         yield
     except Exception as error:
-        # From the parser, from its analysis, or from a row (a text that is no number), in which case it may stand deep
-        # in a trace of Java's: what they share is the form.
-        said = AGAINST_SQL.search(str(error))
-        if said is None:
+        # The error comes from Spark's parser, from its analysis, or from a row, such as a text that is not a number. An
+        # error from a row may stand deep in a Java trace. All of them have the same form.
+        match = AGAINST_SQL.search(str(error))
+        if match is None:
             raise
-        bound = " ".join(said[1].split()).rstrip(".")[:400]
+        bound = " ".join(match[1].split()).rstrip(".")[:400]
         fix = f"It is SQL's, on the columns of the view messages: {', '.join(names)}. Nothing was moved."
         raise InvalidParameterValue("where", where, bound, fix) from error
 
 
 def require_column(frame: DataFrame, name: str, *types: str) -> None:
-    """Raises InvalidParameterValue when the DataFrame has no such column, or one of another type."""
+    """Raise InvalidParameterValue if the DataFrame has no such column, or one of another type."""
     kinds = dict(frame.dtypes)
     if name not in kinds:
         raise InvalidParameterValue(

@@ -1,4 +1,4 @@
-"""DataFrames of receipt handles: turned into actions for the store, and its outcomes into a row for each."""
+"""DataFrames of receipt handles: turned into actions for the store, and back into a row per outcome."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from ledger.store.protocol import RUNS, Action, QueueRecord
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: In a sentence of the rules: what stands for a row's handle and timeout.
+#: In a sentence of the rules these stand in the place of a row's handle and timeout.
 HANDLE, TIMEOUT = "{receipt_handle}", "{timeout}"
-#: The column of timeouts of a list.
+#: The name of the column of timeouts, for handles that came as a list.
 TIMEOUTS = "visibility_timeout"
 
 
 @dataclass(frozen=True)
 class HandleFrame:
-    """Distinct receipt handles, what to do through each, and after the store acted: a row with the outcome for each.
+    """Distinct receipt handles with the action for each; after the store acted, with a row of the outcome for each.
 
-    `read`: the handles taken apart, as they were when they were looked at; `actions`: the same as runs.
+    `read` has the parts of the handles, as they were when they were evaluated. `actions` has the same as runs.
     """
 
     read: DataFrame
@@ -41,15 +41,18 @@ class HandleFrame:
 
     @classmethod
     def evaluated(cls, queue: QueueRecord, asked: DataFrame, limits: Limits) -> HandleFrame:
-        """Looks at the handles once: a frame that changes (drawn by chance, or joined with what is in flight) is asked
-        no second time for the outcomes. A checkpoint, and not Spark's cache: that would serve an equal plan's rows of
-        before, and take from users what they cached themselves."""
+        """Evaluate the handles once.
+
+        A frame may change between evaluations: it may draw random rows, or join with messages in flight. So the
+        outcomes do not evaluate it again. The rows are in a checkpoint, not in Spark's cache. A cached plan would serve
+        old rows to an equal plan, and to free it would free what users cached themselves.
+        """
         read = _read(queue, asked, limits).localCheckpoint()
         return cls(read.distinct(), cls._actions(read), limits)
 
     @staticmethod
     def _actions(read: DataFrame) -> list[Action]:
-        """The wishes as runs. The driver gets a bit per message, whatever the number of handles."""
+        """Return the actions as runs. The driver gets one bit per message, whatever the number of handles."""
         rows = bitmaps(read.where("valid"), "verb", "timeout", "receipt_id").to_pylist()
         runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
         for row in rows:
@@ -62,7 +65,8 @@ class HandleFrame:
         return [Action(verb, receipt, runs_table(parts), timeout) for (verb, receipt, timeout), parts in runs.items()]
 
     def outcomes(self, answers: Sequence[pa.Table]) -> DataFrame:
-        """A row (receipt_handle, action, outcome, error_code, error_message) for every distinct handle and action."""
+        """Return a row (receipt_handle, action, outcome, error_code, error_message) for every distinct handle and
+        action."""
         from pyspark.sql import functions as F
 
         spark = self.read.sparkSession
@@ -72,13 +76,13 @@ class HandleFrame:
             .append_column("receipt_id", pa.array([action.receipt_id] * len(answer)))
             for action, answer in zip(self.actions, answers)
         ]
-        known = pa.concat_tables(parts) if parts else _no_outcomes()
-        found = in_blocks(spark, known, "outcome", "verb", "timeout", "receipt_id").alias("found")
+        answered = pa.concat_tables(parts) if parts else _no_outcomes()
+        answered_blocks = in_blocks(spark, answered, "outcome", "verb", "timeout", "receipt_id").alias("found")
         read = self.read.withColumn("block", F.expr(columns.block("seq"))).alias("read")
-        same = [F.col(f"read.{c}").eqNullSafe(F.col(f"found.{c}")) for c in ("verb", "timeout")]
-        same += [F.col(f"read.{c}") == F.col(f"found.{c}") for c in ("receipt_id", "segment", "block")]
+        conditions = [F.col(f"read.{c}").eqNullSafe(F.col(f"found.{c}")) for c in ("verb", "timeout")]
+        conditions += [F.col(f"read.{c}") == F.col(f"found.{c}") for c in ("receipt_id", "segment", "block")]
         inside = F.expr(columns.is_member("read.seq", "found."))
-        joined = read.join(F.broadcast(found), [*same, inside], "left")
+        joined = read.join(F.broadcast(answered_blocks), [*conditions, inside], "left")
         outcome = F.coalesce(
             F.when(F.col("read.refused"), F.lit(Outcome.BEYOND_CEILING.value)),
             F.col("found.outcome"),
@@ -96,13 +100,16 @@ class HandleFrame:
                 code = F.when(is_this, failure.code).otherwise(code)
                 message = F.when(is_this, failure.message).otherwise(message)
         message = F.when(F.col("read.refused"), _out_of_bounds(self.limits)).otherwise(message)
-        # The handle last: it is the users' text, and may say whatever it likes.
-        for place, value in ((TIMEOUT, F.col("read.timeout").cast("string")), (HANDLE, F.col("read.receipt_handle"))):
-            # As `errors.shown` shows them.
+        # The handle comes last, because users write its text, which may contain {timeout}.
+        for placeholder, value in (
+            (TIMEOUT, F.col("read.timeout").cast("string")),
+            (HANDLE, F.col("read.receipt_handle")),
+        ):
+            # `errors.shown` shows texts in the same way.
             text = F.coalesce(value, F.lit("None"))
             cut = F.concat(F.substring(text, 1, LONGEST_TEXT - 3), F.lit("..."))
             text = F.when(F.length(text) > LONGEST_TEXT, cut).otherwise(text)
-            message = F.replace(message, F.lit(place), text)
+            message = F.replace(message, F.lit(placeholder), text)
         return joined.select(
             F.col("read.receipt_handle").alias("receipt_handle"),
             action.alias("action"),
@@ -113,25 +120,25 @@ class HandleFrame:
 
 
 def _read(queue: QueueRecord, asked: DataFrame, limits: Limits) -> DataFrame:
-    """Handles taken apart. `valid`: to be acted on; `refused`: its timeout is null or out of range."""
+    """Return handles with their parts. `valid`: it is acted on. `refused`: its timeout is null or out of range."""
     from pyspark.sql import functions as F
 
-    most = limits.maximum_visibility_timeout
-    bad_timeout = "timeout IS NULL OR timeout < 0" + ("" if most is None else f" OR timeout > {most}")
-    right = columns.handle_is_valid(F.col("receipt_handle"), queue.id)
-    part = {
+    maximum = limits.maximum_visibility_timeout
+    bad_timeout = "timeout IS NULL OR timeout < 0" + ("" if maximum is None else f" OR timeout > {maximum}")
+    is_handle = columns.handle_is_valid(F.col("receipt_handle"), queue.id)
+    parts = {
         name: F.when(F.col("right"), column) for name, column in columns.handle_parts(F.col("receipt_handle")).items()
     }
     return (
-        asked.withColumn("right", right)
-        .withColumns(part)
+        asked.withColumn("right", is_handle)
+        .withColumns(parts)
         .withColumn("refused", F.expr(f"right AND ({bad_timeout})"))
         .withColumn("valid", F.expr("right AND NOT refused"))
     )
 
 
 def _out_of_bounds(limits: Limits) -> str:
-    """The sentence about a timeout that is out of bounds."""
+    """Return the sentence about a timeout that is out of bounds."""
     try:
         visibility_timeout(TIMEOUT, limits)
     except InvalidParameterValue as error:
@@ -140,9 +147,10 @@ def _out_of_bounds(limits: Limits) -> str:
 
 
 def table_of_list(handles: list[str | None], timeout: Any) -> pa.Table:
-    """A list of handles with their timeouts as a table; what is no timeout is null, and refused as one."""
-    given = timeout if isinstance(timeout, Sequence) else [timeout] * len(handles)
-    seconds = [one if type(one) is int and abs(one) < 1 << 62 else None for one in given]
+    """Return a list of handles with their timeouts as a table. A timeout that is not a number becomes null, and is
+    refused."""
+    timeouts = timeout if isinstance(timeout, Sequence) else [timeout] * len(handles)
+    seconds = [one if type(one) is int and abs(one) < 1 << 62 else None for one in timeouts]
     columns = {"receipt_handle": pa.array(handles, pa.string()), TIMEOUTS: pa.array(seconds, pa.int64())}
     return pa.table(columns)
 

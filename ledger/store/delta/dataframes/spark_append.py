@@ -1,4 +1,4 @@
-"""A bulk send where Spark commits: one append to `messages`."""
+"""Bulk sends where Spark commits: one append to `messages`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger("ledger.verbs")
 class SparkAppend:
     """Writes rows and commits them, all through Spark."""
 
-    #: The write is the commit: nobody can look in between. So rows that must be known before are computed once.
+    #: The write is the commit: nothing can be compared in between. So rows that must be known before are computed once.
     compares_rows = False
 
     def __init__(self, store: DeltaStore) -> None:
@@ -35,8 +35,10 @@ class SparkAppend:
 
     @staticmethod
     def require_takes(queue: QueueRecord) -> None:
-        """Raise InvalidParameterValue for a queue with a bound. A write of Spark's is its commit: how many rows it has
-        is known when it is too late."""
+        """Raise InvalidParameterValue for a queue with a bound of messages.
+
+        A write of Spark is also its commit. So the number of its rows is known only after the commit.
+        """
         if is_bounded(queue):
             bound = f"Where Spark commits, {queue.name} takes no DataFrames: its MaximumMessages could not be kept"
             fix = "Send lists or Arrow tables through a ledger without Spark, or open it with engine='delta-rs'."
@@ -44,17 +46,20 @@ class SparkAppend:
 
     @staticmethod
     def takes_unplaced(frame: DataFrame) -> bool:
-        """It does not: Spark commits only what its own writer wrote."""
+        """Return False: Spark commits only files that its own writer wrote."""
         return False
 
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
-        """A context in which a send may decide and write."""
+        """Return a context in which a send may decide and write."""
         turn: AbstractContextManager[None] = self._transactions.spark_turn("messages")
         return turn
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
-        """One append; False when it lost: to another send under the transaction, to a change of the table, or to
-        another ledger in its place. Raises QueueDoesNotExist where that one does not have the queue."""
+        """Write and commit with one append; return False if it lost.
+
+        It can lose to another send under the transaction, to a change of the table, or to another ledger in its place.
+        Raises QueueDoesNotExist if that other ledger does not have the queue.
+        """
         from ledger.delta_log.by_spark import CONFLICTS
 
         engine = self._store.engine
@@ -86,8 +91,11 @@ class SparkAppend:
         return landed and (self._is_same(generation) or self._has_rows(placed))
 
     def _is_same(self, generation: int) -> bool:
-        """Whether the ledger is the one that a send began in. Spark puts its commit behind the version that it read,
-        which may be in the log of another ledger by then: nobody reads it there."""
+        """Tell whether the ledger is still the one that the send began in.
+
+        Spark commits after the version that it read. By then that version may be in the log of another ledger, where
+        nobody reads the commit.
+        """
         self._store.engine.version("messages")
         return self._store.engine.generation() == generation
 

@@ -1,4 +1,4 @@
-"""A bulk send where delta-rs commits: Spark writes the files, and one commit publishes them; see rules.staging."""
+"""Bulk sends where delta-rs commits: Spark writes files, and one commit publishes them; see rules.staging."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: What Spark's session may say so that Delta tells nothing of a file but its size.
+#: If a session sets this to false, Delta's log has only the size of a file, and no statistics.
 STATISTICS = "spark.databricks.delta.stats.collect"
 ORDINAL = pa.field("ordinal", pa.int64())
 
 
 class Staging:
-    """Writes rows with Spark, beside everybody else, and has them published."""
+    """Writes rows with Spark, while other senders write and commit, and has them published."""
 
-    #: Whether it looks, between the write and the commit, at which rows were written (`Placed.require_same`).
+    #: Between the write and the commit, the rows that were written are compared (`Placed.require_same`).
     compares_rows = True
 
     def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
@@ -51,34 +51,37 @@ class Staging:
 
     @staticmethod
     def require_takes(queue: QueueRecord) -> None:
-        """It takes all."""
+        """Do nothing: every queue takes a staged send."""
 
     def takes_unplaced(self, frame: DataFrame) -> bool:
-        """Whether tasks can write a DataFrame's rows without Spark's writer, as far as it is known."""
+        """Tell whether tasks can write a DataFrame's rows without Spark's writer, as far as this process knows."""
         return self._tasks.is_able(frame)
 
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
-        """A context in which a send may decide and write: alone only when it has lost to others too often."""
+        """Return a context in which a send may decide and write. It takes the turn only if the send has lost to others
+        too often."""
         return self._transactions.turn("messages", queue.id, losses) if self._is_alone(losses) else nullcontext()
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
-        """Files, and one commit that names them; False when another send under the transaction was first, or the files
-        were given up meanwhile: then nothing was sent. Raises QueueDoesNotExist when the queue was deleted meanwhile.
+        """Write files, and publish them with one commit.
 
-        What was not published is removed, unless nobody can tell whether it was: that is left to upkeep.
+        Return False, with nothing sent, if another send under the transaction was first, or if the files were given up
+        meanwhile. Raises QueueDoesNotExist if the queue was deleted meanwhile.
+
+        Files that were not published are removed. If nobody can tell whether they were published, upkeep decides.
         """
         folder, publisher, published = staging.new_folder(placed.at), None, False
         try:
             try:
                 files = self.write_files(placed, folder)
             except StorageFailed:
-                # Whoever gave the folder up has removed it, perhaps while tasks wrote there.
+                # Upkeep removes a folder that it has given up, perhaps while tasks write there.
                 if self._is_given_up(folder, clock):
                     return False
                 raise
             if self._is_given_up(folder, clock):
                 return False
-            # It may have been deleted, or made anew, while Spark wrote.
+            # Someone may have deleted the queue, or made it anew, while Spark wrote.
             self._store.require_queue(placed.queue)
             if files:
                 operation = secrets.token_hex(8)
@@ -96,16 +99,18 @@ class Staging:
                     self._folders.remove(folder)
 
     def _admit(self, queue: QueueRecord, files: list[StagedFile], clock: Clock) -> tuple[str, int] | None:
-        """Raise OverLimit where the queue has no room for what is staged; else return the transaction that goes with
-        it."""
-        counted = self._store.quotas.next_send(queue)
-        if counted is not None:
+        """Return the transaction that counts this send to a bounded queue; None if the queue has no bound.
+
+        Raises OverLimit if the queue has no room for the staged messages.
+        """
+        counting = self._store.quotas.next_send(queue)
+        if counting is not None:
             rows = sum(json.loads(file.statistics)["numRecords"] for file in files)
             self._store.quotas.require_room(queue, rows, clock)
-        return counted
+        return counting
 
     def write_files(self, placed: Placed, folder: str) -> list[StagedFile]:
-        """Write the rows, by whichever path can; return the files."""
+        """Write the rows, in tasks if they can and else with Spark's writer; return the files."""
         tried = placed.unplaced is not None and self._tasks.is_able(placed.unplaced.rows)
         if placed.unplaced is not None and tried:
             files = self._tasks.stage(placed, placed.unplaced, folder)
@@ -120,8 +125,8 @@ class Staging:
     def _written_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:
         """Write the rows with Spark's writer; return the files.
 
-        Spark parts rows that are sorted by their segments anyway. To sort others for that would take longer than all
-        the rest: those of a task fill one file after the other.
+        Rows that are sorted by segment anyway are partitioned by it. To sort other rows would take longer than all the
+        rest, so a task fills one file after the other with them.
         """
         partitions = [ORDINAL.name] if placed.in_order else []
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])
@@ -139,12 +144,15 @@ class Staging:
         return staged_files(placed, folder, self._folders)
 
     def _is_given_up(self, folder: str, clock: Clock) -> bool:
-        """Whether upkeep has given a folder up, or will. It says so before it removes anything: so where a file was
-        missing for that, it has said so by now. Files of that age a vacuum may remove, too."""
+        """Tell whether upkeep has given a folder up, or will.
+
+        Upkeep records this before it removes a file. So if a file is missing for this reason, the record is there by
+        now. A vacuum, too, may remove files of that age.
+        """
         return end_of(self._engine, folder) is not None or staging.is_abandoned(folder, clock())
 
     def _require_written(self, folder: str, files: list[StagedFile]) -> None:
-        """Raises StorageFailed where no file may mean that this process does not see what Spark wrote."""
+        """Raise StorageFailed if this process sees neither files nor a log of what Spark wrote."""
         if not files and self._folders.read(f"{folder}/{log_file(0)}") is None:
             place = f"{self._engine.place('messages')}/{staging.FOLDER}/{folder}"
             raise StorageFailed(
@@ -161,28 +169,31 @@ class Staging:
 
 
 def staged_files(placed: Placed, folder: str, folders: Folders) -> list[StagedFile]:
-    """The files of rows that were written to a folder, as the log there tells of them, by their places in `messages`.
+    """Return the files that Spark wrote to a folder, from the Delta log there, with their places in `messages`.
 
-    Raises InvalidParameterValue when it does not tell enough, StorageFailed.
+    Raises InvalidParameterValue if the log has no statistics of a file. Raises StorageFailed if the log cannot be read,
+    or
+    if a file has messages of several segments.
     """
-    # Without any row Delta commits nothing.
+    # Delta commits nothing for a frame without rows.
     log = folders.read(f"{folder}/{log_file(1)}") or ""
     added = [entry["add"] for entry in map(json.loads, filter(None, log.split("\n"))) if "add" in entry]
     return [_file(placed, f"{staging.FOLDER}/{folder}", add) for add in added]
 
 
 def _file(placed: Placed, folder: str, add: Mapping[str, Any]) -> StagedFile:
-    known = json.loads(add.get("stats") or "{}")
+    recorded = json.loads(add.get("stats") or "{}")
     lowest, highest = (
-        {**add["partitionValues"], **known.get(values, {})}.get(ORDINAL.name) for values in ("minValues", "maxValues")
+        {**add["partitionValues"], **recorded.get(values, {})}.get(ORDINAL.name)
+        for values in ("minValues", "maxValues")
     )
-    if lowest is None or "numRecords" not in known:
+    if lowest is None or "numRecords" not in recorded:
         raise InvalidParameterValue(
             STATISTICS, "false", "A send needs the statistics of its files", "Nothing was sent. Set it to true."
         )
     if lowest != highest:
         raise StorageFailed(folder, "Spark wrote messages of several segments into one file", "send")
-    statistics = {name: _without_ordinal(values) for name, values in known.items()}
+    statistics = {name: _without_ordinal(values) for name, values in recorded.items()}
     path = f"{folder}/{add['path']}"
     return StagedFile(path, add["size"], placed.partition(int(lowest)), add["modificationTime"], json.dumps(statistics))
 

@@ -1,14 +1,14 @@
-"""What a task of a bulk send does in its Python worker: it checks bodies, and writes the files of its messages.
+"""What a task of a bulk send does in its Python worker: check bodies, and write files.
 
-Spark hands the rows of a task over in Arrow batches. A batch has all its bodies in one buffer, so a handful of passes
-over that buffer checks them all, where an expression of Spark's looks at each body by itself. The same batches go into
+Spark hands the rows of a task over in Arrow batches. A batch has all its bodies in one buffer, and a handful of
+passes over that buffer checks them all. An expression of Spark's looks at each body by itself. The same batches go into
 Parquet files as they are.
 
 **This module travels by value.** Executors need not have this package, or may have another release of it. So the module
-imports nothing of the package, and everything that it has to know comes with a `SendJob`.
+imports nothing of the package, and a `SendJob` carries all that its functions need.
 
-**A task answers only for files that it has finished.** Each file has a name that no other attempt of the task has, and
-the driver publishes only the files that the task's one successful attempt names in its answer. An attempt that fails
+**A task answers only for files that it has finished.** Each file has a name that no other attempt of the task has. The
+driver publishes only the files that the task's one successful attempt names in its answer. An attempt that fails
 removes its own files. The files of an attempt that is killed are left to upkeep.
 """
 
@@ -27,34 +27,37 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-#: A task answers one row, as Spark's DDL has it: JSON, a list of its files, each a list of the values of Written.
+#: The answer of a task, in Spark's DDL: one row of JSON, a list of its files, each a list of the values of Written.
 ANSWER = "files string"
-#: Why a task ends itself. What is said behind it depends on the kind.
+#: The reasons why a task ends itself. The rest of the error depends on the reason.
 REFUSES, MANY_SEGMENTS, STORAGE_FAILS = "refuses", "many segments", "storage fails"
 #: The refusals of a body.
 MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
-#: Instead of a character's name, of bytes that are no UTF-8.
+#: Stands in the place of a character's name, for bytes that are not UTF-8.
 NO_UTF_8 = "no UTF-8"
-#: Characters above these that no body has are U+FFFE and U+FFFF: the bytes EF BF BE and EF BF BF.
+#: No body has U+FFFE and U+FFFF: the bytes EF BF BE and EF BF BF. All other refused characters are controls below 0x20.
 _SPACE, _ASCII, _LEAD, _MIDDLE, _LAST = 0x20, 0x80, 0xEF, 0xBF, 0xBE
 _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
-#: Delta's statistics of a text have so many of its characters. Behind a greatest text that was cut stands a character
-#: that is greater than all others of the text.
+#: Delta's statistics have this many characters of a text. If a greatest text is cut, a character that is greater than
+#: all others of the text follows.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
-#: So many values of a column tell whether it repeats itself.
+#: This many values of a column decide whether it gets a dictionary.
 LOOKED_AT = 1_024
-#: So many parts of a file, 10 MB each, are sent to an object store at the same time.
+#: This many parts of a file, 10 MB each, are sent to an object store at the same time.
 PARTS_AT_ONCE = 2
 _INSTANT = pa.timestamp("us", "UTC")
 
 
 class Stop(Exception):
-    """Ends the task; the driver finds the text in what Spark says of it."""
+    """Ends the task. The driver finds the text in the error of Spark."""
 
 
 class Written(NamedTuple):
-    """A file that is finished: its name, its bytes, the ordinal of its segment in the send, when it was written, in
-    milliseconds, and its statistics as Delta's log has them."""
+    """A finished file, as a task answers it.
+
+    `size` is in bytes. `ordinal` is the ordinal of its segment in the send. `modified_at` is in milliseconds.
+    `statistics` are as Delta's log has them.
+    """
 
     name: str
     size: int
@@ -64,7 +67,7 @@ class Written(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """A folder on a local path, which is there."""
+    """An existing folder on a local path."""
 
     place: str
 
@@ -73,9 +76,9 @@ class Folder(NamedTuple):
         return open(f"{self.place}/{name}", "xb")  # noqa: PTH123
 
     def size_and_time(self, name: str) -> tuple[int, int]:
-        """Return the bytes of a file, and when it was written, in milliseconds."""
-        known = os.stat(f"{self.place}/{name}")  # noqa: PTH116
-        return known.st_size, known.st_mtime_ns // 1_000_000
+        """Return the size of a file in bytes, and when it was written, in milliseconds."""
+        status = os.stat(f"{self.place}/{name}")  # noqa: PTH116
+        return status.st_size, status.st_mtime_ns // 1_000_000
 
     def remove(self, name: str) -> None:
         """Remove a file."""
@@ -83,7 +86,7 @@ class Folder(NamedTuple):
 
 
 class Upload:
-    """A new file of an object store as Arrow writes to one. It is there once it is closed, and not before."""
+    """A new file of an object store, for Arrow to write to. The file exists only after it is closed."""
 
     def __init__(self, writer: Any) -> None:
         self._writer, self.closed, self.is_abandoned = writer, False, False
@@ -95,7 +98,7 @@ class Upload:
         return len(content)
 
     def flush(self) -> None:
-        """Do nothing: parts are sent when they are large enough."""
+        """Do nothing: obstore sends parts once they are large enough."""
 
     def close(self) -> None:
         """Finish the file, unless it is abandoned or finished."""
@@ -105,7 +108,7 @@ class Upload:
 
 
 class Objects(NamedTuple):
-    """A folder on an object store: obstore's class for the store, and what it is opened with."""
+    """A folder on an object store: the class of obstore for the store, and the arguments that open it."""
 
     kind: str
     place: str
@@ -124,7 +127,7 @@ class Objects(NamedTuple):
         return Upload(obstore.open_writer(self._store(), f"{self.folder}/{name}", max_concurrency=PARTS_AT_ONCE))
 
     def size_and_time(self, name: str) -> tuple[int, int]:
-        """Return the bytes of a file, and when it was written, in milliseconds."""
+        """Return the size of a file in bytes, and when it was written, in milliseconds."""
         import obstore
 
         known = obstore.head(self._store(), f"{self.folder}/{name}")
@@ -138,33 +141,35 @@ class Objects(NamedTuple):
 
 
 class SendJob(NamedTuple):
-    """What the tasks of one send know."""
+    """The facts about one send that its tasks need."""
 
-    #: Begins what a task says when it ends itself. Nobody can guess it, so no function of the user's can say it.
+    #: The beginning of the error of a task that ends itself. Nobody can guess it, so no function of a user can raise
+    #: it.
     token: str
     place: Folder | Objects
     #: The columns of the files.
     schema: pa.Schema
-    #: The columns that the log has statistics of.
+    #: The columns with statistics in the log.
     statistics: tuple[str, ...]
-    #: How many tasks there are at most; segments have so many ordinals in the send at most.
+    #: The most tasks of the send, and the most ordinals of segments in it.
     tasks: int
     most_segments: int
     rows_per_segment: int
     rows_per_file: int
-    #: Bounds of a row group. Bodies that have more bytes than `long` on average are not looked up in a dictionary.
+    #: The most bytes of a row group. Bodies with more bytes than `long` on average get no dictionary.
     row_group_bytes: int
     long: int
     most_bytes: int
-    #: So many characters of a refused body are shown.
+    #: An error shows this many characters of a refused body.
     most_shown: int
-    #: In milliseconds. `delay`: None where each row has its own, in seconds, in the column delay_seconds.
+    #: The instant of the send, and the delay of its messages, in milliseconds. None: each row has its own delay, in
+    #: seconds, in the column delay_seconds.
     sent_at: int
     delay: int | None
 
 
 def writing(job: SendJob) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that Spark runs over the batches of a task; it answers a row for each file."""
+    """Return the function that Spark runs over the batches of a task. It answers one row, which names the files."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -186,7 +191,7 @@ def writing(job: SendJob) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Re
 
 
 def require_sendable(job: SendJob, bodies: pa.Array) -> None:
-    """End the task where one of some bodies is refused: it is missing, too long, or has a wrong character."""
+    """End the task if one of the bodies is refused: it is missing, too long, or has a refused character."""
     if not len(bodies):
         return
     if not bodies.null_count:
@@ -199,7 +204,7 @@ def require_sendable(job: SendJob, bodies: pa.Array) -> None:
 
 
 def _has_wrong_character(bodies: pa.Array) -> bool:
-    """Whether one of some bodies, none of which is null, has a character that is refused, or is no UTF-8."""
+    """Tell whether one of the bodies has a refused character, or is not UTF-8. None of the bodies is null."""
     ends = np.frombuffer(bodies.buffers()[1], np.int64 if pa.types.is_large_string(bodies.type) else np.int32)
     first, last = ends[bodies.offset], ends[bodies.offset + len(bodies)]
     text = np.frombuffer(bodies.buffers()[2], np.uint8)[first:last]
@@ -213,13 +218,13 @@ def _has_wrong_character(bodies: pa.Array) -> bool:
         bodies.validate(full=True)
     except pa.ArrowInvalid:
         return True
-    # In valid UTF-8 two more bytes follow this one.
+    # In valid UTF-8, two more bytes follow a byte EF.
     leads = np.flatnonzero(text == _LEAD)
     return bool(np.any((text[leads + 1] == _MIDDLE) & (text[leads + 2] >= _LAST)))
 
 
 def _require_one(job: SendJob, body: bytes | None) -> None:
-    """The same for one body; it says of the first that is refused why."""
+    """End the task if this body is refused; the error names the reason."""
     shown = "null" if body is None else beginning(body, job.most_shown).hex().upper()
     if not body:
         raise Stop(f"{job.token}{REFUSES}|{MISSING}|MessageBody|{shown}|")
@@ -231,7 +236,7 @@ def _require_one(job: SendJob, body: bytes | None) -> None:
 
 
 def wrong_character(body: bytes) -> str | None:
-    """Return the name of the first character that is refused (#xB, say), or NO_UTF_8; None: there is none."""
+    """Return the name of the first refused character, such as #xB, or NO_UTF_8; None if there is none."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -244,23 +249,25 @@ def wrong_character(body: bytes) -> str | None:
 
 
 def beginning(body: bytes, characters: int) -> bytes:
-    """Return the first characters of a text as Spark counts them, also of bytes that are no UTF-8: by what the first
-    byte of each says of its length."""
-    at = 0
+    """Return the first characters of a text as Spark counts them, also of bytes that are not UTF-8.
+
+    Spark takes the length of each character from its first byte.
+    """
+    end = 0
     for _ in range(characters):
-        if at >= len(body):
+        if end >= len(body):
             break
-        first = body[at]
-        at += 2 if 0xC2 <= first <= 0xDF else 3 if 0xE0 <= first <= 0xEF else 4 if 0xF0 <= first <= 0xF4 else 1
-    return body[:at]
+        first = body[end]
+        end += 2 if 0xC2 <= first <= 0xDF else 3 if 0xE0 <= first <= 0xEF else 4 if 0xF0 <= first <= 0xF4 else 1
+    return body[:end]
 
 
 class TaskFiles:
-    """The files of one attempt of a task: one after the other, each with so many rows, the last with the rest."""
+    """The files of one attempt of a task. Each is full before the next one begins; the last has the rest."""
 
     def __init__(self, job: SendJob, task: int) -> None:
         self._job, self._task = job, task
-        #: How many rows there were before those that are `waiting` for their row group.
+        #: The number of rows before those that wait for their row group, in `_waiting`.
         self._row = 0
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -269,7 +276,7 @@ class TaskFiles:
         self._begun = list[str]()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of a batch: those that fill a row group or a file are written."""
+        """Take the rows of a batch; write each row group and each file once it is full."""
         while batch.num_rows:
             room = self._job.rows_per_file - (self._row + self._waiting_rows) % self._job.rows_per_file
             for part in _in_parts(batch.slice(0, room), self._job.row_group_bytes):
@@ -283,12 +290,12 @@ class TaskFiles:
                 self._close()
 
     def finish(self) -> list[Written]:
-        """Write the rest; return all files."""
+        """Write the remaining rows; return all files."""
         self._close()
         return self._answers
 
     def remove(self) -> None:
-        """Remove all files of this attempt, as far as the storage lets it."""
+        """Remove all files of this attempt, as far as the storage allows it."""
         if self._file is not None:
             self._file.abandon()
         for name in self._begun:
@@ -296,7 +303,7 @@ class TaskFiles:
                 self._job.place.remove(name)
 
     def _write(self) -> None:
-        """Write a row group of the rows that wait."""
+        """Write a row group of the waiting rows."""
         if not self._waiting_rows:
             return
         seq = self._row % self._job.rows_per_segment
@@ -311,7 +318,7 @@ class TaskFiles:
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
     def _close(self) -> None:
-        """Finish the file, if one is begun or rows wait for one."""
+        """Finish the file, if one has begun or rows wait for one."""
         self._write()
         if self._file is not None:
             with self._naming_errors():
@@ -319,7 +326,7 @@ class TaskFiles:
             self._file = None
 
     def _ordinal(self) -> int:
-        """The ordinal of the segment that the next row is in: n * tasks + task for the task's segment n."""
+        """Return the ordinal of the next row's segment: n * tasks + task for the task's segment n."""
         ordinal = self._row // self._job.rows_per_segment * self._job.tasks + self._task
         if ordinal >= self._job.most_segments:
             raise Stop(f"{self._job.token}{MANY_SEGMENTS}|")
@@ -327,23 +334,23 @@ class TaskFiles:
 
     @contextlib.contextmanager
     def _naming_errors(self) -> Iterator[None]:
-        """A context that turns what a storage raises into what the driver reads."""
+        """Turn errors of a storage into errors that the driver can read."""
         try:
             yield
         except (Stop, ImportError, MemoryError):
-            # The latter two are no fault of the storage: the driver has Spark's writer do it.
+            # The storage does not cause the latter two. For them, the driver lets Spark's writer write the files.
             raise
         except Exception as error:
             number = error.errno if isinstance(error, OSError) else None
-            said = f"{type(error).__name__}: {error}" if number is None else os.strerror(number)
-            raise Stop(f"{self._job.token}{STORAGE_FAILS}|{said.encode('utf-8', 'replace')[:1_000].hex()}|") from error
+            text = f"{type(error).__name__}: {error}" if number is None else os.strerror(number)
+            raise Stop(f"{self._job.token}{STORAGE_FAILS}|{text.encode('utf-8', 'replace')[:1_000].hex()}|") from error
 
 
 class TaskFile:
-    """One file, and what the log is to tell of it."""
+    """One file, and its statistics for the log."""
 
     def __init__(self, job: SendJob, name: str, ordinal: int, rows: pa.Table) -> None:
-        """`rows`: the first row group, by which the columns that get a dictionary are chosen."""
+        """Begin the file. `rows` is the first row group, by which the columns with a dictionary are chosen."""
         self._job, self._name, self._ordinal = job, name, ordinal
         self._rows, self._bounds = 0, dict[str, list[tuple[Any, Any]]]()
         self._nulls = dict.fromkeys(job.statistics, 0)
@@ -364,18 +371,18 @@ class TaskFile:
             self._nulls[name] += rows[name].null_count
             values = rows[name]
             if pa.types.is_timestamp(values.type):
-                # Instants in Python would be pandas'.
+                # pyarrow would need pandas to make Python values of instants.
                 values = values.cast(pa.int64())
             lowest, highest = pc.min_max(values).as_py().values()
             if lowest is not None:
                 self._bounds.setdefault(name, []).append((lowest, highest))
 
     def close(self) -> Written:
-        """Finish it; return its answer."""
+        """Finish the file; return its answer."""
         self._writer.close()
         self._sink.close()
         size, modified_at = self._job.place.size_and_time(self._name)
-        known = {
+        statistics = {
             "numRecords": self._rows,
             "minValues": {name: self._bound(name, min(low for low, _ in of)) for name, of in self._bounds.items()},
             "maxValues": {
@@ -384,11 +391,14 @@ class TaskFile:
             },
             "nullCount": self._nulls,
         }
-        return Written(self._name, size, self._ordinal, modified_at, json.dumps(known))
+        return Written(self._name, size, self._ordinal, modified_at, json.dumps(statistics))
 
     def _bound(self, name: str, value: Any, *, is_highest: bool = False) -> Any:
-        """A lowest or highest value of a column as Delta's log writes it: of a long text its beginning, and behind that
-        of a highest one a character that no text which begins so is above."""
+        """Return a lowest or highest value of a column as Delta's log writes it.
+
+        A long text is cut. A highest text that is cut gets a last character that puts it above every text with the same
+        beginning.
+        """
         if pa.types.is_timestamp(self._job.schema.field(name).type):
             seconds, micros = divmod(value, 1_000_000)
             return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{micros // 1_000:03d}Z"
@@ -402,7 +412,7 @@ class TaskFile:
         return value if cut is None else value[:cut] + behind
 
     def abandon(self) -> None:
-        """Close what is open, and finish no upload: Arrow does so otherwise when it lets go of its writer."""
+        """Close what is open, without finishing an upload. Arrow would finish the upload when it frees its writer."""
         if isinstance(self._sink, Upload):
             self._sink.is_abandoned = True
         for one in (self._writer, self._sink):
@@ -411,47 +421,54 @@ class TaskFile:
 
 
 def _columns(job: SendJob, given: pa.Table, first_seq: int) -> pa.Table:
-    """The columns of the files, of rows whose first one has an ordinal in its segment."""
+    """Return the columns of the files for some rows. `first_seq` is the ordinal of the first row in its segment."""
     count = given.num_rows
     sent_at = np.full(count, job.sent_at * 1_000, np.int64)
     if job.delay is None:
         available_at = sent_at + given["delay_seconds"].to_numpy() * 1_000_000
     else:
         available_at = sent_at + job.delay * 1_000
-    made = {
+    computed = {
         "seq": _numbers(np.arange(first_seq, first_seq + count, dtype=np.int64)),
         "sent_at": _numbers(sent_at).view(_INSTANT),
         "available_at": _numbers(available_at).view(_INSTANT),
     }
-    columns = [made[field.name] if field.name in made else given[field.name].cast(field.type) for field in job.schema]
+    columns = [
+        computed[field.name] if field.name in computed else given[field.name].cast(field.type) for field in job.schema
+    ]
     return pa.Table.from_arrays(columns, schema=job.schema)
 
 
 def _repeated(job: SendJob, field: pa.Field, values: pa.ChunkedArray) -> list[str]:
-    """The paths of what is looked up in a dictionary, of a column that begins with some values: where they say the same
-    again and again. Elsewhere a dictionary is work for nothing."""
+    """Return the paths in a column that get a dictionary, by the column's first values.
+
+    A dictionary pays only where values repeat.
+    """
     if pa.types.is_map(field.type):
         return [f"{field.name}.key_value.{path}" for path in ("key", "value.data_type")]
     if field.name == "seq" or values.nbytes > job.long * len(values):
         return []
-    some = values.slice(0, LOOKED_AT)
-    return [field.name] if pc.count_distinct(some, mode="all").as_py() * 2 <= len(some) else []
+    first_values = values.slice(0, LOOKED_AT)
+    return [field.name] if pc.count_distinct(first_values, mode="all").as_py() * 2 <= len(first_values) else []
 
 
 def _numbers(values: Any) -> pa.Array:
-    """Numpy's whole numbers as Arrow's. `pa.array` would import pandas, for seconds of a new worker's first send."""
+    """Return Numpy's whole numbers as an Arrow array.
+
+    `pa.array` would import pandas, which takes seconds in the first send of a new worker.
+    """
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
 def _text(value: str) -> pa.Array:
-    """One text as an array; see `_numbers`."""
+    """Return one text as an Arrow array; see `_numbers`."""
     content = value.encode()
     ends = np.array([0, len(content)], np.int32)
     return pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(content)])
 
 
 def _in_parts(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """A batch in parts of at most so many bytes, or of a single row."""
+    """Yield a batch in parts of at most `most` bytes, or of a single row."""
     if batch.nbytes <= most or batch.num_rows < 2:
         yield batch
     else:

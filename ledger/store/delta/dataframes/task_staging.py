@@ -1,17 +1,18 @@
-"""Has the tasks of a bulk send write its files in their Python workers, for what a plain append of the rows costs.
+"""The tasks of a bulk send write its files in their Python workers, at the cost of a plain append.
 
-Spark's own writer looks at each row by itself, several times: to check its characters, to number it, to encode its
-instants, and to gather statistics. `task_files` does all this a batch at a time. See
-docs/explanation/cost-of-a-send.md for what was measured.
+Spark's own writer looks at each row by itself, several times: for its characters, its number, its instants and its
+statistics. `task_files` does all this a batch at a time. See docs/explanation/cost-of-a-send.md
+for what was measured.
 
-**Where this path is not taken**, and Spark's writer writes the files, which everything above cannot tell apart:
+Spark's writer writes the files in five cases, and callers see no difference:
 
 - a FIFO queue, whose rows are shuffled and numbered in order;
 - a session of Spark Connect, which does not say what its executors are;
-- an object store that only the driver can open: it asks a role or a profile for credentials;
-- an application whose executors could not do it before: they have no Python, or none with pyarrow (and obstore, for an
-  object store), or no memory for it. Nobody knows that before they have tried. A send that fails so is written once
-  more, by Spark. If that succeeds, the executors were to blame, and Spark writes all later sends of the application.
+- a session whose Arrow batches may have more bytes than MOST_OF_A_BATCH;
+- an object store that only the driver can open, with the credentials of a role or a profile;
+- an application whose executors could not do it before. They have no Python, or none with pyarrow (and obstore, for an
+  object store), or too little memory. Only a try shows it. Spark writes the files of a send that fails so. If
+  that succeeds, the executors were to blame, and Spark writes the files of the application's later sends at once.
 """
 
 from __future__ import annotations
@@ -57,22 +58,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ledger.verbs")
 
-#: Most bytes of one Arrow batch that a session hands to Python. Above it batches of large bodies would take more memory
-#: than an executor has beside its JVM. Spark's own default is 64 MB.
+#: The most bytes of one Arrow batch that a session may hand to Python. With a larger bound, batches of large bodies
+#: would take more memory than an executor has beside its JVM. Spark's own default is 64 MB.
 MOST_OF_A_BATCH = 256 << 20
 BATCHES, BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", "64m"
-#: What Spark says where an executor cannot run `task_files`: no Python, another version of it, a package that is
-#: missing or too old, no memory.
+#: Matches the errors of executors that cannot run `task_files`. They have no Python, another version of it, a package
+#: that is missing or too old, or too little memory.
 _UNABLE = re.compile(
     r"ModuleNotFoundError|ImportError|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH"
     r"|Cannot run program|Python worker (exited unexpectedly|failed to connect)|MemoryError"
 )
-#: The applications of Spark whose executors could not do it.
+#: The applications of Spark whose executors could not run `task_files`.
 unable_applications = set[str]()
 
 
 class TaskStaging:
-    """Writes the rows of one send after the other."""
+    """Writes the rows of sends in tasks, one send after the other."""
 
     def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
         self._store, self._engine, self._spark = store, engine, spark
@@ -80,7 +81,7 @@ class TaskStaging:
         self._why_not = ""
 
     def is_able(self, frame: DataFrame) -> bool:
-        """Whether tasks can write a DataFrame's rows, as far as it is known: see the module."""
+        """Tell whether tasks can write a DataFrame's rows, as far as this process knows: see the module."""
         if not (has_jvm(self._spark) and has_jvm(frame.sparkSession)) or self._application in unable_applications:
             return False
         bound = frame.sparkSession.conf.get(BATCHES, BYTES_OF_A_BATCH)
@@ -89,9 +90,10 @@ class TaskStaging:
         return self._place.is_local or self._objects("") is not None
 
     def stage(self, placed: Placed, unplaced: Unplaced, folder: str) -> list[StagedFile] | None:
-        """Write rows into a new folder; return the files, by their places in `messages`. None: these executors cannot.
+        """Write rows into a new folder; return the files, with their places in `messages`. None: the executors cannot
+        write them.
 
-        Raises what a send raises for its rows, and StorageFailed.
+        Raises the errors of a send about its rows, and StorageFailed.
         """
         from ledger.store.delta.dataframes import task_files
 
@@ -153,7 +155,7 @@ class TaskStaging:
         return Folder(f"{self._place.text}/{below}") if self._place.is_local else self._objects(below)
 
     def _objects(self, below: str) -> Objects | None:
-        """A folder of an object store as tasks open it; None where only the driver can."""
+        """Return a folder of an object store as tasks open it; None if only the driver can."""
         from ledger.delta_log.object_store import ObjectStore
         from ledger.store.delta.dataframes.task_files import Objects
 
@@ -164,12 +166,12 @@ class TaskStaging:
         return None if opened is None else Objects(*opened, below)
 
     def _failure(self, error: Exception, placed: Placed, unplaced: Unplaced, job: SendJob) -> Exception | None:
-        """Return what a send that failed in its tasks is to raise; None: the executors cannot write its files."""
+        """Return the error of a send that failed in its tasks; None if the executors cannot write its files."""
         from ledger.store.delta.dataframes.task_files import MANY_SEGMENTS, REFUSES, STORAGE_FAILS
 
         text, place = str(error), self._engine.place("messages")
-        _, ours, said = text.partition(job.token)
-        kind, *values = said.split("|")
+        _, ours, rest = text.partition(job.token)
+        kind, *values = rest.split("|")
         if ours and kind == REFUSES:
             field, bound, value = values[:3]
             return refused_row(field, bound, unplaced.bodies_at, value, placed.queue.attributes)
@@ -195,8 +197,10 @@ class TaskStaging:
         )
 
     def _require_here(self, below: str, files: Iterable[Written]) -> None:
-        """Raise StorageFailed where a file that a task wrote to a local path is not in this process's folder: its path
-        may mean another place there, and a commit must name no file that is missing."""
+        """Raise StorageFailed if this process does not see a file that a task wrote to a local path.
+
+        On another machine, the path may mean another place. A commit must not name a missing file.
+        """
         if not self._place.is_local:
             return
         for one in files:
@@ -207,7 +211,7 @@ class TaskStaging:
 
 
 def _by_value(module: Any) -> Any:
-    """The module, whose functions and classes Spark's pickles have in them from now on, and not only their names."""
+    """Return the module; from now on Spark's pickles contain its functions and classes, not only their names."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

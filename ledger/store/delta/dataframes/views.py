@@ -35,23 +35,23 @@ def open_view(
     version: int | None = None,
     timestamp: datetime | str | None = None,
 ) -> DataFrame:
-    """A view as a DataFrame: at `now`, or as it was at a version of the visibility table, or at an instant."""
-    needed = tables_of(name)
+    """Return a view as a DataFrame: at `now`, or as it was at a version of the visibility table, or at an instant."""
+    table_names = tables_of(name)
     at = moment(engine, now, version, timestamp)
     tables, pending = _tables(spark, locations, at), dict[str, Any]()
-    if "receipts" in needed:
+    if "receipts" in table_names:
         filled, rows = unfilled(engine)
         if rows.num_rows:
             columns = ", ".join(column for column in rows.column_names if column != "day")
-            both = f"SELECT {columns} FROM {tables['receipts']} WHERE version <= {filled}"
-            both += f" UNION ALL SELECT {columns} FROM {{pending}}"
-            tables["receipts"] = _until(f"({both})", at)
+            all_rows = f"SELECT {columns} FROM {tables['receipts']} WHERE version <= {filled}"
+            all_rows += f" UNION ALL SELECT {columns} FROM {{pending}}"
+            tables["receipts"] = _until(f"({all_rows})", at)
             pending = {"pending": arrow_frame(spark, rows)}
     return spark.sql(view_statement(name, tables, instant_literal(at.now)), **pending)
 
 
 def queue_depth(spark: SparkSession, store: DeltaStore, clock: Clock) -> DataFrame:
-    """The view queue_depth of now, counted."""
+    """Return the view queue_depth of now, from the store's own counts."""
     return arrow_frame(spark, depth.queue_depth(store.all_counts(clock)))
 
 
@@ -59,8 +59,10 @@ def deploy_views(
     spark: SparkSession, engine: Tables, locations: Mapping[str, str], schema: str, prefix: str, now: int,
     version: int | None, timestamp: datetime | str | None,
 ) -> list[str]:  # fmt: skip
-    """Creates or replaces the views in a schema of the catalog; returns their names. Raises InvalidParameterValue for
-    what is no name, and where there is a table of a view's name."""
+    """Create or replace the views in a schema of the catalog; return their names.
+
+    Raises InvalidParameterValue for an invalid schema or prefix, and if a table has a view's name.
+    """
     if not is_name(schema):
         raise InvalidParameterValue("schema", schema, "Must be a name of Spark's catalog", "Quote it: `a-b`.")
     if not isinstance(prefix, str) or not re.fullmatch(r"[A-Za-z0-9_]*", prefix):
@@ -72,11 +74,11 @@ def deploy_views(
     instant = "current_timestamp()" if at.versions is None else instant_literal(at.now)
     names = [f"{schema}.{prefix}{name}" for name in VIEWS]
     for name, full_name in zip(VIEWS, names):
-        said = words(name)
-        columns = ", ".join(f"{column} COMMENT {literal(text)}" for column, text in said.columns.items())
+        comments = words(name)
+        columns = ", ".join(f"{column} COMMENT {literal(text)}" for column, text in comments.columns.items())
         statement = view_statement(name, tables, instant)
         try:
-            spark.sql(f"CREATE OR REPLACE VIEW {full_name} ({columns}) COMMENT {literal(said.view)} AS {statement}")
+            spark.sql(f"CREATE OR REPLACE VIEW {full_name} ({columns}) COMMENT {literal(comments.view)} AS {statement}")
         except Exception as error:
             if "EXPECT_VIEW_NOT_TABLE" not in str(error):
                 raise

@@ -1,4 +1,7 @@
-"""The message groups of FIFO queues: reads the group and the place of each message once."""
+"""Which messages of a FIFO queue a receive may take, and in which order.
+
+The groups and the order of the messages are read from `messages` once, and kept.
+"""
 
 from __future__ import annotations
 
@@ -24,40 +27,44 @@ from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 from ledger.store.protocol import QueueRecord
 
 _COLUMNS = ["segment", "seq", "sent_at", "available_at", "message_group_id", "sequence_number"]
-#: A queue's known messages are kept in at most MOST_PIECES pieces. All pieces are joined into one when the later pieces
-#: have more than one message in PART_LATER.
+#: The rows of a queue are kept in at most MOST_PIECES chunks of an Arrow table. If there are more, all chunks but the
+#: first are joined. If the joined chunks have more than 1/PART_LATER of all rows, all chunks are joined.
 MOST_PIECES, PART_LATER = 64, 16
-#: The number of the lowest bits of an order number, which are the message's. The bits above them are the group's.
+#: How many low bits of an order number are the message's place among the receivable messages. The bits above are the
+#: rank of its group.
 TURN_SHIFT = 32
 _NAMES = dict.fromkeys(("segment", "message_group_id"), pa.dictionary(pa.int32(), pa.string()))
 
 
 class Groups:
-    """Reads the groups of a FIFO queue's messages, and returns the receivable messages in their order, as arrays.
+    """Reads the messages of FIFO queues and their groups. Returns the receivable messages, in their order, as arrays.
 
-    Rows that were read are kept: sends to a FIFO queue are ordered by their numbers, so only later messages are read.
-    Threads share this object, and each may be at another version of the table. So no kept row is dropped while its
-    message exists. A decision may use any state that has all messages of the decision's own listing. The decision skips
-    messages that its listing does not have.
+    Rows that were read are kept. A later send has greater sequence numbers, so the next read needs only messages behind
+    the kept ones. Threads share this object, and each thread may decide on another version of `messages`. A decision
+    may use kept rows that are newer than its own listing: they have all messages of the listing, except for messages
+    that upkeep dropped since. The decision skips messages that its listing does not have.
     """
 
     def __init__(self, engine: MessageFiles, queues: Callable[[], Sequence[QueueRecord]]) -> None:
         self._engine, self._queues = engine, queues
-        #: By queue and generation: a version of `messages`, and rows that contain all messages of that version. A
-        #: thread may replace another thread's entry.
+        #: For each queue and generation: a version of `messages`, and the rows of at least all messages of the queue
+        #: that this version has. A thread may replace another thread's entry.
         self._own: dict[tuple[str, int], tuple[int, pa.Table]] = {}
+        #: The same rows as Members, for decisions: the version, the places of messages that came from other queues, and
+        #: the members.
         self._kept: dict[tuple[str, int], tuple[int, tuple[Where, ...], Members]] = {}
 
     def receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
-        """Return the receivable messages of a FIFO queue, in runs of one message: see `choosing.receivable`.
+        """Return the receivable messages of a FIFO queue; each run has one message. See `choosing.receivable`.
 
-        This method is the set-based twin of `rules.fifo.receivable` (F1, F2, F4).
+        The result is that of `rules.fifo.receivable` (F2, F4), computed by arrays instead of message by message.
         """
         _, _, pieces, state = classified
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
         if most is not None:
             members = members.of_first(lanes, pieces, state, most)
-        # A dead letter's segment is registered under its lane in this queue.
+        # A segment that this decision does not know has the number UNKNOWN. A dead letter's segment is registered under
+        # its lane in this queue.
         number = lanes.look_up(members.segments)[members.segment]
         position = positions(number, members.seq)
         sort = np.argsort(pieces.first, kind="stable")
@@ -68,7 +75,8 @@ class Groups:
         moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
         arrived_at = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
         kept_from = np.maximum(arrived_at, sent_at)
-        # The messages of one move arrived at one instant, perhaps from several queues, whose numbers do not compare.
+        # Sort by arrival where needed. All messages of one move arrive at one instant, perhaps from several queues,
+        # whose sequence numbers cannot be compared. So the instant of their send decides.
         if (
             (arrived_at[1:] < arrived_at[:-1]) | ((arrived_at[1:] == arrived_at[:-1]) & (sent_at[1:] < sent_at[:-1]))
         ).any():
@@ -83,9 +91,9 @@ class Groups:
         return Ordered(position[free], position[free], pieces.code[piece[free]], turns)
 
     def _members(self, queue: str, classified: Classified) -> Members:
-        """Return the queue's own messages, all of them, and those of other queues in the segments of the files.
+        """Return all messages that were sent to this queue, and all messages of segments with messages moved here.
 
-        Most queues have only messages of their own.
+        If no message was moved here, only later messages are read. Else the members are built anew for every version.
         """
         version = classified.listing.version
         homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
@@ -105,7 +113,10 @@ class Groups:
         return kept[2]
 
     def _let_go(self) -> None:
-        """Forget deleted queues. This method is called when a queue is read for the first time."""
+        """Forget deleted queues, and older generations of the tables.
+
+        `_members` calls this when it reads a queue for the first time.
+        """
         existing = {queue.id for queue in self._queues()}
         cache: dict[tuple[str, int], Any]
         for cache in (self._own, self._kept):
@@ -113,9 +124,10 @@ class Groups:
                 cache.pop(key, None)
 
     def _read(self, queue: str, listing: Listing) -> pa.Table:
-        """Return the messages sent to a queue, in order, at least all of the listing.
+        """Return the messages that were sent to a queue, in their order: at least all messages of the listing.
 
-        Known messages are not read again, unless upkeep has dropped most of them.
+        Only messages behind the known rows are read. All messages are read anew if the known rows are more than twice
+        as many as the messages of the listing, because upkeep dropped the others.
         """
         key = queue, listing.generation
         version, rows = self._own.get(key, (-1, None))
@@ -129,7 +141,7 @@ class Groups:
         return _in_order([_encoded(self._engine.messages(Where(queue), _COLUMNS))])
 
     def _later(self, queue: str, known: pa.Table) -> pa.Table:
-        """Return the known messages and those that were sent since."""
+        """Return the rows of the known messages, and of the messages that were sent since."""
         last = known["sequence_number"][-1].as_py()
         later = self._engine.messages(Where(queue), _COLUMNS, numbered_after=last)
         return _in_few_pieces(pa.concat_tables([known, _in_order([_encoded(later)])])) if later.num_rows else known
@@ -150,7 +162,7 @@ def _in_one_piece(rows: pa.Table) -> pa.Table:
 
 
 def _in_few_pieces(rows: pa.Table) -> pa.Table:
-    """Return the same rows in few pieces: join the later pieces, and from time to time all pieces."""
+    """Return the same rows in at most MOST_PIECES chunks (see there)."""
     if rows["seq"].num_chunks <= MOST_PIECES:
         return rows
     first = len(rows["seq"].chunk(0))
@@ -160,11 +172,12 @@ def _in_few_pieces(rows: pa.Table) -> pa.Table:
 
 
 def _followed(known: Members | None, rows: pa.Table) -> Members:
-    """Return a queue's messages, which are given in their order, as arrays. Read only those after the known ones.
+    """Return the Members of `rows`, which are the messages of a queue in their order.
 
-    No message is ever sent between known ones. So the known messages are the first rows if the row at their count has
-    the number of the last known message. Otherwise, or if the index would lack too many messages, all rows are read
-    anew.
+    Only the rows behind the known messages are converted, if possible. No message is ever sent between known messages.
+    So the known messages are the first len(known) rows, if the last of these rows has the sequence number of the last
+    known message. Otherwise all rows are converted anew. The same happens if the index of `known`
+    would lack too many messages (see `Members.takes`).
     """
     if (
         known is None
@@ -193,7 +206,7 @@ def _members_of(rows: pa.Table) -> Members:
 
 
 def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarray:
-    """Return a mask of the messages that may be received. The messages are given in their order.
+    """Return the indices of the messages that may be received. The arrays are in the order of the messages.
 
     A message may be received if it is visible and comes before any hidden message (delayed, locked or in flight) of its
     group.
@@ -210,10 +223,10 @@ def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarr
 def _last_holds(
     loaded: Loaded, classified: Classified, piece: np.ndarray, kept_from: np.ndarray, group: np.ndarray, groups: int
 ) -> np.ndarray:
-    """Return when the last hold of each group ended; -1 if no hold did.
+    """Return, for each group, the latest instant up to now at which a hold of one of its messages ended; else -1.
 
-    This function is the set-based twin of `rules.fifo.hold_ended`. It asks the rule once per distinct record, and adds
-    the expiry of each message.
+    `rules.fifo.hold_ended` is called once for each distinct record, without an expiry. Then the expiry of each message
+    bounds the result.
     """
     last = np.full(groups, -1)
     ended = loaded.lanes.per_code(classified.pieces.code, _recorded_end, np.int64)
@@ -222,7 +235,7 @@ def _last_holds(
     period, before = loaded.queue.retention
     expires = kept_from + period
     expires[kept_from <= before] = np.minimum(expires[kept_from <= before], before)
-    # -1, no hold, is less than every instant.
+    # -1 (no hold) is less than every instant.
     ended = np.minimum(ended[piece], expires)
     past = np.flatnonzero((ended >= 0) & (ended <= loaded.now))
     np.maximum.at(last, group[past], ended[past])
@@ -235,15 +248,19 @@ def _recorded_end(record: Record) -> int:
 
 
 def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Return an order number for each receivable message; the smallest is received first.
+    """Return an order number for each receivable message; the smallest comes first.
 
-    A group's messages stay together, and the groups have the order of `rules.fifo.turn`. The messages are given in
-    their order. `since` is when each message could be received. `last` is when the last hold of each group ended, -1
-    for none. The numbers of one group share the bits above TURN_SHIFT, and no other group has these bits.
+    The messages of one group follow each other, and the groups have the order of `rules.fifo.turn`. The numbers of one
+    group share the bits from TURN_SHIFT on, and no other group has these bits.
+
+    Args:
+        group: The group of each receivable message, in the order of the messages.
+        since: From when each of these messages could be received.
+        last: When the last hold of each group ended; -1 for none.
     """
     place = np.arange(len(group))
     head = np.empty(len(last), dtype=np.int64)
-    # If several values are assigned to one place, the last one stays: that of the group's first message.
+    # The assignment goes backwards. So the last value that is written for a group is the index of its first message.
     head[group[::-1]] = place[::-1]
     heads = np.flatnonzero(head[group] == place)
     since, last = since[heads], last[group[heads]]

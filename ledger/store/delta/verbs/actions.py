@@ -1,6 +1,6 @@
 """Actions on received messages: delete, extend and release.
 
-The actions of a call are one MERGE over the lanes that they name.
+The actions of a call are committed as one MERGE over the lanes that they name.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ class _AskedActions:
 
 @dataclass(frozen=True)
 class _Wish:
-    """The effect of an action: the recorded pieces that it names, the outcome by code, and the change."""
+    """The effect of an action: the pieces of records that it names, their outcomes by code, and the changed runs."""
 
     action: Action
     pieces: Pieces
     outcome_of: Mapping[int, Outcome]
     change: Runs
-    #: By the new code, the reason why messages had been parked or postponed. Only for a release without a reason.
+    #: The earlier reasons of parked or postponed messages, by their new code: for a release that gives no reason.
     reason_of: Mapping[int, str]
 
 
 class Applier:
-    """The apply of a store."""
+    """The verb `apply` of a store."""
 
     def __init__(self, tables: Tables, listings: Listings, shared: SharedVerbs) -> None:
         self._tables, self._listings, self._shared = tables, listings, shared
@@ -69,7 +69,7 @@ class Applier:
         if not named_lanes:
             return [OUTCOME_RUNS.empty_table() for _ in actions]
         # A change can keep messages in flight, or put them in flight again when it comes late. A receive may have
-        # counted these messages as free: under a quota the two must conflict.
+        # counted these messages as free. So under a quota the change and the receive must conflict.
         keeps_in_flight = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
         meeting = (0,) if keeps_in_flight and limits_of(queue.attributes).maximum_in_flight is not None else ()
         asked = _AskedActions(actions, limits, receipts, meeting)
@@ -145,7 +145,7 @@ class Applier:
 class _Decided:
     """The result of some calls together, with the answer and the part of the replacement of each call.
 
-    `meets` tells whether two of them may name one message.
+    `meets` tells whether two of the calls may name one message.
     """
 
     replacement: Runs
@@ -156,7 +156,7 @@ class _Decided:
 
 
 def _wishes(tables: Tables, loaded: Loaded, asked: Sequence[_AskedActions]) -> list[_Wish]:
-    """Return what the actions of some calls would do, one after the other."""
+    """Return the effect of each action of some calls, one after the other."""
     lanes, actions = loaded.lanes, [(one, action) for one in asked for action in one.actions]
     # Look up the records of all actions in one step: this takes as long for one action as for thirty.
     pieces = lanes.cut(pa.concat_tables([action.runs for _, action in actions]).combine_chunks())
@@ -186,10 +186,10 @@ def _wish(tables: Tables, loaded: Loaded, asked: _AskedActions, action: Action, 
 
 
 def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iterable[int]) -> Mapping[int, str]:
-    """Return, by code, why messages had been parked or postponed that the action releases without a reason of its own.
+    """Return the earlier reasons, by code, of parked or postponed messages that the action releases without a reason.
 
-    If such a message is dead-lettered next, this is the only reason that anybody gave. The receipts are read only if
-    there are such messages.
+    If such a message goes to the dead-letter queue next, this is the only reason that anybody gave. The receipts are
+    read only if there are such messages.
     """
     if action.event != "released" or action.reason is not None:
         return {}
@@ -211,7 +211,7 @@ def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iter
 
 
 def _by_reason(wish: _Wish, done: Runs) -> Iterator[tuple[str | None, Runs]]:
-    """Yield what an action changed, by the reason that the receipts record."""
+    """Yield the runs that an action changed, by the reason that the receipts record for them."""
     for reason in dict.fromkeys(wish.reason_of.values()):
         codes = [code for code, one in wish.reason_of.items() if one == reason]
         yield reason, done.where(np.isin(done.code, codes))

@@ -1,18 +1,19 @@
-"""Ages for upkeep: by which instant it may drop old messages.
+"""Ages for upkeep: the instant by which it may judge that messages are old, and drop them.
 
-A clock that is days ahead makes everything look old. A verb that used such a clock can be put right later, but what
-upkeep has dropped is gone. So one look at the clock is never enough. Upkeep *marks* the instant of its first look. A
-later round drops, when both the wall clock and the passing time say that the setting `mark_seconds` is over:
+A clock that is days ahead makes every message look old. A verb that used such a clock can be put right later, but
+messages that upkeep has dropped are gone. So one look at the clock is never enough. Upkeep *marks* the instant of its
+first look. A later round drops messages when both the wall clock and the passing time say that the setting
+`mark_seconds` is over:
 
 - A process that has been open for that long without a step of its clock needs no mark: its opening was the first look.
 - Otherwise the mark is the property MARK of the table `tasks`. It holds the instant, and how long the machine had been
   running. If the two have drifted apart since, or the mark is in the future, the round marks anew and drops nothing.
-- On another machine, or after a restart, passing time cannot be compared. Then a round drops only what was old at the
-  instant of the mark, and only if no commit since the mark has an earlier instant.
+- On another machine, or after a restart, passing time cannot be compared. Then a round drops only messages that were
+  old at the instant of the mark, and only if no commit since the mark has an earlier instant.
 - A storage with a clock of its own (an object store, or Ledger.open's `storage_clock`) is the second look itself.
 
-The mark is a fact about looks at the clock. It records nothing about messages: their ages follow from it and from when
-they came.
+The mark is a fact about looks at the clock. It records nothing about messages: their ages follow from the mark and from
+the instants at which they came.
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ class Ages:
         mark, skew = self._marked(), round(self._skew * MILLISECONDS)
         if steady_for * MILLISECONDS >= self._wait:
             if mark is not None and mark.at > now + skew:
-                # A clock that was ahead made this mark. Replace it, so that it cannot confirm that clock if it comes
-                # back.
+                # A clock that was ahead made this mark. Replace the mark, so that it cannot confirm that clock if the
+                # clock is ahead again.
                 self._mark(now)
             return Judged(now, is_confirmed=True)
         if mark is None:
@@ -127,7 +128,8 @@ class Ages:
             return UNCONFIRMED
         if here:
             return Judged(now, is_confirmed=True)
-        # The next round will have no more evidence than this one. So this round marks what the next may drop.
+        # The next round will have no more evidence than this one. So this round leaves the mark by which the next may
+        # drop messages.
         self._mark(now)
         return Judged(mark.at, is_confirmed=False)
 

@@ -7,9 +7,9 @@ comes back by as much as the lane does. So a lease lasts as long as its timeout 
 rows never change: a message that the wrong clock sent keeps its instant, and becomes visible when that instant has
 come.
 
-The wrong clock may also have changed the queue itself. A longer MessageRetentionPeriod records what had expired until
-then. By a clock that is ahead this is too much, and can even cover messages that are sent later. The repair records
-what has expired by the current period (`QueueRecord.put_back`).
+The wrong clock may also have changed the queue itself. If somebody sets a longer MessageRetentionPeriod, the queue
+records which messages had expired until then. By a clock that is ahead these are too many, and can even be messages
+that are sent later. The repair records which messages have expired by the current period (`QueueRecord.put_back`).
 
 Sends to a FIFO queue follow each other: none has an earlier instant than the last. So the repair also records when the
 messages that were sent ahead arrived: now. A second commit, to `messages`, notes that the instants of the sends until
@@ -72,17 +72,18 @@ class ClockRepair:
     tasks: int = 0
 
     def __bool__(self) -> bool:
-        """Tell whether there is anything to put right. Messages sent ahead, alone, stay as they are."""
+        """Tell whether there is anything to put right. A queue that has only messages sent ahead stays as it is."""
         return bool(self.lanes or self.refused_sends or self.changed_ahead or self.tasks)
 
 
 def find_wrong_times(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
-    """Return what a repair would put right, and change nothing."""
+    """Return the changes that a repair would make, by queue. This changes nothing."""
     return [one for one in (_repair(store, queue, clock, dry_run=True) for queue in store.queues()) if one is not None]
 
 
 def repair_clock(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
-    """Put all queues' times right, by `clock`: a commit for each that is ahead by more than maximum_clock_skew.
+    """Put the times of all queues right, by `clock`. Each queue that is ahead by more than maximum_clock_skew gets a
+    commit.
 
     Raises ContentionOutlastedRetries, StorageFailed.
     """
@@ -145,8 +146,7 @@ def _last_send(store: DeltaStore, queue: QueueRecord, now: int) -> int:
 def _set_times(
     store: DeltaStore, queue: QueueRecord, clock: Clock, last: int = 0, *, dry_run: bool
 ) -> tuple[ClockRepair | None, int]:
-    """Put a queue's time right in one commit to `visibility`. Return what that was, and the latest arrival recorded
-    then.
+    """Put a queue's time right in one commit to `visibility`. Return the change, and the latest arrival recorded then.
 
     `last` is the instant of the last message sent to a FIFO queue, if sends are refused because of it; else 0.
     """
@@ -187,8 +187,8 @@ def _set_times(
 
 
 class _Order(NamedTuple):
-    """New arrivals for what arrived at a FIFO queue in the future: now, in the same order, and after all earlier
-    arrivals.
+    """New arrivals for messages that arrived at a FIFO queue in the future: now, in the same order, and after all
+    earlier arrivals.
 
     Arrivals that would share an instant are a millisecond apart where the send instants would give another order. This
     concerns messages that two wrong clocks sent, and messages that were moved here in between.
@@ -227,7 +227,7 @@ def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray
     """Return the places of sends and of moves in one common order, smaller first.
 
     `sent` holds the send instants in the order of the messages' numbers. `moved` holds the instants of moves, sorted. A
-    move comes after what was sent by its instant.
+    move comes after all messages that were sent by its instant.
     """
     if not len(sent):
         return np.zeros(0, dtype=np.int64), np.arange(len(moved))

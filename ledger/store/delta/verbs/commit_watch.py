@@ -1,8 +1,8 @@
 """The newest commits as a measure of the load: paths, conflicts, beats.
 
-Each commit is read once. A bounded number of commits is kept: as many as may come together before a round of upkeep is
-due. The values come from the commits themselves, of all processes. So a process that has just started reports the same
-as one that has followed the log for days.
+Each commit is read once. At most so many commits are kept as may come together before a round of upkeep is due. The
+values come from the commits of all processes. So a process that has just started reports the same values as a process
+that has followed the log for days.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WATCHED = ("messages", "visibility")
 MOST_COMMITS = COMMITS_DUE
 #: The period of the rates: the last hour, in seconds.
 RATE_SECONDS = 3_600
-#: The events that show that a claim's holder is there.
+#: The events that show that the holder of a claim is alive.
 BEATS = ("granted", "granted again", "extended")
 
 
@@ -38,8 +38,8 @@ class RecentCommits:
     The period is the last hour, or as far back as the newest 2,000 commits of each table reach.
 
     Attributes:
-        commits: How many there are.
-        conflicts: How often these lost to other writers before they landed, by their own metadata.
+        commits: The number of these commits.
+        conflicts: How often these commits lost to other writers before they landed, by their own metadata.
         seconds: The length of the period.
         merges: By path ("direct", "statement"), the newest 2,000 commits of `visibility`, however old.
     """
@@ -56,7 +56,7 @@ class RecentCommits:
 
 
 class _SeenCommit(NamedTuple):
-    """The facts that are kept of a commit. `verb` is empty for a commit that made a table, or that is not the
+    """The facts about a commit that are kept. `verb` is empty for a commit that made a table, or that is not the
     ledger's."""
 
     verb: str
@@ -76,7 +76,7 @@ class CommitWatch:
         self._forget(tables.generation())
 
     def follow(self) -> None:
-        """Read the commits that came since the last call. Raises StorageFailed and LedgerDamaged."""
+        """Read the commits that were made since the last call. Raises StorageFailed and LedgerDamaged."""
         with self._lock:
             generation = self._tables.generation()
             if generation != self._generation:
@@ -100,7 +100,7 @@ class CommitWatch:
         return RecentCommits(len(lately), sum(one.losses for one in lately), seconds, merges)
 
     def last_beat(self, receipt_id: str) -> int | None:
-        """Return when a claim was granted or extended last; None: no kept commit did so."""
+        """Return the instant at which a claim was last granted or extended; None: no kept commit did so."""
         with self._lock:
             return max((one.at for one in self._seen["visibility"] if receipt_id in one.beats), default=None)
 

@@ -36,7 +36,7 @@ class MessagesInOrder(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueContents:
-    """Reads what a queue has."""
+    """Reads the contents of a queue."""
 
     opened: OpenTables
     reader: Reader
@@ -57,7 +57,7 @@ class QueueContents:
     def _in_order(
         self, lanes: Lanes, alive: Runs, after: Position | None, until: int | None
     ) -> tuple[MessagesInOrder, int]:
-        """Return the messages that are asked for, and when the last of them arrived."""
+        """Return the messages that the copy asks for, and the instant at which the last of them arrived."""
         columns = [np.concatenate(column) for column in zip(*self._rows(lanes, alive))]
         if not columns:
             nothing = np.empty(0, dtype=np.int64)

@@ -1,6 +1,6 @@
-"""Copies into a queue: each part is one append, or none.
+"""Commits of the parts of a copy to its target queue.
 
-See `rules.copies`.
+A part is one append to `messages`, or it is not written at all. See `rules.copies`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ledger.store.protocol import CopiedMessage, QueueRecord
 
 
 class Copies:
-    """The copies that end in a store."""
+    """Appends parts of copies to queues of one store, and tells how far a copy is."""
 
     def __init__(self, opened: OpenTables, engine: Engine, queues: Queues) -> None:
         self._opened, self._engine, self._queues = opened, engine, queues
@@ -37,8 +37,8 @@ class Copies:
     def progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
         """Return the progress of a copy (see Store.copy_progress).
 
-        The number of parts is read first. If a part is committed meanwhile, its marks may be read already. The next
-        part, which is decided on them, then does not commit.
+        The number of parts is read first. If another process commits a part before the marks are read, they may be the
+        marks of that newer part. Then the number of parts is too small, and `add` refuses the next part.
         """
         parts = self._version(copies.application(key))
         if parts is None:
@@ -55,14 +55,14 @@ class Copies:
     def add(
         self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock
     ) -> bool:
-        """Append a part (see Store.add_copies).
+        """Append a part. Return False if it is not the next part of the copy (see Store.add_copies).
 
-        On a FIFO queue a part counts as a send: a part that did not see the send before it does not commit, so sequence
-        numbers grow.
+        On a FIFO queue a part takes the next number of the queue's sends. If another send commits this number first,
+        the part is decided again with the number after it. So sequence numbers only grow.
         """
         self._opened.times.require(queue, clock)
         in_order = is_fifo(queue.attributes)
-        first, *beside = progress.transactions(key)
+        first, *further_transactions = progress.transactions(key)
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", queue.id if in_order else None, losses):
@@ -81,7 +81,7 @@ class Copies:
                 metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
                 self._transactions.step("chosen")
                 append = partial(self._opened.tables.append, "messages", rows, metadata, [first, *counted])
-                write = partial(append, generation=generation, beside=beside)
+                write = partial(append, generation=generation, beside=further_transactions)
                 if self._transactions.commit("messages", metadata, since, write, attempts) is not None:
                     self._transactions.step("committed")
                     return True
@@ -99,16 +99,16 @@ class Copies:
 def _rows(
     queue: QueueRecord, messages: Sequence[CopiedMessage], progress: CopyProgress, key: str, now: int
 ) -> pa.Table:
-    """Return the rows of a part: one segment, in one lane."""
+    """Return the rows of a part for a standard queue: all in one new segment, in one lane."""
     segment = ids.segment(ids.new_send_key(), 0)
     lane = (progress.parts + int(key[:8], 16)) % int(queue.attributes["Lanes"])
     return copied_rows(queue, lane, segment, messages, now)
 
 
 def _rows_in_order(queue: QueueRecord, messages: Sequence[CopiedMessage], send: int, now: int) -> pa.Table:
-    """Return the rows of a part for a FIFO queue. Numbers grow in the order of the part.
+    """Return the rows of a part for a FIFO queue. Sequence numbers grow in the order of the part's messages.
 
-    Each message goes to its group's lane, and each lane has one segment.
+    Each message goes to the lane of its group. The part's messages in one lane have one new segment.
     """
     key, by_lane = ids.new_send_key(), dict[int, list[int]]()
     for ordinal, message in enumerate(messages):

@@ -1,7 +1,4 @@
-"""The queues that a verb's messages may move to, and their lanes.
-
-These lanes are loaded together with the queue's own.
-"""
+"""The queues that the messages of a verb may move to. Their lanes are loaded together with those of its own queue."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from ledger.store.protocol import QueueRecord
 
 
 def dead_letter_queues(queues: Queues, queue: QueueRecord) -> list[QueueRecord]:
-    """Return the queue that the redrive policy names, if it can take dead letters; else none.
+    """Return the queue that the redrive policy names, if it can take dead letters; else no queue.
 
-    The queue of this name may be another one by now than when the policy was set.
+    Since the policy was set, somebody may have made another queue of this name.
     """
     policy = redrive.policy_of(queue.attributes)
     named = [record for record in queues.all() if record.name == policy.target] if policy else []

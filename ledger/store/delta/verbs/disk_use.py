@@ -1,9 +1,9 @@
-"""The disk use of a ledger's tables, and the bytes written a day.
+"""The disk use of a ledger's tables, and the bytes that are written a day.
 
-Both follow from the sizes and times of the files; nothing is stored for them. A file is never written twice, so its
-time tells when its bytes came. Bytes that were removed meanwhile are unknown: the bytes a day are those that are still
-there, and the disk in use has grown by no more. From some day on, upkeep removes as much as is written
-(`deleted_file_retention` and `log_retention`). Then the disk in use stays the same.
+Both follow from the sizes and times of the files. A file is never written twice, so its time tells when its bytes were
+written. Bytes that were removed meanwhile are not counted: the disk in use has not grown by them. From some day on,
+upkeep removes as much as is written (`deleted_file_retention` and `log_retention`). Then the disk in use stays the
+same.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from ledger.store.protocol import GRANTED_RUNS, Grant, Received, ReceiveRequest
 
 @dataclass(frozen=True)
 class RequestGrant:
-    """The outcome of one request of a receive: runs with what is to be recorded, and the answer at a version."""
+    """The outcome of one request of a receive: the runs to record, and a function from a version to the answer."""
 
     runs: Runs
     answer: Callable[[int], Received]
@@ -37,9 +37,9 @@ def refused(error: LedgerError) -> RequestGrant:
 
 
 def require_apart(lanes: Lanes, runs: Runs, doubled: Collection[str]) -> None:
-    """Raise LedgerDamaged for runs of a segment that is `doubled`.
+    """Raise LedgerDamaged if one of the runs is in a segment that is `doubled`.
 
-    In such a segment several messages share one place: a caller that settled one of them would settle the others, too.
+    In such a segment several messages share one place. A caller that settled one of them would settle the others, too.
     """
     if doubled and any(lanes.segments[number] in doubled for number in set(runs.segment.tolist())):
         raise LedgerDamaged(TWO_MESSAGES)
@@ -57,7 +57,8 @@ def granted(
 ) -> RequestGrant:
     """Grant messages under a new receipt, in `order` (see Grant).
 
-    Without messages, the answer is `undecided`: the error that tells why messages stay in doubt, if there are such.
+    If there is no message to grant, the answer is `undecided`: the error that tells why messages stay in doubt, or
+    None.
     `grants` collects the rows of all grants that are decided together.
     """
     lanes, (_, timeout, attempt_id) = loaded.lanes, request
@@ -130,7 +131,10 @@ class GrantRows:
 
 
 def _each_once(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
-    """Return the codes, and which of them each run has; None: the first run has the first code, and so on."""
+    """Return the codes without repetition, and the number of each run's code among them.
+
+    If there are few runs, return all codes and None: the first run has the first code, and so on.
+    """
     if len(codes) <= FEW_CODES:
         return codes.tolist(), None
     distinct, which = np.unique(codes, return_inverse=True)
@@ -138,6 +142,9 @@ def _each_once(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
 
 
 def _taken(values: list[Any], kind: pa.DataType, which: pa.Array | None) -> pa.Array:
-    """Return a column with one of the values for each run."""
+    """Return a column with a value for each run: the value with the run's number in `which`.
+
+    Without `which`, each run has its own value.
+    """
     column = pa.array(values, kind)
     return column if which is None else column.take(which)

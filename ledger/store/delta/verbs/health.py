@@ -43,10 +43,11 @@ class TableHealth:
         bytes: The size of its data files.
         log_files: The number of files in its log.
         since_checkpoint: The commits after the last checkpoint.
-        orphans: Files that nothing within the retention needs; the next upkeep removes them.
-        damaged: The data files that the log names and that are missing, empty, or not as the log says; each with what
-            is wrong.
-        unreadable_checkpoints: Their paths; the next opening for writing takes them out.
+        orphans: Files that no version within the retention needs; the next upkeep removes them.
+        damaged: The data files that the log names and that are missing, empty, or not as the log says; each with its
+            fault.
+        unreadable_checkpoints: The paths of checkpoints that cannot be read. The next process that opens the ledger
+            for writing moves them out.
         by_statement: Why verbs of a process with these settings commit rows by statements of the engine, in words;
             empty: they commit directly.
         altered: What somebody changed in the table, and what undoes it, in the words of TableAltered; empty: nothing.
@@ -79,13 +80,14 @@ class Health:
         queues: How many queues it has.
         tables: Its tables, by name.
         oldest_without_upkeep: The age in seconds of the oldest commit of a verb that no upkeep has gone over; None:
-            there is none.
-        log_retention: How many seconds commits are kept. Upkeep has to go over a commit within that time, or the
+            there is no such commit.
+        log_retention: How many seconds commits are kept. If upkeep does not go over a commit within that time, the
             receipts get a gap.
         commits: The commits of this process that put rows into tables, by verb, table, path and reason (see
             `delta_log.paths`).
-        vitals: What grows with the load, and what hangs; None if somebody altered a table so that no verb works.
-        clocks: By queue, why its verbs raise ClocksDisagree for this machine's clock, in the error's words.
+        vitals: The values that grow with the load, and signs that something hangs; None if somebody altered a table so
+            that no verb works.
+        clocks: The text of the error ClocksDisagree that verbs raise for this machine's clock, by queue.
         commits_without_upkeep: The commits of `messages` and `visibility` since the last round of upkeep.
         upkeep_overdue: Why a round should have run long ago, in words; empty: upkeep is not overdue (see
             `rules.upkeep`).
@@ -103,9 +105,10 @@ class Health:
 
 
 def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
-    """Read the logs and list the files of a ledger that delta-rs can read; with `deep`, also open each data file.
+    """Return the health of a ledger that delta-rs can read, from its logs and a list of its files.
 
-    Writes nothing. Raises StorageFailed, and LedgerDamaged for a log that cannot be read.
+    With `deep`, also open each data file. This writes nothing. Raises StorageFailed, and LedgerDamaged for a log that
+    cannot be read.
     """
     engine = store.engine
     tables = {name: _table(name, engine.place(name), store.storage_options, deep=deep) for name in TABLES}
@@ -159,7 +162,7 @@ def _vitals(store: DeltaStore, clock: Clock) -> Vitals | None:
 
 
 def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> dict[str, str]:
-    """Return, by queue, why its verbs are refused: its time, or the last send to a FIFO queue, is too far ahead."""
+    """Return the errors of verbs, by queue, if the queue's time or the last send to a FIFO queue is too far ahead."""
     problems = {}
     for queue in queues:
         try:
@@ -171,7 +174,7 @@ def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> d
         except ClocksDisagree as error:
             problems[queue.name] = error.message
         except TableAltered:
-            # No verb works on this table, so none gets to look at the time.
+            # No verb works on this table, so no verb compares the time.
             return {}
     return problems
 

@@ -30,8 +30,9 @@ class Tasks:
     def put(self, task: MoveTask) -> bool:
         """Store a task (see Store.put_task).
 
-        If another commit to the table comes first, this one decides again. With Spark's MERGE only a commit to the same
-        row does that. That is enough: a new task's id follows from the existing tasks (`move_task.new_task`).
+        If another commit to the table comes first, this call decides again. With Spark's MERGE it decides again only
+        after a commit to the same row. That is enough: a new task's id follows from the existing tasks
+        (`move_task.new_task`).
         """
 
         def decide(losses: int) -> Plan[bool]:

@@ -1,7 +1,7 @@
 """Moves between queues: dead letters (D1) and redrives (D2), without copying a body.
 
-A moved message counts in its new queue from then on. A rejection moves messages to the dead-letter queue now, however
-few times they were received.
+After a move, the counts of the new queue include the message, and those of the old queue do not. A rejection moves
+messages to the dead-letter queue at once, however few times they were received.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from ledger.store.protocol import Action, QueueRecord
 
 
 class Rejecter:
-    """The reject of a store. One commit gives the messages back, with their reasons, and moves them.
+    """The verb `reject` of a store. One commit releases the messages, with their reasons, and moves them.
 
-    The record of their last receive is the same as after a release and a receive that buries them.
+    The messages get the same records as after a release and a later receive that moves them to the dead-letter queue.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues, shared: SharedVerbs) -> None:
@@ -71,7 +71,10 @@ class Rejecter:
 
     @staticmethod
     def _given_back(loaded: Loaded, action: Action, events: Events) -> Runs:
-        """Return the messages of an action that its receipt holds, with the records that giving them back leaves."""
+        """Return those messages of an action that its receipt holds, with the records that they have after a release.
+
+        Note the release in `events`.
+        """
         lanes = loaded.lanes
         pieces = lanes.cut(action.runs)
 
@@ -87,7 +90,7 @@ class Rejecter:
 
 @dataclass(frozen=True)
 class Move:
-    """A move as two sides: the records for the lanes that the messages leave, and for the lanes that they come to."""
+    """The two sides of a move: new records for the lanes of the old queue, and for those of the new queue."""
 
     leaving: Runs
     arriving: Runs
@@ -101,16 +104,16 @@ def move(
     arrives: Callable[[Record], Record],
     events: Events,
 ) -> Move:
-    """Move `runs` of the queue (with the codes of their records) to `target`, whose lanes are loaded too.
+    """Return the records of a move of `runs` to `target`, and note the move in `events`. Commits nothing.
 
-    `target` may be the queue itself.
+    `runs` have the codes of their records. The lanes of both queues are loaded. `target` may be the queue itself.
 
-    A segment has one lane in each queue, wherever its messages come from. Two moves of its messages then count up the
-    same head row, and receives find all of them. The lane follows from the lane that the segment was sent to, which
-    never changes. It does not follow from the segment's current lane, which depends on the way that the messages took.
+    A segment has one lane in each queue, wherever its messages come from. So two moves of its messages change the same
+    head row, and receives find all of them. The lane follows from the lane that the segment was sent to, which never
+    changes. It does not follow from the segment's current lane, which depends on the way that the messages took.
     """
     lanes, count = loaded.lanes, runs.count
-    # Leases that ran out before the move can be recorded only here.
+    # Note the deadlines that have passed: the move replaces the records that show them.
     events.expired(lanes, runs)
     events.note("moved", loaded.queue.id, count)
     events.note("arrived", target.id, count)
@@ -131,7 +134,11 @@ def move(
 
 
 class Redriver:
-    """D2: moves dead letters back, or to a named queue, all of them in one commit."""
+    """D2: the verb `redrive` of a store.
+
+    It moves dead letters back to the queues that they came from, or to a named queue, in one commit: at most `maximum`,
+    and only those in `chosen`, if these are given.
+    """
 
     def __init__(self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs) -> None:
         self._opened, self._groups, self._queues, self._outputs = opened, groups, queues, outputs
@@ -189,13 +196,16 @@ class Redriver:
 
 
 def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
-    """Return which of the other queues a message goes to; -1: none."""
+    """Return the index, among the loaded other queues, of the queue that a message goes to; -1: none of them."""
     queue = target.id if target is not None else record.origin_queue
     return list(loaded.others).index(queue) if queue in loaded.others else -1
 
 
 def _only(lanes: Lanes, runs: Ordered, chosen: pa.Table) -> Ordered:
-    """Return the parts of runs that lie in `chosen` (RUNS), each with its run's place in the order."""
+    """Return the parts of `runs` that are also in `chosen` (RUNS).
+
+    Each part keeps the place in the order of the run that it was cut from.
+    """
     segment = lanes.look_up(chosen["segment"])
     chosen_runs = Runs.from_arrow(chosen, segment, np.zeros(len(segment), dtype=np.int64)).where(segment != UNKNOWN)
     pieces = chosen_runs.where(np.argsort(chosen_runs.first, kind="stable")).cut(runs.first, runs.last)

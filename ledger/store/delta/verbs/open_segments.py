@@ -1,7 +1,7 @@
 """The open segments of one writer, and where each one ends.
 
-An append takes a segment out, and gives it back once its commit is known. So two threads never append to one segment. A
-segment that was not given back (its commit failed, or the thread was interrupted) is never used again.
+An append takes a segment out, and gives it back once the outcome of its commit is known. So two threads never append to
+one segment. If a segment is not given back (its commit failed, or the thread was interrupted), it is never used again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.engine import SegmentEnd
 
-#: The number of places (a queue, a lane) from which places without open segments are forgotten.
+#: From this number of places (a queue and a lane) on, places without open segments are forgotten.
 FEW_OPEN = 64
 
 
@@ -60,7 +60,7 @@ class OpenSegments:
         return sum(map(len, list(self._idle.values())))
 
     def take(self, queue: str, lane: int, now: int) -> OpenSegment:
-        """Return a segment of a lane that nobody else gets until it is given back: an idle segment, or a new one."""
+        """Return a segment of a lane, idle or new. No other append gets the segment until it is given back."""
         idle = self._idle.get((queue, lane), ())
         while idle:
             try:
@@ -79,10 +79,10 @@ class OpenSegments:
             self._let_go(now)
 
     def _let_go(self, now: int) -> None:
-        """Forget segments that are appended to no more, such as those of deleted queues.
+        """Forget segments that nobody appends to any more, such as those of deleted queues.
 
-        The next call comes when there are twice as many places as now. A segment that another thread gives back
-        meanwhile may be forgotten, too.
+        The next call of this method comes when there are twice as many places as now. A segment that another thread
+        gives back meanwhile may be forgotten, too.
         """
         kept = {key: [one for one in list(idle) if self._is_open(one, now)] for key, idle in list(self._idle.items())}
         self._idle = {key: deque(idle) for key, idle in kept.items() if idle}

@@ -1,7 +1,7 @@
-"""Output tables: whether a claim's write is in, or fenced off.
+"""Output tables: their answers whether a claim's write is in, or fenced off.
 
-The question goes through an engine that can commit safely beside the table's other writers. Asking fences off a write
-that is not in.
+An engine that can commit safely beside the table's other writers asks the table. If the write is not in, the question
+itself fences it off.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OutputTables:
         self._tried: dict[str, float] = {}
 
     def only_looking(self) -> OutputTables:
-        """Return the same tables, asked without a commit: a write that is not in counts as fenced off."""
+        """Return the same tables, to be asked without a commit: a write that is not in counts as fenced off."""
         looking = OutputTables(self._engine, self._by_spark, self._settings)
         looking._fences = False
         return looking
@@ -56,7 +56,7 @@ class OutputTables:
         require_safe_output(table, self._settings, why)
 
     def publishing(self, table: str) -> OutputPublishing | None:
-        """Return what publishes files at a place; None where Spark has to commit.
+        """Return the object that publishes files at a place; None if Spark has to commit there.
 
         Raises UnsafeStorage for a store that lets one commit overwrite another, and StorageFailed for a store that
         cannot be reached.
@@ -87,7 +87,7 @@ class OutputTables:
         """Tell whether a write is in. If not, commit a fence to the table, so that the write can never get in.
 
         Waits up to `patience` seconds (None: without a limit) for others that are writing to the table. Raises
-        OutputUnreadable if the answer cannot be known: no table is taken for one that was never written to.
+        OutputUnreadable if the answer cannot be known: a missing table is not taken for one without the write.
         """
         if not self._fences:
             return self.committed(table, write_id) == output_doubts.WRITTEN
@@ -100,8 +100,10 @@ class OutputTables:
             table_files(table, None, sync=self._settings.sync).make_durable(version)
 
     def written_or_fenced_by_others(self, table: str, write_id: str) -> bool:
-        """Answer as `written_or_fenced` for a receive that has other messages to serve, and skip a table that hung
-        recently."""
+        """Answer as `written_or_fenced`, for a receive that has other messages to serve.
+
+        Do not ask a table that hung recently: raise its last error again.
+        """
         until, problem = self._silent.get(table, (0.0, None))
         asked = time.monotonic()
         if problem is not None and asked < until:
@@ -163,7 +165,7 @@ def _written_or_fenced(
     for _ in attempts:
         output_log = engine.output_log(table, application)
         if output_log.committed is not None:
-            # The rows must survive a power cut before anybody records that their messages are done.
+            # Make the rows survive a power cut before this process records that their messages are done.
             keep(output_log.version)
             return output_log.committed == output_doubts.WRITTEN
         if output_doubts.table_of(write_id) not in (None, output_log.table_id):

@@ -1,4 +1,4 @@
-"""Writes of claims to output tables, which the output table decides.
+"""Writes of claims to output tables. The output table decides whether a write is in.
 
 A write is begun in the queue, committed in its output table, and finished in the queue. See `rules.output_doubts`.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Outputs:
-    """The writes of claims to Delta tables (OutputWrites), and what other verbs do about writes in doubt."""
+    """The writes of claims to Delta tables (OutputWrites), and the decisions of other verbs about writes in doubt."""
 
     def __init__(self, opened: OpenTables, foreign: ForeignTables, by_spark: SparkOutputTables | None) -> None:
         self._opened, self._transactions = opened, opened.transactions
@@ -51,7 +51,7 @@ class Outputs:
         self._transactions.require_writable("write")
 
     def step(self, name: str) -> None:
-        """Tell the listener, if there is one, how far a write has come."""
+        """Tell the listener, if there is one, which step of a write is done."""
         self._transactions.step(name)
 
     @property
@@ -63,7 +63,7 @@ class Outputs:
         """See OutputWrites.require_allowed."""
         for table in TABLES:
             own, output = f"{self._opened.tables.place(table)}/", f"{location.rstrip('/')}/"
-            # An output above them is refused too: a VACUUM of the output would remove their files.
+            # Refuse an output above the ledger's tables, too: a VACUUM of the output would remove their files.
             if output.startswith(own) or own.startswith(output):
                 problem = "It is a table of the ledger's own, or the folder that they are in"
                 raise InvalidParameterValue("table", location, problem, "Name another place.")
@@ -108,7 +108,7 @@ class Outputs:
 
     def written_or_fenced(self, location: str, identifier: str) -> bool:
         """See OutputWrites.written_or_fenced."""
-        # Wait without a limit: the caller holds no turn, so nobody waits for it.
+        # Wait without a limit: the caller holds no turn, so no other verb waits for the caller.
         return self.tables.written_or_fenced(location, identifier, patience=None)
 
     def require_held(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, clock: Clock) -> None:
@@ -199,13 +199,13 @@ class Outputs:
     def fence_doubts(
         self, loaded: Loaded, events: Events, attempts: Collection[str] = (), only: Record | None = None
     ) -> OutputUnreadable | None:
-        """Ask the output tables about writes in doubt whose messages a receive could take; a write that is not in is
-        fenced off.
+        """Ask the output tables about writes in doubt whose messages a receive could take. Fence off writes that are
+        not in.
 
-        The question concerns messages in doubt that are free, or that an earlier run of `attempts` holds (`only`: with
-        exactly this record). Fencing commits to the output table. Afterwards `loaded` has each message as deleted, or
-        as never written. If a table cannot tell, its messages stay in doubt and nobody receives them
-        (`Lanes.undecided`). The error is then returned.
+        These are the messages in doubt that are free, or that an earlier run of `attempts` holds (`only`: of these, the
+        messages with exactly this record). Fencing commits to the output table. Afterwards `loaded` has each message as
+        deleted, or as never written. If a table gives no answer, its messages stay in doubt, no receive gets them
+        (`Lanes.undecided`), and the error is returned.
         """
         lanes, runs = loaded.lanes, loaded.lanes.runs
         silent: dict[str, OutputUnreadable] = {}
@@ -253,7 +253,8 @@ class Outputs:
         """Ask the tables about the writes whose messages a restore under a receipt gives back. This commits to the
         tables: none of these writes can get in afterwards.
 
-        If a table is gone, its owner decides. Raises OutputUnreadable for a table that is there and does not answer.
+        If a table is gone, nothing is raised: the caller of the restore has decided about its messages. Raises
+        OutputUnreadable for a table that exists and does not answer.
         """
         records = loaded.lanes.records.all()
         writes = {output_doubts.begun(r) for r in records if output_doubts.to_fence(r, receipt_id, loaded.now)}
@@ -289,7 +290,7 @@ def _lanes(runs: pa.Table) -> list[int]:
 def _acted(
     queue: QueueRecord, action: Action, limits: Limits, receipts: Receipts, now: int, record: Record
 ) -> Record | None:
-    """Return what an action makes of a record; None: no change."""
+    """Return the record after an action; None: the action does not change it."""
     if record is UNTOUCHED:
         return None
     changed = apply_action(queue, action, record, limits, receipts, now)[1]

@@ -1,9 +1,9 @@
-"""The commit that a verb would make, found without making it.
+"""The commit that a verb would make, found without a commit.
 
-A separate store runs the verb on the ledger's tables. The verb reads and decides as always. The first call that would
-change a table ends it. So the result is the verb's own decision, and needs no second description. Nothing else changes
-either: there are no locks and no look at the storage's clock. Output tables are asked without a commit (a write that is
-not in counts as fenced off).
+A separate store runs the verb on the ledger's tables. The verb reads and decides as always. Its first call that would
+change a table ends the run. So the result is the verb's own decision, and no second code describes it. The run changes
+nothing else either: it takes no locks, and does not read the storage's clock. Output tables are asked without a commit
+(a write that is not in counts as fenced off).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class PlannedCommit(NamedTuple):
     """A commit that a verb would make.
 
     Attributes:
-        table: Its table.
-        statement: The statement that it is.
+        table: The table that it changes.
+        statement: The statement that makes the commit.
         rows: The rows that the statement gets; None: the commit has no rows, or it removes rows.
         engine: The name of the engine.
         why_statement: Why the statement would be run (see `delta_log.paths`); empty: the rows would be written
@@ -43,7 +43,7 @@ class PlannedCommit(NamedTuple):
 
 
 class _Planned(Exception):
-    """Raised when a verb has come to its commit."""
+    """A verb has come to its commit, which ends the run."""
 
     def __init__(self, commit: PlannedCommit) -> None:
         super().__init__("the verb ends here")
@@ -78,7 +78,7 @@ class _LookedAt:
         raise self._planned(table, f"DELETE FROM delta.`{self._engine.place(table)}`\nWHERE {predicate}")
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        """Do nothing: no caller relies on what was read."""
+        """Do nothing: no caller relies on the versions that were read."""
 
     def _planned(self, table: str, statement: str, rows: pa.Table | None = None) -> _Planned:
         why = self._engine.why_not_direct(table)
@@ -87,7 +87,7 @@ class _LookedAt:
 
 
 def planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> PlannedCommit | None:
-    """Return the first commit that `run` would make through the store that it gets; None: it would make none.
+    """Return the first commit that `run` would make through the store that it gets; None: it would commit nothing.
 
     Raises what `run` raises.
     """

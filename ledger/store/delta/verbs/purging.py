@@ -1,6 +1,6 @@
-"""Purges: all messages of a queue are deleted.
+"""Purges: the deletion of all messages of a queue, or of its old messages.
 
-A FIFO queue also forgets, for deduplication, what was sent (M3).
+A purge of a whole FIFO queue also makes deduplication forget all earlier sends (M3).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ledger.store.protocol import QueueRecord
 
 
 class Purger:
-    """The purge of a store."""
+    """The verb `purge` of a store."""
 
     def __init__(self, opened: OpenTables) -> None:
         self._opened, self._transactions, self._settings = opened, opened.transactions, opened.settings
@@ -35,10 +35,10 @@ class Purger:
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Purge a queue (see Store.purge).
 
-        On a FIFO queue this is two commits. The first deletes everything. The second makes the queue forget the sends
-        until now, and counts as a send does. If a send comes in between, both commits are made again, so no send is
-        half before the purge. A send that recognized a duplicate of a message that is deleted now is itself deleted as
-        a whole. A later send recognizes nothing from before.
+        On a FIFO queue this is two commits. The first deletes all messages. The second makes the queue forget the sends
+        until now, and counts as a send. If a send comes in between, both commits are made again: so each send is wholly
+        before or wholly after the purge. A send before it, which may have recognized duplicates of messages that are
+        deleted now, is deleted too. A send after it recognizes no earlier message.
 
         If this process ends between the two commits, the queue is empty and still remembers its sends. The next call
         continues: a purge counts for the purge interval only when all of it is done. A purge by age forgets nothing,
@@ -60,10 +60,10 @@ class Purger:
         raise attempts.outlasted()
 
     def _empty(self, queue: QueueRecord, clock: Clock, *, whole: bool) -> int:
-        """Delete what exists in one snapshot of `messages`.
+        """Delete all messages of one snapshot of `messages`.
 
-        The head row of lane 0 records when a purge was done, so two purges conflict there. This commit records it if it
-        is the `whole` purge.
+        The head row of lane 0 records the instant of the last purge, so two purges conflict there. This commit records
+        it if this commit is the `whole` purge.
         """
         limits, interval = limits_of(queue.attributes), self._settings.purge_interval
         noted = whole and self._has_interval(queue)
@@ -81,10 +81,9 @@ class Purger:
         return self._transactions.run("purge", "visibility", queue.id, decide)
 
     def _empty_by_age(self, queue: QueueRecord, clock: Clock, older_than: int) -> int:
-        """Delete what was sent more than `older_than` milliseconds before now.
+        """Delete the messages that were sent more than `older_than` milliseconds before now.
 
-        The age is counted back from one instant for all tries: a purge that waits does not delete more than was asked
-        for.
+        All tries use the instant of the first: a purge that waits does not delete more messages than the caller meant.
         """
         border = clock() - older_than - 1
 
@@ -98,7 +97,7 @@ class Purger:
         return self._transactions.run("purge", "visibility", queue.id, decide)
 
     def _note(self, queue: QueueRecord, clock: Clock) -> None:
-        """Record when the purge was done."""
+        """Record the instant of the purge."""
 
         def decide(losses: int) -> Plan[None]:
             loaded = self._opened.load(queue, clock, (0,))
@@ -111,11 +110,11 @@ class Purger:
         return limits_of(queue.attributes).has_intervals and self._settings.purge_interval > 0
 
     def _forget(self, queue: QueueRecord, sent: int, clock: Clock, attempts: Attempts) -> bool:
-        """Make the queue forget its first `sent` sends. Return False if there was another send since."""
+        """Make the queue forget its first `sent` sends. Return False if another send was committed since."""
         purges, since = fifo.purges(queue.id), self._opened.tables.version("messages")
         forgotten = self._opened.tables.transaction_version("messages", purges)
         if sent == 0 or (forgotten is not None and sent == forgotten + 1):
-            # The queue was never sent to, or not since the last purge (which counts as a send, too).
+            # There were no sends to the queue, or none since the last purge (which counts as a send, too).
             return (self._opened.tables.transaction_version("messages", fifo.sends(queue.id)) or 0) == sent
         metadata = self._transactions.metadata(secrets.token_hex(8), "purge", queue.id, clock(), [], attempts.losses)
         self._transactions.step("chosen")
@@ -128,7 +127,7 @@ class Purger:
 
 
 def _purged(loaded: Loaded, alive: Pieces, events: Events) -> Runs:
-    """Return what a purge records about existing messages, and add it to the events."""
+    """Return the records of existing messages after a purge, and add the purge to the events."""
     lanes = loaded.lanes
     code = lanes.per_code(alive.code, lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
     replacement = alive.coded(code).in_order()

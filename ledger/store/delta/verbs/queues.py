@@ -33,7 +33,7 @@ CHANGES = 20
 
 
 class Queues:
-    """The queues of a ledger. What was read is kept until the table's version moves on."""
+    """The queues of a ledger. The rows that were read are kept until the table has another version."""
 
     def __init__(self, tables: Tables, transactions: Transactions, settings: Settings) -> None:
         self._tables, self._transactions, self._settings = tables, transactions, settings
@@ -113,8 +113,8 @@ class Queues:
     def expire(self, queues: Sequence[QueueRecord], at: int, clock: Clock) -> list[QueueRecord]:
         """Record for good, in one commit, which messages of these queues had expired at the instant `at`.
 
-        Returns the queues as they are then, without those deleted meanwhile. Afterwards no change of the retention
-        brings these messages back. A change that is under way has to decide again.
+        Returns the queues as they are then, without the queues that were deleted meanwhile. Afterwards no change of the
+        retention brings these messages back. A change that is under way has to decide again.
         """
         return self._rewrite("expire", queues, lambda known, others, now: known.expired(at), clock)
 
@@ -165,7 +165,7 @@ class Queues:
         change: Callable[[QueueRecord, Sequence[QueueRecord], int], QueueRecord],
         clock: Clock,
     ) -> list[QueueRecord]:
-        """Replace each of `queues` that still exists, by its id, with what `change` makes of it. This is one commit.
+        """Replace each of `queues` that still exists, by its id, with the record that `change` returns, in one commit.
 
         `change` is called in the decision: if another commit to the table came first, it is called again with the newer
         rows.
@@ -183,9 +183,9 @@ class Queues:
         return self._transactions.run(verb, "queues", queues[0].id if queues else "", decide)
 
     def _deleted_at(self, name: str, version: int, now: int, interval: int) -> int | None:
-        """Return when the last queue of this name was deleted, by the log up to a version.
+        """Return the instant at which the last queue of this name was deleted, by the log up to a version.
 
-        Returns None if that was longer than `interval` seconds ago, or if the log does not record it.
+        Returns None if the queue was deleted more than `interval` seconds ago, or if the log does not record it.
         """
         since = now - interval * MILLISECONDS
         skew, most = self._settings.skew, FEW_COMMITS
@@ -195,9 +195,9 @@ class Queues:
             for metadata in (commit.metadata for commit in reversed(commits)):
                 if metadata.get("verb") == "delete_queue" and queue_name_of(metadata["queue"]) == name:
                     at: int = metadata["at"]
-                    # A clock that was ahead committed it, so the true instant is unknown.
+                    # If a clock that was ahead set the instant of the deletion, the true instant is unknown.
                     return at if at <= now + skew else None
-            # The instants are those of the committers' clocks.
+            # The instants come from the committers' clocks.
             if behind < 0 or not commits or commits[0].metadata.get("at", since) < since - skew:
                 return None
             most *= 4

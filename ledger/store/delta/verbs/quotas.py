@@ -1,9 +1,9 @@
-"""The most messages that a queue may have, decided in a send's commit.
+"""The bound on the messages of a queue, which a send checks in its commit.
 
-So no two sends can exceed the bound together. A standard queue's sends are blind appends, which do not see each other.
-Sends to a queue with a bound are counted in the log, as sends to a FIFO queue are. A send reads the count, then counts
-the queue's messages, and commits only as the next send of the count. Deletes meanwhile only make room. The bound does
-not apply to moves: a dead letter has to go somewhere.
+So two sends together cannot exceed the bound. Sends to other standard queues are blind appends, which do not see each
+other. Sends to a queue with a bound are counted in the log, as sends to a FIFO queue are. A send reads the count of
+sends, then counts the queue's messages, and commits only as the next send of the count. Deletes in between only make
+room. The bound does not apply to moves: a dead letter needs a queue.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def is_bounded(queue: QueueRecord) -> bool:
 
 @dataclass(frozen=True)
 class Quotas:
-    """What sends ask about a queue's bound."""
+    """The checks of a queue's bound that sends make."""
 
     opened: OpenTables
 
     def next_send(self, queue: QueueRecord) -> tuple[str, int] | None:
-        """Return the transaction under which a send must be committed, as known now; None: the queue has no bound.
+        """Return the transaction under which a send must be committed; None: the queue has no bound.
 
-        Call this before everything else that the send decides on.
+        Call this before the send reads anything else that it decides on.
         """
         if not is_bounded(queue):
             return None

@@ -33,13 +33,13 @@ _RECORDED = GRANTED_RUNS.names[len(RUNS.names) :]
 
 
 class Reader:
-    """Reads messages where they lie. Dead letters lie in the queue that they were sent to."""
+    """Reads messages from their segments. A dead letter stays in a segment of the queue that it was sent to."""
 
     def __init__(self, files: MessageFiles, listings: Listings, recent: RecentMessages) -> None:
         self._files, self._listings, self._recent = files, listings, recent
 
     def message(self, queue: QueueRecord, lane: int, message_id: str, record: Record) -> StoredMessage:
-        """Return one message by its id; it counts in `queue`, in `lane`. Raises MessageDoesNotExist."""
+        """Return one message by its id. It belongs to `queue` and `lane`. Raises MessageDoesNotExist."""
         segment, seq = ids.place(message_id)
         rows = self._rows(segment, seq, seq)
         if not rows.num_rows:
@@ -79,7 +79,7 @@ class Reader:
         return [one.in_order() for one in picked]
 
     def _reads(self, runs: pa.Table) -> Iterator[tuple[Where, int, int]]:
-        """Yield what to read, and of which ordinals, so that all runs are covered.
+        """Yield the reads that cover all runs: the segments of each, and the span of ordinals.
 
         Each read covers segments of one queue: as many as cannot have more than MOST_MESSAGES in the span, or a single
         one.
@@ -102,7 +102,7 @@ class _Picked:
 
     def __init__(self, queue: QueueRecord, grant: Grant) -> None:
         self._queue, self._names = queue, grant.runs["segment"].unique()
-        # The code of a run is its row's number in the grant.
+        # Use the number of a run's row in the grant as the run's code.
         runs = Runs.from_arrow(grant.runs, _segment(grant.runs, self._names), np.arange(grant.runs.num_rows))
         self._begins = np.cumsum(runs.lengths) - runs.lengths
         self._runs = runs.where(np.argsort(runs.first, kind="stable"))
@@ -185,7 +185,7 @@ def _batches(spans: list[tuple[tuple[int, int], str]]) -> Iterator[tuple[list[st
 
 
 def _segment(rows: pa.Table, names: pa.Array) -> np.ndarray:
-    """Return the number of each row's segment in `names`; -1 if it is not among them."""
+    """Return the number of each row's segment in `names`; -1 if `names` lacks the segment."""
     numbers: np.ndarray = pc.fill_null(pc.index_in(rows["segment"], names), -1).to_numpy().astype(np.int64)
     return numbers
 

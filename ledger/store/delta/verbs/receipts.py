@@ -1,6 +1,6 @@
-"""The receipts ledger: who was granted which messages, and what became of them.
+"""The receipts ledger: the owners that were granted messages, and what happened to these messages.
 
-It is filled from the commits of `visibility`.
+The table `receipts` is filled from the commits of `visibility`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FILLS = "receipts/after/"
 
 @releasing
 def fill_receipts(tables: Tables, transactions: Transactions) -> int:
-    """Append what the commits since the last fill did, exactly once. Return the number of entries.
+    """Append the events of the commits since the last fill, exactly once. Return the number of entries.
 
     The transaction id names the version that was filled last. If two fills start from the same version, Delta takes
     one, and the other starts again from there.
@@ -53,7 +53,7 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
 
 
 def history(tables: Tables, queue: str | None, receipt_id: str | None = None) -> list[dict[str, Any]]:
-    """Return what the commits did to messages, oldest first, as rows of RECEIPTS with instants in milliseconds.
+    """Return the events of the commits, oldest first, as rows of RECEIPTS with instants in milliseconds.
 
     The rows come from the filled receipts, and for later commits from the log. `queue` is a queue's id (None: all
     queues), `receipt_id` a receipt (None: all receipts). Writes nothing. The owner of an expiry is the process that had
@@ -69,7 +69,7 @@ def history(tables: Tables, queue: str | None, receipt_id: str | None = None) ->
             "visible_at": row["visible_at"] and milliseconds_of(row["visible_at"]),
         }
         for row in stored.to_pylist()
-        # Leave out rows that were filled meanwhile: the log has them, too.
+        # Leave out rows that were filled meanwhile: they come from the log below, too.
         if row["version"] <= filled
     ]
     rows += [

@@ -52,14 +52,14 @@ class _AskedReceives:
     def is_plain(self) -> bool:
         """Whether such calls may be decided in one step.
 
-        A request with an attempt id may hold messages already, which are granted again. And a message received with a
-        timeout of 0 stays visible: two calls may be granted it, in two commits.
+        Not with an attempt id: the attempt may hold messages already, which are granted again. Not with a timeout of 0:
+        a message stays visible then, and two calls may be granted it, in two commits.
         """
         return all(request.attempt_id is None and request.timeout for request in self.requests)
 
 
 class Receiver:
-    """The receive of a store."""
+    """The verb `receive` of a store."""
 
     def __init__(
         self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs, shared: SharedVerbs
@@ -70,7 +70,7 @@ class Receiver:
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
         """Receive messages, by one MERGE over the chosen lanes, or by part of one.
 
-        The result is None for a request for which there was nothing, or whose messages others took meanwhile.
+        The result is None for a request for which there was no message, or whose messages others took meanwhile.
         """
         asked = _AskedReceives(requests, [new_receipt_id() for _ in requests])
 
@@ -100,7 +100,7 @@ class Receiver:
         return Joint(decision, list(map(_answer_of, parts_by_call)), recorded)
 
     def _decide(self, asked: _AskedReceives, loaded: Loaded, losses: int) -> tuple[Decision[Any], list[RequestGrant]]:
-        """Return the decision about some requests, and the part of each request."""
+        """Return the decision about some requests together, and the grant of each request."""
         requests, events = asked.requests, Events()
         attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
         # A request that asks for fewer messages than the attempt holds is refused, and must not fence the earlier
@@ -128,7 +128,7 @@ class Receiver:
         losses: int,
         events: Events,
     ) -> tuple[dict[int, RequestGrant], Move]:
-        """Return what each request, which has a new receipt, is granted, and what is buried in the same commit."""
+        """Return the grants of requests under new receipts, and the move of dead letters in the same commit."""
         nothing = Move(Runs.empty(), Runs.empty())
         if not requests:
             return {}, nothing
@@ -182,8 +182,10 @@ def _answer_of(parts: Sequence[RequestGrant]) -> Callable[[int], list[Received]]
 
 
 def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
-    """Tell whether an earlier run of the attempt holds more messages than the request asks for. Then the request is no
-    retry."""
+    """Tell whether an earlier run of the attempt holds more messages than the request asks for.
+
+    Then the request is no retry.
+    """
     if request.attempt_id is None or request.maximum is None:
         return False
     return _same_attempt(loaded.lanes, request.attempt_id, request.timeout, loaded.now).count > request.maximum
@@ -212,10 +214,10 @@ def _again(
 
 
 def _meeting(queue: QueueRecord, attempts: Collection[str]) -> tuple[int, ...]:
-    """Return lanes that receives count up although they take nothing there, so that two receives conflict.
+    """Return lanes that receives count up although they take no messages there, so that two receives conflict.
 
     Two receives of one attempt may choose different lanes, so they conflict on the attempt's own lane. And a quota
-    holds exactly only if every receive has seen the one before it.
+    holds exactly only if every receive has seen the receive before it.
     """
     lanes = {crc32(attempt.encode()) % int(queue.attributes["Lanes"]) for attempt in attempts}
     return tuple_of(lanes if limits_of(queue.attributes).maximum_in_flight is None else lanes | {0})

@@ -2,19 +2,19 @@
 
 The repair cuts a table back to its last whole version. A version is whole if all log entries up to it are readable. For
 every table but `messages`, its data files must be there, too. Each later entry is replaced by an entry of the same
-version that changes nothing and says so. A version number therefore never comes to mean another commit. These stay
-valid: what `visibility` notes of other tables, how far `receipts` were filled, and versions that users wrote down. The
-newest entry is replaced first and the damaged one last, so the next repair can continue one that was stopped.
+version that changes nothing and says so. So a version number never comes to mean another commit. All version numbers
+that were written down stay valid: in `visibility` about other tables, in `receipts` about its last fill, and by users.
+The newest entry is replaced first and the damaged one last, so the next repair can continue a repair that was stopped.
 
-Each table is cut by itself, and the tables are still consistent. A message exists if its row in `messages` does.
+Each table is cut by itself, and the tables are still consistent. A message exists if its row in `messages` exists.
 Records in `visibility` of lost messages refer to nothing, as after an upkeep that dropped them. If an acknowledgement
 is lost, the message is received again. If `visibility` still records that a write to an output table had begun, the
 output table is asked, as after any crash.
 
 A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. But the versions
 between the entry and the checkpoint are lost: both engines would read them as if the entry had changed nothing. So the
-repair moves away what a read of these versions starts from: older checkpoints, and the first entry. Then it replaces
-the damaged entry by an entry that says so. The other entries stay, and `receipts` are filled from them.
+repair moves away the files from which a read of these versions starts: older checkpoints, and the first entry. Then it
+replaces the damaged entry by an entry that says so. The other entries stay, and `receipts` are filled from them.
 
 A missing data file of `messages` takes its messages along: a commit removes the file from the table, so that the other
 messages can be received. Other tables cannot spare a file. They are cut to the version before the file was added.
@@ -86,8 +86,8 @@ class TableRepair:
         commits: The later commits, which are lost.
         files: The data files that are taken out, each with what is wrong.
         messages: The number of messages in these files; None: not known.
-        past: What is wrong, by version, with entries that a checkpoint sums up. This costs no message.
-        readable_from: Earlier versions cannot be read any more.
+        past: The faults, by version, of entries that a checkpoint sums up. This costs no message.
+        readable_from: The first version that can still be read.
     """
 
     table: str
@@ -178,7 +178,7 @@ def _flaw(files: Any, version: int) -> str | None:
 
 
 def _wrong_at(place: Path, version: int) -> dict[str, str]:
-    """Return, by path, what is wrong with the data files of a version."""
+    """Return the faults of the data files of a version, by path."""
     try:
         loaded = DeltaTable(str(place), version=version)
     except DeltaError:

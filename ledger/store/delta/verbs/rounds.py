@@ -1,8 +1,8 @@
 """The record of upkeep's rounds: the last round, and the current lease.
 
-The record tells how far the last round went, and which process runs one now. A look at it costs three version numbers.
-The record is in the log of `tasks`, the quietest table, as transactions (Delta's application ids with a number each).
-The log keeps the newest number of each for good, also in its checkpoints, so nothing that is stored has to be tidied:
+The record tells how far the last round went, and which process runs a round now. To look at it, a process reads three
+version numbers. The record is in the log of `tasks`, the quietest table, as transactions (Delta's application ids with
+a number each). The log keeps the newest number of each for good, also in its checkpoints, and so needs no tidying:
 
 | application | its number |
 |---|---|
@@ -92,8 +92,7 @@ class Rounds:
         self._held: int | None = None
 
     def look(self) -> Look:
-        """Return the record and the newest versions. Reads three version numbers, and the record only if it has
-        changed.
+        """Return the record and the newest versions. Reads three version numbers, and the record if it has changed.
 
         Raises StorageFailed.
         """
@@ -113,7 +112,7 @@ class Rounds:
         return kept_by(self._engine.layout("visibility").properties).log_retention
 
     def take(self, look: Look, at: int) -> bool:
-        """Take the next lease after the one that a look saw, whether that one is held or not. Return False if another
+        """Take the next lease after the lease that a look saw, whether that is held or not. Return False if another
         process was first.
 
         Raises StorageFailed.
@@ -128,13 +127,15 @@ class Rounds:
         return True
 
     def give_back(self, at: int) -> None:
-        """Give the lease back if this process still holds it. A round that ended well has done so already. Raises
-        StorageFailed."""
+        """Give the lease back if this process still holds it. A round that ended well has given it back already.
+
+        Raises StorageFailed.
+        """
         if self._held is not None:
             self._note(at)
 
     def record(self, begun: Look, at: int) -> None:
-        """Record that a round, begun at the instant `at`, went over what was there when it began. Give the lease back.
+        """Record that a round, begun at the instant `at`, went over the versions of that instant. Give the lease back.
 
         If there is nothing new to record and no lease to give back, nothing is committed. A failure is only logged: the
         round is done, and at worst the next one comes sooner.

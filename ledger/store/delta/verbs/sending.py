@@ -47,13 +47,13 @@ log = logging.getLogger("ledger.verbs")
 
 @dataclass
 class _Append:
-    """What an append carries beside its messages.
+    """The facts about an append, beside its messages.
 
     Attributes:
-        segments: The open segments that it extends, by their state before it; the values are their state after it.
+        segments: The open segments that the append extends: their state after the append, by their state before it.
         transactions: The transaction ids of the commit, with their versions.
         is_taken: Whether another writer extended one of the segments.
-        entries: What it appends to each open segment, with the sequence numbers of a FIFO queue.
+        entries: The entries that are appended to each open segment, with their sequence numbers on a FIFO queue.
     """
 
     segments: dict[OpenSegment, OpenSegment]
@@ -75,7 +75,7 @@ class Sender:
     """
 
     def __init__(self, opened: OpenTables, sender: str | None, recent: RecentMessages) -> None:
-        """`recent` receives what is appended to open segments."""
+        """`recent` gets the messages that are appended to open segments."""
         self._opened, self._transactions, self._settings = opened, opened.transactions, opened.settings
         self._sender, self._recent = sender, recent
         self._segments = OpenSegments(opened.settings.open_segment_seconds)
@@ -88,8 +88,8 @@ class Sender:
     ) -> list[StoredSend]:
         """Send messages; return their ids in the order of `entries`.
 
-        Under an attempt id that was committed before, sends nothing and returns the ids of that send. Raises
-        ClocksDisagree where a receive would.
+        If a send under the attempt id was committed before, this sends nothing, and returns the ids of that send.
+        Raises ClocksDisagree where a receive would.
         """
         if not entries:
             return []
@@ -127,10 +127,10 @@ class Sender:
         raise attempts.outlasted()
 
     def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[StoredSend]:
-        """F1 and the order of F2: count sends to a FIFO queue in the log itself.
+        """Send to a FIFO queue (F1, and the order of F2): the log itself counts the sends.
 
-        A send that did not see the send before it does not commit. So its decision about duplicates holds, and sequence
-        numbers grow.
+        A send that was decided without the send before it does not commit. So its decision about duplicates holds, and
+        sequence numbers grow.
         """
         application = fifo.sends(queue.id)
         attempts = self._transactions.attempts("send")
@@ -163,7 +163,7 @@ class Sender:
                         {key: StoredSend(*one) for (_, _, key), one in zip(lane_entries, zip(places, numbers))}
                     )
                 if not tables:
-                    # The answer reports what others sent: it must survive a power cut.
+                    # The answer reports sends of others: they must survive a power cut.
                     self._opened.tables.make_durable()
                 if not tables or self._append(queue, pa.concat_tables(tables), at, append, attempts):
                     return [sent_by_key[key] for key in keys]
@@ -172,10 +172,9 @@ class Sender:
     def _remembered(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock
     ) -> tuple[dict[Key, StoredSend], int]:
-        """Return the sends within the deduplication interval that `entries` repeat, by deduplication key, and the
-        send's instant.
+        """Return the sends that `entries` repeat within the deduplication interval, by deduplication key.
 
-        The instant is never before the last send. Raises ClocksDisagree.
+        Return also the instant of this send, which is never before that of the last send. Raises ClocksDisagree.
         """
         since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
         rows = self._opened.files.messages(Where(queue.id), _REMEMBERED, sent_after=since)
@@ -187,7 +186,7 @@ class Sender:
             last = last_counted(self._opened.tables, queue.id, rows)
         at = instants.not_before(now, last, skew)
         deduplication_ids = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
-        # Look this up after the count of sends: a purge since then counts, too.
+        # Look up the last purge after the count of sends: so a purge in between counts, too.
         purged = self._opened.tables.transaction_version("messages", fifo.purges(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
         rows = without_set_aside(self._opened.tables, queue.id, rows)
@@ -230,7 +229,7 @@ class Sender:
         return True
 
     def _remember(self, append: _Append, generation: int, sent_at: int, rows: pa.Table) -> None:
-        """Keep in memory what was appended."""
+        """Keep the appended messages in memory."""
         for segment, (entries, numbers) in append.entries.items():
             size = rows.nbytes * len(entries) // rows.num_rows
             self._recent.add(Append(generation, segment.name, segment.following, entries, sent_at, numbers, size))

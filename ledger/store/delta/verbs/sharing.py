@@ -7,8 +7,8 @@ become one MERGE. The result is the same as if each verb had been committed alon
 verbs of a commit wait at the same time, so any order of them is correct.
 
 Verbs of one kind are decided in one step where the result is the same: most of a decision's cost does not depend on the
-number of verbs. Each verb has its own answer, or its own error. A commit that loses or fails does so for all verbs in
-it.
+number of verbs. Each verb has its own answer, or its own error. If a commit loses or fails, it does so for all its
+verbs.
 
 Small sends share one append. Reads of granted messages share one read of the table.
 """
@@ -61,7 +61,7 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
 
     Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes and the number of losses. It decides all
     of these verbs in one step, or returns None where the result could differ from deciding them one after the other.
-    `asked` is what `joint` needs to know about each verb.
+    `asked` has the facts about each verb that `joint` needs.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class SharedVerbs:
         raise attempts.outlasted()
 
     def _commit(self, verbs: Sequence[GroupedCall[Any]], losses: int, attempts: Attempts) -> None:
-        """Try all verbs in one commit. A verb that is not done afterwards lost to another writer, or is put off.
+        """Try all verbs in one commit. If a verb is not done afterwards, it lost to another writer, or is put off.
 
         A verb is put off if it would grant a message that another verb of this commit grants: holders are told apart by
         the commit's version.
@@ -207,7 +207,7 @@ class SharedSends:
     def _send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        # In a bounded queue, one send may fit where several together do not.
+        # In a bounded queue there may be room for one send and not for several together.
         if attempt_id is not None or not _is_small(entries) or is_bounded(queue):
             return self._sender.send(queue, entries, clock, attempt_id)
         send = _Send(queue, entries)
@@ -285,7 +285,7 @@ class CommitDecisions:
         self.put_off: list[GroupedCall[Any]] = []
 
     def add(self, verbs: Sequence[GroupedCall[Any]]) -> None:
-        """Decide verbs of one kind: in one step where that gives the same result, else one after the other."""
+        """Decide verbs of one kind: in one step if that gives the same result, else one after the other."""
         if len(verbs) > 1 and self.add_jointly(verbs):
             return
         for verb in verbs:

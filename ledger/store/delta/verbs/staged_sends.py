@@ -1,4 +1,4 @@
-"""Staged files of bulk sends: publishing, giving up and removal.
+"""Staged files of bulk sends: how they are published, given up and removed.
 
 See `rules.staging`.
 """
@@ -33,12 +33,12 @@ def staged_folders(store: DeltaStore) -> Folders | None:
 
 
 def end_of(tables: Tables, folder: str) -> int | None:
-    """Return whether a folder was PUBLISHED or given up (FENCED), see `rules.staging`; None: neither yet."""
+    """Return how a folder ended: PUBLISHED, or FENCED (given up), see `rules.staging`; None: it has not ended."""
     return tables.transaction_version("messages", staging.application(folder))
 
 
 class Publisher:
-    """Publishes what one try of a send has staged."""
+    """Publishes the files that one try of a send has staged."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class Publisher:
 def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
     """Remove folders of bulk sends that are over; return how many were removed.
 
-    This removes files that were staged and never published, once nobody can publish them any more. It also removes what
-    is left of published folders, when nothing in them is needed. Other folders are not touched.
+    This removes files that were staged and never published, once nobody can publish them any more. It also removes the
+    rest of published folders, when no file in them is needed. Other folders are not touched.
     """
     folders, removed = staged_folders(store), 0
     if folders is None:
@@ -101,7 +101,7 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
             # An unpublished folder must be given up before a vacuum can remove its files.
             removed += _is_over(store, folder, clock()) and _remove(store, folders, folder)
         except StorageFailed as error:
-            # A Spark task that was not stopped may still be writing there.
+            # A Spark task that was not stopped may still be writing to the folder.
             log.warning("%s; it is left to the next upkeep", error)
     if removed:
         log.info("removed %d folders of bulk sends", removed)
@@ -109,13 +109,13 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
 
 
 def settle(folders: Folders, folder: str) -> None:
-    """Remove from a published folder what nobody needs: the log of its own table."""
+    """Remove the log of a published folder's own table, which nobody needs."""
     with contextlib.suppress(StorageFailed):
         folders.remove(f"{folder}/_delta_log")
 
 
 def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
-    """Tell whether a folder was published or is given up; if it is neither, commit that it is given up.
+    """Tell whether a folder has ended: published, or given up. If it has not, commit that it is given up.
 
     Returns False if its sender was first.
     """
@@ -130,7 +130,7 @@ def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
 
 
 def _remove(store: DeltaStore, folders: Folders, folder: str) -> bool:
-    """Remove what is not needed of a folder that is over; return whether that was everything."""
+    """Remove the files of an ended folder that are not needed; return whether the folder is removed."""
     if end_of(store.engine, folder) != staging.FENCED:
         settle(folders, folder)
         if folders.has_files(folder):

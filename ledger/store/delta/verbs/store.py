@@ -1,6 +1,6 @@
-"""The Store on Delta tables.
+"""DeltaStore: the Store on Delta tables.
 
-Each verb decides by the rules and records its decision as one MERGE into `visibility`.
+Each verb decides by the rules, and records its decision as one MERGE into `visibility`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ OUTCOMES = list(Outcome)
 
 
 class AllCounts(NamedTuple):
-    """The counts of all queues by name, at the instant `now`: as of a version of `visibility` and a version of
+    """The counts of all queues by name, at the instant `now`, as of one version of `visibility` and one of
     `messages`."""
 
     version: int
@@ -153,8 +153,8 @@ class DeltaStore:
         return self._queues.all()
 
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
-        """See Store.change_queue. Raises ClocksDisagree where a receive would: a longer retention notes, by the clock,
-        which messages have expired."""
+        """See Store.change_queue. Raises ClocksDisagree where a receive would: a change to a longer retention records,
+        by the clock, which messages have expired."""
         self.times.require(queue, clock)
         return self._queues.change(queue, change, clock)
 
@@ -284,7 +284,7 @@ class DeltaStore:
         return self._reader.message(queue, lane, message_id, loaded.lanes.record(code))
 
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
-        """Return what a receipt holds (see Store.held), by one read of the queue's records."""
+        """Return the messages that a receipt holds (see Store.held), by one read of the queue's records."""
         loaded = self._opened.load(queue, clock, receipt_id=receipt_id)
         lanes, now = loaded.lanes, None if clock is None else loaded.now
         is_held = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool)
@@ -363,7 +363,7 @@ class DeltaStore:
         return self.engine.version("messages"), self.engine.version("visibility"), self.engine.generation()
 
     def require_tables(self) -> None:
-        # The newest version alone is no proof: a table that is gone also shows no version after the last known one.
+        # The newest version alone proves nothing: a table that is gone also shows no version after the last known one.
         for table in TABLES:
             if not self.engine.exists(table):
                 gone = gone_folder(self.engine.place(table))

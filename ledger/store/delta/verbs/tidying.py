@@ -1,4 +1,4 @@
-"""Upkeep of the records of messages: a commit per lane, only where needed.
+"""Upkeep of the records of messages: one commit for each lane that needs it.
 
 A message is *final* when it is recorded as deleted and nobody can restore it any more. No verb ever changes a final
 message, however old the state that the verb decided on. An expired message must become final, too, before it may be
@@ -35,12 +35,12 @@ from ledger.store.protocol import QueueRecord
 log = logging.getLogger("ledger.upkeep")
 #: How often upkeep tries a commit of its own, and the first pause between tries, in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
-#: An instant before everything: nothing counts as old by it.
+#: An instant before all others: no message is old by it.
 NEVER = -1
 
 
 def is_final(record: Record, before: int) -> bool:
-    """Tell whether nothing can change about a message in this queue any more.
+    """Tell whether a message is final in this queue: no verb can change it there any more.
 
     A message is final if it was deleted by the instant `before` and has no receipt to restore it by. A message that was
     moved to another queue is also final here: that queue has its own record of it.
@@ -64,8 +64,8 @@ class Tidying:
     def repair(self, rows: pa.Table) -> None:
         """Give lanes that have several head rows one head row again.
 
-        Each such lane gets a new head row, with a higher revision and another ordinal than the others. It counts from
-        its commit on. Then the others are removed.
+        Each such lane gets a new head row, with a higher revision and another ordinal than its other head rows. The new
+        row counts from its commit on. Then the other head rows are removed.
         """
         heads = rows.filter(pc.equal(rows["segment"], HEAD)).group_by(["queue", "lane"]).aggregate([([], "count_all")])
         for row in heads.filter(pc.greater(heads["count_all"], 1)).to_pylist():
@@ -80,7 +80,7 @@ class Tidying:
             heads = snapshot.rows.filter(pc.equal(snapshot.rows["segment"], HEAD))
             lanes = Lanes(queue, snapshot.rows)
             now = max(self._clock() if self._not_beyond is None else self._not_beyond, lanes.latest)
-            # If another upkeep was first, keep the head row that it made.
+            # If another upkeep was first, keep the head row of that upkeep.
             edits, kept = NO_EDITS, heads
             if heads.num_rows > 1:
                 edits = kept = lanes.heads.one_more(lane, now)
@@ -91,8 +91,8 @@ class Tidying:
         retried(self._store.transactions, "visibility", lambda: self._delete(queue, others))
 
     def forget(self, queue: str, lanes: tuple[int, ...]) -> bool:
-        """Remove the records about a deleted queue, which has messages in `lanes`. Return False if that is left to the
-        next round.
+        """Remove the records about a deleted queue, which has messages in `lanes`. Return False if the next round has
+        to do it.
 
         A verb that decided earlier to move some of these messages does not commit: each of its lanes gets a head row,
         if it has none, and loses it. A verb that decides later finds no queue.
@@ -110,8 +110,10 @@ class Tidying:
         return retried(self._store.transactions, "visibility", lambda: self._delete(queue, Where(queue).sql()))
 
     def expire(self, queues: list[QueueRecord], rows: pa.Table, listing: Listing, at: int) -> list[QueueRecord]:
-        """Record for good what had expired at the instant `at`, on the queues that have such messages. Return all
-        queues as they are then."""
+        """Record for good which messages had expired at the instant `at`, in the queues that have such messages.
+
+        Return all queues as they are then.
+        """
         with_expired = [queue for queue in queues if self._has_expired(queue, _lanes(queue, rows), listing, at)]
         changed_by_id = (
             {queue.id: queue for queue in self._store.expire(with_expired, at, self._clock)} if with_expired else {}
@@ -121,9 +123,9 @@ class Tidying:
     def tidy(self, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
         """Tidy the lanes of a queue; return how many rows were joined.
 
-        This removes rows about messages that are gone, takes the receipts from old deletions and joins those, and
-        records expired messages that nobody holds as deleted. `rows` and `listing`, of any version, tell in which lanes
-        a commit is worth it. Each commit decides on the state that it reads itself.
+        This removes rows about messages that are gone, removes the receipts from rows about old deletions, joins these
+        rows, and records expired messages that nobody holds as deleted. `rows` and `listing`, of any version, show
+        which lanes are worth a commit. Each commit decides on the state that it reads itself.
         """
         lanes = _lanes(queue, rows)
         new, _ = self._tidied(queue, lanes, listing)
@@ -135,7 +137,7 @@ class Tidying:
             clock, not_beyond = self._clock if self._not_beyond is None else None, self._not_beyond or NEVER
             loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
             loaded = replace(loaded, now=max(loaded.now, not_beyond))
-            # List after the rows were read: a message that they are about is listed, unless it was dropped.
+            # List the messages after reading the rows: so each message that has a row is listed, unless it was dropped.
             new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), lane)
             require_generation("visibility", self._generation, self._engine.generation())
             edits = loaded.lanes.replacing(new, loaded.now)
@@ -144,9 +146,9 @@ class Tidying:
         return self._store.transactions.run("upkeep", "visibility", queue.id, decide)
 
     def _tidied(self, queue: QueueRecord, lanes: Lanes, listing: Listing, only: int | None = None) -> tuple[Runs, int]:
-        """Return what to record in the lanes (or in the lane `only`), and how many rows joining and dropping saves.
+        """Return the runs to record in the lanes (or in the lane `only`), and how many rows this saves.
 
-        Returns the runs as they are if nothing is worth a commit.
+        Returns the runs as they are if the change is not worth a commit.
         """
         old, before = lanes.runs, self._before
         exists = listing.segments()
@@ -173,7 +175,7 @@ class Tidying:
         return self._clock() if self._not_beyond is None else self._not_beyond
 
     def _is_believed(self, queue: QueueRecord) -> bool:
-        """Tell whether the queue's record of what has expired cannot come from a clock that was ahead."""
+        """Tell whether the queue's record of expired messages cannot come from a clock that was ahead."""
         return queue.noted_at <= self._now() + self._store.settings.skew
 
     def _has_expired(self, queue: QueueRecord, lanes: Lanes, listing: Listing, at: int) -> bool:

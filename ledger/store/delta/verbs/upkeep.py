@@ -42,7 +42,7 @@ from ledger.store.protocol import QueueRecord
 
 
 def kept(engine: Engine, table: str) -> Kept:
-    """Return how long a table's properties keep its past. Delta's defaults stand in for properties that cannot be
+    """Return how long a table keeps its past, by its properties. Delta's defaults replace properties that cannot be
     parsed."""
     return kept_by(engine.layout(table).properties)
 
@@ -67,7 +67,7 @@ def require_possible(engine: Engine, settings: Settings) -> None:
 
 
 def retain(engine: Engine, transactions: Transactions, settings: Settings, table: str, clock: Clock) -> None:
-    """Set the retention properties of a table where the settings give values that differ: one commit, or none."""
+    """Set the retention properties of a table if the settings give other values: in one commit, or none."""
     seconds_by_property = {LOG_RETENTION: settings.log_retention, FILE_RETENTION: settings.deleted_file_retention}
     properties = engine.layout(table).properties
     new = {
@@ -93,7 +93,7 @@ Place = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class UpkeepReport:
-    """The result of a round of upkeep. `queues_removed` counts the deleted queues whose last message it dropped."""
+    """The result of a round of upkeep. `queues_removed`: the deleted queues whose last message was dropped."""
 
     receipts_filled: int
     queues_removed: int
@@ -128,12 +128,12 @@ class Upkeep:
     A message may be dropped when it is *final* (see `tidying`). A final message stays final, so the tables may be read
     at different versions, as long as nothing that counts is missed:
 
-    - A round lists the files of `messages` first. It does not drop what is sent afterwards: a sealed segment gains
-      nothing, and of an open segment it drops only the listed ordinals.
-    - The round lists queues after those files and after `visibility`: a queue exists before anything about it does. A
-      queue that is missing from the list was deleted for good. The round removes what is recorded about that queue
-      before it drops any of its messages. These commits force a verb that is about to move messages out of the queue to
-      decide again.
+    - A round lists the files of `messages` first. It does not drop messages that are sent afterwards: a sealed segment
+      gains none, and of an open segment the round drops only the listed ordinals.
+    - The round lists queues after those files and after `visibility`: a queue exists before its messages and records.
+      So a queue that is missing from the list was deleted for good. The round removes the records of that queue before
+      it drops any of its messages. These commits force a verb that is about to move messages out of the queue to decide
+      again.
     - The round reads last whether messages are final, from one version of `visibility`: a message that moves from one
       queue to another is in one of them. All queues in that version count, also those made or deleted meanwhile.
     - Each commit that removes rows names the generation in which the round began, and goes to a table that the round
@@ -245,7 +245,7 @@ class Upkeep:
         """Return the segments that may be dropped once they are finished.
 
         An open segment stays while its sender may still append to it: if it were dropped and then grew, nobody could
-        tell what it once held. A segment that deduplication still reads, by any driver's clock, stays too.
+        tell which messages it once had. A segment that deduplication still reads, by any driver's clock, stays too.
         """
         opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
         remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew

@@ -1,8 +1,8 @@
-"""Vital signs of a ledger: what grows with its load, and what hangs.
+"""Vital signs of a ledger: values that grow with its load, and signs that something hangs.
 
 A measurement is cheap enough for a monitor that asks all the time. Each value follows from facts that exist anyway:
-files and their times, rows of `visibility`, the newest commits. A process keeps what it has read of the commits, so
-that the next measurement reads only new ones.
+files and their times, rows of `visibility`, the newest commits. A process keeps the facts about commits that it has
+read, so that the next measurement reads only new commits.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Vitals:
     Attributes:
         disk: The room that the tables take.
         unjoined_receipts: Receipts of acknowledged claims that can still be restored, and that upkeep has not joined.
-        oldest_claim: None: nothing is in flight.
-        oldest_message: None: there is none, or the clocks disagree.
-        recent: What the newest commits show.
+        oldest_claim: The oldest claim; None: no message is in flight.
+        oldest_message: The oldest message; None: there is no message, or the clocks disagree.
+        recent: The values that the newest commits show.
     """
 
     disk: DiskUse
@@ -77,7 +77,7 @@ class Vitals:
 
 
 class VitalSigns:
-    """Measures one ledger. Threads share it."""
+    """Measures one ledger. Threads share the object."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class VitalSigns:
         self._watch = CommitWatch(engine)
 
     def measure(self, clock: Clock) -> Vitals:
-        """Measure, and write nothing.
+        """Return the vital signs. This writes nothing.
 
         Raises StorageFailed, LedgerDamaged, and TableAltered for a table that no verb can use.
         """
@@ -135,7 +135,7 @@ class VitalSigns:
         return OldestClaim(names[queue], receipt_id, _seconds(now - received_at), age)
 
     def _oldest_message(self, rows: pa.Table, queues: Sequence[QueueRecord], clock: Clock) -> OldestMessage | None:
-        # Skip queues that hold nothing and have no records.
+        # Skip queues that have no messages and no records.
         active_queues = {*rows["queue"].unique().to_pylist(), *self._listings.newest().queues()}
         try:
             _, now, loaded = load_all(
