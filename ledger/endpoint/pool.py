@@ -57,8 +57,7 @@ class Lines(Generic[Call]):
         return self._taken(fullest, self._lines[fullest].pop())
 
     def begin_next(self) -> tuple[str, Call] | None:
-        """Give a waiting call a thread; return its queue and the call, or None if no thread is free for a waiting
-        call."""
+        """Give a waiting call a thread; return its queue and the call, or None if no waiting call can have one."""
         if self.begun >= self._threads:
             return None
         for queue, line in self._lines.items():

@@ -21,8 +21,7 @@ FURTHER = "a reason that fewer messages have than the 100 that are named"
 
 
 def reason_of(given: object) -> str | None:
-    """Return a reason as it is kept; None for no reason. A lone surrogate, which no file can hold, is kept as its
-    escape.
+    """Return a reason as it is kept; None for no reason. A lone surrogate, which no file can hold, becomes its escape.
 
     Raises InvalidParameterValue for a value that is no text.
     """

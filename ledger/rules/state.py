@@ -44,8 +44,7 @@ class Hold(NamedTuple):
 
 
 class Status(str, Enum):
-    """S2's three states in more detail: stored is VISIBLE, DELAYED or LOCKED. The last three are those of gone
-    messages."""
+    """S2's three states in more detail: stored is VISIBLE, DELAYED or LOCKED. In the last three a message is gone."""
 
     VISIBLE = "visible"
     DELAYED = "delayed"

@@ -120,8 +120,10 @@ class StorageClock:
         self._due: float | None = None
 
     def check(self) -> None:
-        """Raise ClocksDisagree if the two clocks are too far apart. Compare only when a comparison is due, and again
-        after a failure."""
+        """Raise ClocksDisagree if the two clocks are too far apart.
+
+        They are compared only when a comparison is due, and again after a failure.
+        """
         if self._storage is None or (self._due is not None and self._passing() < self._due):
             return
         before = self._clock()

@@ -53,8 +53,7 @@ class Tally:
             return dict(self._conflicts)
 
     def groups(self) -> dict[tuple[str, int], int]:
-        """Return how often each number of calls went together, by purpose (a table that was committed to, or
-        "reading")."""
+        """Return how often each number of calls went together, by purpose: a table to commit to, or "reading"."""
         with self._lock:
             return dict(self._groups)
 

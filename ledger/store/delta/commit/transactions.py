@@ -41,8 +41,10 @@ MOST_TOGETHER = 31
 
 @dataclass(frozen=True)
 class Plan(Generic[Answer]):
-    """A decision: what to merge where, and the answer once the commit has a version. Without edits there is nothing to
-    commit."""
+    """A decision: what to merge where, and the answer once the commit has a version.
+
+    Without edits there is nothing to commit.
+    """
 
     snapshot: Snapshot
     where: Where

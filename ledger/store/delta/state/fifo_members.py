@@ -89,8 +89,7 @@ class Members:
         return len(self.seq)
 
     def with_later(self, later: Members, names: list[str]) -> Members:
-        """Return these messages followed by later ones. `names` has the group names of the later messages, by
-        number."""
+        """Return these messages followed by later ones, whose group names are `names`, by number."""
         assert self.names is not None
         segment_numbers = {name: number for number, name in enumerate(self.segments.to_pylist())}
         segment = np.array(

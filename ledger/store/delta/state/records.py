@@ -122,8 +122,7 @@ class Records:
         return self._column((name, value), answers, lambda: pc.fill_null(pc.equal(self._stored[name], value), False))
 
     def _column(self, asked: tuple[str, object], met: list[Any], of_stored: Callable[[], Any]) -> np.ndarray:
-        """Return the answer `asked` about all records: the untouched one, then the stored ones, then those `met`
-        later."""
+        """Return the answer `asked` about all records: the untouched, then the stored, then those `met` later."""
         answers = np.array(met)
         if not self._stored.num_rows:
             return answers

@@ -42,8 +42,7 @@ class PlacedRuns(NamedTuple):
 
 
 def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) -> tuple[FileRuns, Pieces]:
-    """Return every message of the queue as pieces, each with the code of its record; `query` is the number of the
-    file's run.
+    """Return every message of the queue as pieces, each with its record's code and, as `query`, its run's number.
 
     Dead letters are records about segments of other queues: of those segments only what is recorded counts. All
     messages of a piece are on the same side of the instant `expired` (sent up to it, or later) and of `now` (delayed or
@@ -54,8 +53,7 @@ def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) ->
 
 
 def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> PlacedRuns:
-    """Return the runs that `existing_messages` cuts. They stay the same until another segment is registered in the
-    lanes.
+    """Return the runs that `existing_messages` cuts. They stay the same until the lanes register another segment.
 
     `borders`: see `Listing.of`.
     """
