@@ -47,6 +47,9 @@ def requests(s3_spark, s3, place):
     ledger = Ledger.open(place, s3_spark)
     queue = ledger.create_queue("jobs")
     queue.send(s3_spark.createDataFrame([("a",), ("b",)], "body string"))
+    # Its files are written by Spark's own writer.
+    fifo = ledger.create_queue("jobs.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True})
+    fifo.send(s3_spark.createDataFrame([("a", "g")], "body string, message_group_id string"))
     queue.receive(None).delete()
     ledger.upkeep()
     return s3.requests()[before:]

@@ -105,7 +105,8 @@ class TaskStaging:
         tasks = parallelism(self._spark)
         job = self._job(placed, unplaced, place, tasks)
         try:
-            written = unplaced.rows.coalesce(tasks).mapInArrow(_by_value(task_files).writing(job), task_files.ANSWER)
+            rows = _kept_apart(unplaced.rows).coalesce(tasks)
+            written = rows.mapInArrow(_by_value(task_files).writing(job), task_files.ANSWER)
             self._store.transactions.step("staging")
             answers = written.collect()
         except Exception as error:
@@ -208,6 +209,17 @@ class TaskStaging:
             if not file.exists() or file.stat().st_size != one.size:
                 bound = "what a task wrote there is not seen here (does a path mean another place?)"
                 raise StorageFailed(str(file), bound, "send")
+
+
+def _kept_apart(rows: DataFrame) -> DataFrame:
+    """Return the rows with a further column, which tasks do not read.
+
+    Spark makes one `coalesce` of two that follow each other: the user's, which may keep the rows in one task and so in
+    their order, would be gone. A column that is not deterministic stands between them.
+    """
+    from pyspark.sql import functions as F
+
+    return rows.withColumn("ledger_task", F.spark_partition_id())
 
 
 def _by_value(module: Any) -> Any:
