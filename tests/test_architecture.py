@@ -43,7 +43,7 @@ INSIDES = {
     "tests.delta.commit.test_followed": {"_seen"},
     "tests.delta.dataframes.test_frames_fifo": {"_gateway"},
     "tests.delta.state.test_groups": {"_own", "_kept"},
-    "tests.delta.state.test_segment_ends": {"_sender", "_segments"},
+    "tests.delta.state.test_segment_ends": {"_sender", "_segments", "_sends"},
     "tests.delta.verbs.test_sharing": {"_turns", "_reader"},
     "tests.endpoint.test_fairness": {"_turns"},
     "tests.delta.views.test_sql": {"_add"},

@@ -67,7 +67,7 @@ def test_a_machine_that_is_resumed_twice_writes_no_segment_twice(open_ledger):
     queue = ledger.create_queue("work", {"Lanes": 1})
     queue.send("before")
     twin = open_ledger()
-    twin.store.send.__self__._sender._segments = copy.deepcopy(ledger.store.send.__self__._sender._segments)
+    twin.store._sends._sender._segments = copy.deepcopy(ledger.store._sends._sender._segments)
     ids = [str(sender.queue("work").send(f"{n}")[0]) for n in range(6) for sender in (ledger, twin)]
     assert len(set(ids)) == len(ids)
     received = queue.receive(None).messages()
