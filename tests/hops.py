@@ -11,11 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from ledger import Claim, Ledger, Queue
+from ledger import Ledger
 from tests.sources import CHECKOUT
 
+Answer = TypeVar("Answer")
 PACKAGE = f"{CHECKOUT / 'ledger'}/"
 
 
@@ -27,8 +28,8 @@ class Passed(NamedTuple):
     hops: int
 
 
-def trace(call: Callable[[], object]) -> Passed:
-    """Make a call, and return what it has passed."""
+def trace(call: Callable[[], Answer]) -> tuple[Passed, Answer]:
+    """Make a call; return what it has passed, and its answer."""
     files: dict[str, None] = {}
     functions: set[object] = set()
     hops, here = 0, ""
@@ -45,10 +46,10 @@ def trace(call: Callable[[], object]) -> Passed:
 
     sys.setprofile(note)
     try:
-        call()
+        answer = call()
     finally:
         sys.setprofile(None)
-    return Passed(tuple(files), len(functions), hops)
+    return Passed(tuple(files), len(functions), hops), answer
 
 
 def traced_verbs(root: str) -> dict[str, Passed]:
@@ -56,16 +57,11 @@ def traced_verbs(root: str) -> dict[str, Passed]:
     queue = Ledger.open(root).create_queue("work", {"Lanes": 1})
     passed = {}
     for _ in range(2):
-        passed["send"] = trace(lambda: queue.send("a"))
-        claims: list[Claim] = []
-        passed["receive"] = trace(partial(_receive, queue, claims))
-        passed["extend"] = trace(partial(claims[0].extend, 60))
-        passed["delete"] = trace(claims[0].delete)
+        passed["send"], _ = trace(lambda: queue.send("a"))
+        passed["receive"], claim = trace(lambda: queue.receive(1_000_000))
+        passed["extend"], _ = trace(partial(claim.extend, 60))
+        passed["delete"], _ = trace(claim.delete)
     return passed
-
-
-def _receive(queue: Queue, claims: list[Claim]) -> None:
-    claims.append(queue.receive(1_000_000))
 
 
 if __name__ == "__main__":

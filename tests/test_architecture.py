@@ -68,18 +68,18 @@ OUR_WORDS = (
 @pytest.mark.timeout(120)
 def test_imports_point_down():
     """The contracts of pyproject.toml, [tool.importlinter]."""
-    run = subprocess.run(
-        [sys.executable, "-c", LINT],
-        cwd=CHECKOUT,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        capture_output=True,
-        text=True,
-    )
+    run = lint_imports_of(CHECKOUT)
     assert run.returncode == 0, run.stdout
 
 
 #: The command `lint-imports`, wherever it is installed.
 LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+
+
+def lint_imports_of(folder):
+    """Run `lint-imports` on the package and the pyproject.toml of a folder."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run([sys.executable, "-c", LINT], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def contracts():
@@ -271,13 +271,7 @@ def test_an_import_that_points_up_is_found(tmp_path):
     shutil.copytree(CHECKOUT / "ledger", package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "rules" / "arns.py").write_text("import ledger.queue\n")
     shutil.copy(CHECKOUT / "pyproject.toml", tmp_path)
-    run = subprocess.run(
-        [sys.executable, "-c", LINT],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
+    run = lint_imports_of(tmp_path)
     assert run.returncode == 1 and "ledger.rules.arns -> ledger.queue" in run.stdout
 
 

@@ -2,8 +2,8 @@
 
 A checkpoint has a line for each live file, and one for each file that is no longer in the table and not removed yet. In
 a table with constant commits, the second kind is far larger. A checkpoint each 50 commits, kept for a month, would take
-most of the disk. So a new checkpoint is due when the number of commits since the last one reaches the lines of that
-checkpoint, divided by LINES_A_COMMIT: so its cost for each commit is bounded. Of replaced checkpoints, one a day is
+most of the disk. A new checkpoint is due when the number of commits since the last one reaches the lines of that
+checkpoint, divided by LINES_A_COMMIT. Its cost for each commit is then bounded. Of replaced checkpoints, one a day is
 kept, for versions of the past: the versions in between are read from the commits themselves.
 """
 

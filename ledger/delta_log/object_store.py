@@ -222,10 +222,10 @@ class ObjectStore:
         return self._made
 
     def opened_with(self) -> tuple[str, str, dict[str, Any]] | None:
-        """Return obstore's class of the store by its name, the place, and the options that another process opens the
-        same store with; None where credentials are looked up, which the other process may find others of.
+        """Return the name of obstore's class, the place, and the options with which another process opens this store.
 
-        Keys of AWS's in this process's environment are among them, as Spark hands them to its executors itself.
+        None if a role or a profile gives the credentials: another process may find other credentials. AWS's keys in
+        this process's environment are among the options.
         """
         if self._store.credential_provider is not None:
             return None

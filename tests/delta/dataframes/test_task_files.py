@@ -158,6 +158,16 @@ def job(**values):
     return task_files.SendJob(**{**given, "token": "token:", "most_bytes": 20, "most_shown": 81, **values})
 
 
+def files_job(folder, **values):
+    """The job of tasks that write sequence numbers and bodies to a folder: one task, and bounds that few rows reach."""
+    known = {
+        **{"schema": pa.schema([("seq", pa.int64()), ("body", pa.string())]), "statistics": (), "tasks": 1},
+        **{"most_segments": 9, "rows_per_segment": 9, "rows_per_file": 9, "row_group_bytes": 99, "long": 9},
+        **{"sent_at": 1, "delay": 0},
+    }
+    return job(place=task_files.Folder(str(folder)), **{**known, **values})
+
+
 def rule_of(body):
     """What the rules say of a body: nothing, or what a task says."""
     try:
@@ -218,18 +228,15 @@ def test_bytes_that_are_no_utf_8_are_refused_and_others_are_not(body):
 
 def test_row_groups_are_bounded_in_bytes_and_one_row_may_have_more(tmp_path):
     schema = pa.schema([("seq", pa.int64()), ("body", pa.string()), ("sent_at", pa.timestamp("us", "UTC"))])
-    known = job(
-        place=task_files.Folder(str(tmp_path)),
+    known = files_job(
+        tmp_path,
         schema=pa.schema([*schema, pa.field("available_at", pa.timestamp("us", "UTC"))]),
         statistics=("seq",),
         tasks=3,
-        most_segments=9,
         rows_per_segment=8,
         rows_per_file=4,
         row_group_bytes=1_000,
         long=100,
-        sent_at=1,
-        delay=0,
     )
     files = task_files.TaskFiles(known, 2)
     lengths = [10, 10, 900, 10, 5_000, 10, 10, 10, 300, 300, 300, 300, 10]
@@ -260,13 +267,7 @@ def test_row_groups_are_bounded_in_bytes_and_one_row_may_have_more(tmp_path):
 @example(["g" * 32 + "\x7f\x7f"])
 def test_the_bounds_of_long_texts_leave_out_none_of_them(texts):
     with tempfile.TemporaryDirectory() as folder:
-        schema = pa.schema([("seq", pa.int64()), ("body", pa.string())])
-        known = job(
-            **{"place": task_files.Folder(folder), "schema": schema, "statistics": ("body",), "tasks": 1, "long": 9},
-            **{"most_segments": 9, "rows_per_segment": 9, "rows_per_file": 9, "row_group_bytes": 99, "sent_at": 1},
-            delay=0,
-        )
-        files = task_files.TaskFiles(known, 0)
+        files = task_files.TaskFiles(files_job(folder, statistics=("body",)), 0)
         files.add(pa.record_batch({"body": texts}))
         (one,) = files.finish()
     bounds = json.loads(one.statistics)
@@ -274,20 +275,7 @@ def test_the_bounds_of_long_texts_leave_out_none_of_them(texts):
 
 
 def test_more_segments_than_names_can_number_end_the_task(tmp_path):
-    schema = pa.schema([("seq", pa.int64()), ("body", pa.string())])
-    known = job(
-        place=task_files.Folder(str(tmp_path)),
-        schema=schema,
-        statistics=(),
-        tasks=2,
-        most_segments=4,
-        rows_per_segment=1,
-        rows_per_file=1,
-        row_group_bytes=10,
-        long=10,
-        sent_at=1,
-        delay=0,
-    )
+    known = files_job(tmp_path, tasks=2, most_segments=4, rows_per_segment=1, rows_per_file=1)
     with pytest.raises(task_files.Stop, match=task_files.MANY_SEGMENTS):
         task_files.TaskFiles(known, 1).add(pa.record_batch({"body": ["x"] * 3}))
 

@@ -33,6 +33,7 @@ from ledger.store.delta.dataframes.column_casts import (
     schema_of,
 )
 from ledger.store.delta.dataframes.columns import quoted
+from ledger.store.delta.dataframes.task_files import CHARACTER, MISSING, NO_UTF_8, TOO_LONG
 from ledger.store.delta.model.tables import MESSAGES
 
 if TYPE_CHECKING:
@@ -40,15 +41,11 @@ if TYPE_CHECKING:
 
 #: The beginning of the error of a task that refuses a row. The field and the bound follow.
 REFUSED = "ledger refuses a row:"
-#: These stand in the place of the field, for refusals that have an error class, or a sentence, of their own.
-MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
 #: These stand in the place of the value: for a null, and for a value that would not help the reader.
 NULL, UNSHOWN = "null", "unshown"
 #: Reads the field, the bound, the place and the value. It does not match the expressions that make them, which Spark
 #: shows in plans.
 _REFUSAL = re.compile(rf"{REFUSED}([^|]*)\|([^|]*)\|([0-9a-f]*)\|([0-9A-F]*|{NULL}|{UNSHOWN})\|")
-#: Stands in the place of a character's name, for bytes that are not UTF-8.
-NO_UTF_8 = "no UTF-8"
 #: The formats of instants in JSON, with all digits that Spark stores. Its default formats cut microseconds off.
 ALL_DIGITS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",

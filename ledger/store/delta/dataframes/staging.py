@@ -20,7 +20,7 @@ from ledger.rules import staging
 from ledger.rules.storage import for_spark
 from ledger.store.delta.commit.folders import Folders
 from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, refused, rows_of_a_file
-from ledger.store.delta.dataframes.task_staging import TaskStaging
+from ledger.store.delta.dataframes.task_staging import ExecutorsUnable, TaskStaging
 from ledger.store.delta.engine import Publishing
 from ledger.store.delta.verbs.staged_sends import Publisher, end_of, settle, staged_folders
 from ledger.store.protocol import QueueRecord
@@ -111,15 +111,16 @@ class Staging:
 
     def write_files(self, placed: Placed, folder: str) -> list[StagedFile]:
         """Write the rows, in tasks if they can and else with Spark's writer; return the files."""
-        tried = placed.unplaced is not None and self._tasks.is_able(placed.unplaced.rows)
-        if placed.unplaced is not None and tried:
-            files = self._tasks.stage(placed, placed.unplaced, folder)
-            if files is not None:
-                return files
+        why_not = None
+        if placed.unplaced is not None and self._tasks.is_able(placed.unplaced.rows):
+            try:
+                return self._tasks.stage(placed, placed.unplaced, folder)
+            except ExecutorsUnable as unable:
+                why_not = unable
         files = self._written_by_spark(placed, folder)
         self._require_written(folder, files)
-        if tried:
-            self._tasks.note_unable()
+        if why_not is not None:
+            self._tasks.note_unable(why_not)
         return files
 
     def _written_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:

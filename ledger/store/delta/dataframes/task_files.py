@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 ANSWER = "files string"
 #: The reasons why a task ends itself. The rest of the error depends on the reason.
 REFUSES, MANY_SEGMENTS, STORAGE_FAILS = "refuses", "many segments", "storage fails"
-#: The refusals of a body.
+#: Refusals with an error, or words, of their own: they stand in the place of the field that is wrong.
 MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
 #: Stands in the place of a character's name, for bytes that are not UTF-8.
 NO_UTF_8 = "no UTF-8"

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ledger.delta_log.data_files import LONG, ROW_GROUP
 from ledger.delta_log.failures import shown
 from ledger.delta_log.protocol import StagedFile
 from ledger.delta_log.spark_sessions import has_jvm, jvm_of, parallelism
@@ -36,6 +37,7 @@ from ledger.rules import message_id as ids
 from ledger.rules import staging
 from ledger.rules.location import recorded
 from ledger.rules.storage import OBJECT_STORES
+from ledger.store.delta.dataframes import task_files
 from ledger.store.delta.dataframes.bulk_rows import refused_row
 from ledger.store.delta.dataframes.column_casts import SHOWN_CHARACTERS
 from ledger.store.delta.dataframes.placed_rows import (
@@ -47,12 +49,20 @@ from ledger.store.delta.dataframes.placed_rows import (
     rows_of_a_segment,
     too_many_segments,
 )
+from ledger.store.delta.dataframes.task_files import (
+    MANY_SEGMENTS,
+    REFUSES,
+    STORAGE_FAILS,
+    Folder,
+    Objects,
+    SendJob,
+    Written,
+)
 from ledger.store.delta.model.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ledger.store.delta.dataframes.task_files import Folder, Objects, SendJob, Written
     from ledger.store.delta.engine import Publishing
     from ledger.store.delta.verbs.store import DeltaStore
 
@@ -72,13 +82,16 @@ _UNABLE = re.compile(
 unable_applications = set[str]()
 
 
+class ExecutorsUnable(Exception):
+    """The executors cannot write the files of a send in Python; the text says why."""
+
+
 class TaskStaging:
-    """Writes the rows of sends in tasks, one send after the other."""
+    """Writes the rows of sends in tasks."""
 
     def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
         self._store, self._engine, self._spark = store, engine, spark
         self._place = recorded(engine.place("messages"))
-        self._why_not = ""
 
     def is_able(self, frame: DataFrame) -> bool:
         """Tell whether tasks can write a DataFrame's rows, as far as this process knows: see the module."""
@@ -89,19 +102,16 @@ class TaskStaging:
             return False
         return self._place.is_local or self._objects("") is not None
 
-    def stage(self, placed: Placed, unplaced: Unplaced, folder: str) -> list[StagedFile] | None:
-        """Write rows into a new folder; return the files, with their places in `messages`. None: the executors cannot
-        write them.
+    def stage(self, placed: Placed, unplaced: Unplaced, folder: str) -> list[StagedFile]:
+        """Write rows into a new folder; return the files, with their places in `messages`.
 
-        Raises the errors of a send about its rows, and StorageFailed.
+        Raises ExecutorsUnable, the errors of a send about its rows, and StorageFailed.
         """
-        from ledger.store.delta.dataframes import task_files
-
         below = f"{staging.FOLDER}/{folder}"
         self._engine.stage_folder("messages", below)
         place = self._folder(below)
         if place is None:
-            return None
+            raise ExecutorsUnable("only the driver can open the object store")
         tasks = parallelism(self._spark)
         job = self._job(placed, unplaced, place, tasks)
         try:
@@ -110,13 +120,10 @@ class TaskStaging:
             self._store.transactions.step("staging")
             answers = written.collect()
         except Exception as error:
-            failed = self._failure(error, placed, unplaced, job)
-            if failed is None:
-                return None
-            raise failed from None
+            raise self._failure(error, placed, unplaced, job) from None
         if placed.require_same is not None:
             placed.require_same()
-        files = [task_files.Written(*one) for answer in answers for one in json.loads(answer.files)]
+        files = [Written(*one) for answer in answers for one in json.loads(answer.files)]
         self._require_here(below, files)
         return [
             StagedFile(f"{below}/{one.name}", one.size, placed.partition(one.ordinal), one.modified_at, one.statistics)
@@ -128,9 +135,6 @@ class TaskStaging:
         return str(self._spark.sparkContext.applicationId)
 
     def _job(self, placed: Placed, unplaced: Unplaced, place: Folder | Objects, tasks: int) -> SendJob:
-        from ledger.delta_log.data_files import LONG, ROW_GROUP
-        from ledger.store.delta.dataframes.task_files import SendJob
-
         schema = pa.schema([field for field in IN_FILES if field.name not in placed.absent])
         settings = self._store.settings
         return SendJob(
@@ -151,14 +155,11 @@ class TaskStaging:
         )
 
     def _folder(self, below: str) -> Folder | Objects | None:
-        from ledger.store.delta.dataframes.task_files import Folder
-
         return Folder(f"{self._place.text}/{below}") if self._place.is_local else self._objects(below)
 
     def _objects(self, below: str) -> Objects | None:
         """Return a folder of an object store as tasks open it; None if only the driver can."""
         from ledger.delta_log.object_store import ObjectStore
-        from ledger.store.delta.dataframes.task_files import Objects
 
         options = self._store.storage_options
         if options is None or self._place.scheme not in OBJECT_STORES:
@@ -166,10 +167,8 @@ class TaskStaging:
         opened = ObjectStore(self._place.text, options).opened_with()
         return None if opened is None else Objects(*opened, below)
 
-    def _failure(self, error: Exception, placed: Placed, unplaced: Unplaced, job: SendJob) -> Exception | None:
-        """Return the error of a send that failed in its tasks; None if the executors cannot write its files."""
-        from ledger.store.delta.dataframes.task_files import MANY_SEGMENTS, REFUSES, STORAGE_FAILS
-
+    def _failure(self, error: Exception, placed: Placed, unplaced: Unplaced, job: SendJob) -> Exception:
+        """Return the error of a send that failed in its tasks: ExecutorsUnable if Spark's writer may do better."""
         text, place = str(error), self._engine.place("messages")
         _, ours, rest = text.partition(job.token)
         kind, *values = rest.split("|")
@@ -182,10 +181,9 @@ class TaskStaging:
             return StorageFailed(place, bytes.fromhex(values[0]).decode("utf-8", "replace"), "send")
         if not ours and not (is_of_function(error) and _UNABLE.search(text)):
             return refused(error, placed.queue, self._store.settings, place) or error
-        self._why_not = bytes.fromhex(values[0]).decode("utf-8", "replace") if ours else shown(error)
-        return None
+        return ExecutorsUnable(bytes.fromhex(values[0]).decode("utf-8", "replace") if ours else shown(error))
 
-    def note_unable(self) -> None:
+    def note_unable(self, why: ExecutorsUnable) -> None:
         """Note that Spark has written rows that tasks could not: it writes those of later sends at once.
 
         Rows that neither can write say nothing of the executors: a function of the user's may fail in the same words.
@@ -194,7 +192,7 @@ class TaskStaging:
         log.warning(
             "the executors of %s cannot write a send's files in Python, so Spark's slower writer does: %s",
             self._application,
-            self._why_not,
+            why,
         )
 
     def _require_here(self, below: str, files: Iterable[Written]) -> None:

@@ -99,10 +99,6 @@ def recorded_states(records: Records, now: int) -> np.ndarray:
     return np.where(records.is_there("deleted_at"), INDEX[Status.DELETED], undeleted)
 
 
-#: The columns that place messages, without the lane.
-PLACES = [name for name in RUNS.names if name != "lane"]
-
-
 def missing_of(listing: Listing, runs: pa.Table) -> pa.Table:
     """Return those messages of some runs (RUNS and more columns) that no file of the listing has, as RUNS.
 
