@@ -94,6 +94,7 @@ class BySpark:
             WHEN MATCHED THEN UPDATE SET {", ".join(f"{name} = s.{name}" for name in names)}
             WHEN NOT MATCHED THEN INSERT ({", ".join(names)}) VALUES ({", ".join(f"s.{name}" for name in names)})
         """)
+        self._spark.catalog.dropTempView("edits")
 
     def delete(self, predicate: str) -> None:
         self._spark.sql(f"DELETE FROM {self._named} WHERE {predicate}")

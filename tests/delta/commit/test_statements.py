@@ -241,11 +241,14 @@ def test_the_explained_statement_does_in_spark_what_the_verb_does(open_ledger, s
     shown = queue.explain("receive", 2, 60)
     assert shown.engine == "spark" and not shown.why_statement
     spark.createDataFrame(shown.rows.combine_chunks()).createOrReplaceTempView("source")
-    spark.sql(shown.statement)
-    counts = ledger.queue("jobs").counts()
-    assert (counts.visible, counts.in_flight) == (1, 2)
-    with pytest.raises(Exception, match="the partition changed after it was read"):
+    try:
         spark.sql(shown.statement)
+        counts = ledger.queue("jobs").counts()
+        assert (counts.visible, counts.in_flight) == (1, 2)
+        with pytest.raises(Exception, match="the partition changed after it was read"):
+            spark.sql(shown.statement)
+    finally:
+        spark.catalog.dropTempView("source")
     with pytest.raises(InvalidParameterValue, match=r"DataFrame.* for parameter argument 1 "):
         queue.explain("send", spark.range(3).selectExpr("'a' AS body"))
 
