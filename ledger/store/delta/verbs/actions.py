@@ -72,29 +72,27 @@ class Applier:
         # counted these messages as free. Under a quota, the change and the receive must therefore conflict.
         keeps_in_flight = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
         meeting = (0,) if keeps_in_flight and limits_of(queue.attributes).maximum_in_flight is not None else ()
-        asked = _AskedActions(actions, limits, receipts, meeting)
+        call = _AskedActions(actions, limits, receipts, meeting)
 
         def decide(loaded: Loaded, losses: int) -> Decision[list[pa.Table]]:
-            decided = self._decide([asked], loaded)
+            decided = self._decide([call], loaded)
             return Decision(decided.replacement, decided.events, decided.answers[0], meeting)
 
         names = {action.name for action in actions}
         name = names.pop() if len(names) == 1 else "settle"
         lanes = tuple_of((*named_lanes, *meeting))
-        return self._shared.run(
-            GroupedCall(name, queue, clock, decide, lanes, joint=self._decide_together, asked=asked)
-        )
+        return self._shared.run(GroupedCall(name, queue, clock, decide, lanes, joint=self._decide_together, asked=call))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
         """Decide several calls in one step. Return None if two of them may name one message.
 
         In that case the outcome of the second call depends on the first.
         """
-        asked = [verb.asked for verb in verbs]
-        decided = self._decide(asked, loaded)
+        calls = [verb.asked for verb in verbs]
+        decided = self._decide(calls, loaded)
         if decided.meets:
             return None
-        meeting = tuple_of(lane for one in asked for lane in one.meeting)
+        meeting = tuple_of(lane for call in calls for lane in call.meeting)
         decision = Decision(decided.replacement, decided.events, lambda version: None, meeting)
         return Joint(decision, decided.answers, decided.parts)
 
@@ -231,7 +229,7 @@ def _together(changes: Sequence[Runs]) -> Runs:
 
 def _may_meet(wishes: Sequence[Sequence[_Wish]]) -> bool:
     """Tell whether two calls name one message. The answer may also be yes if one call names a message twice."""
-    places = Runs.concatenated([wish.pieces.coded(0) for some in wishes for wish in some])
+    places = Runs.concatenated([wish.pieces.coded(0) for call_wishes in wishes for wish in call_wishes])
     order = np.argsort(places.first, kind="stable")
     first, furthest = places.first[order], np.maximum.accumulate(places.last[order])
     return bool((first[1:] <= furthest[:-1]).any())

@@ -82,9 +82,9 @@ class QueueContents:
     def _rows(self, lanes: Lanes, alive: Runs) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield the places, the send instants and the sequence numbers (0: none) of the messages that exist."""
         names = [lanes.segments[number] for number in np.unique(alive.segment).tolist()]
-        for queue, there in self.opened.listings.newest().homes(names).items():
+        for queue, names_in_queue in self.opened.listings.newest().homes(names).items():
             # A predicate with very many segments takes longer than reading all segments of the queue.
-            segments = tuple_of(there) if len(there) <= MOST_SEGMENTS else None
+            segments = tuple_of(names_in_queue) if len(names_in_queue) <= MOST_SEGMENTS else None
             rows = self.opened.files.messages(Where(queue, None, segments), _ORDER)
             number = lanes.look_up(rows["segment"])
             place = positions(np.maximum(number, 0), rows["seq"].to_numpy())

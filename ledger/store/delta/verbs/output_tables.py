@@ -106,16 +106,16 @@ class OutputTables:
         Do not ask a table that hung recently: raise its last error again.
         """
         until, problem = self._silent.get(table, (0.0, None))
-        asked = time.monotonic()
-        if problem is not None and asked < until:
+        began = time.monotonic()
+        if problem is not None and began < until:
             raise problem
         try:
             return self.written_or_fenced(table, write_id)
         except OutputUnreadable as error:
             log.warning("%s", error)
             now = time.monotonic()
-            if now - asked > LONG:
-                self._silent[table] = now + PATIENCE * (now - asked), error
+            if now - began > LONG:
+                self._silent[table] = now + PATIENCE * (now - began), error
             raise
 
     def _first(self, table: str, ask: Callable[[ForeignTables], Answer]) -> Answer:

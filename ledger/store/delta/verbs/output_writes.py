@@ -215,9 +215,9 @@ class Outputs:
             if not in_doubt(record):
                 return False
             attempt = record.attempt_id
-            mine = attempt is not None and attempt in attempts and same_attempt(record, attempt, loaded.now)
-            free = deadline(record) <= loaded.now
-            return (mine or free) and only in (None, record)
+            is_of_attempt = attempt is not None and attempt in attempts and same_attempt(record, attempt, loaded.now)
+            is_free = deadline(record) <= loaded.now
+            return (is_of_attempt or is_free) and only in (None, record)
 
         def code_after(code: int) -> int:
             record = lanes.record(code)

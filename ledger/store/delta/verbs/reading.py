@@ -84,8 +84,8 @@ class Reader:
         times ordinals in the span.
         """
         listing, spans = self._listings.newest(), _spans(runs)
-        for queue, there in listing.places(list(spans)).items():
-            lanes = dict(there)
+        for queue, places in listing.places(list(spans)).items():
+            lanes = dict(places)
             for batch, lowest, highest in _batches(sorted((spans[name], name) for name in lanes)):
                 yield Where(queue, tuple_of(lanes[name] for name in batch), tuple_of(batch)), lowest, highest
 

@@ -72,15 +72,15 @@ class Receiver:
 
         The result is None for a request for which no message is left.
         """
-        asked = _AskedReceives(requests, [new_receipt_id() for _ in requests])
+        call = _AskedReceives(requests, [new_receipt_id() for _ in requests])
 
         def decide(loaded: Loaded, losses: int) -> Decision[list[Received]]:
-            decision, parts = self._decide(asked, loaded, losses)
+            decision, parts = self._decide(call, loaded, losses)
             return replace(decision, answer=_answer_of(parts))
 
         targets = partial(dead_letter_queues, self._queues, queue)
-        joint = self._decide_together if asked.is_plain else None
-        return self._shared.run(GroupedCall("receive", queue, clock, decide, targets=targets, joint=joint, asked=asked))
+        joint = self._decide_together if call.is_plain else None
+        return self._shared.run(GroupedCall("receive", queue, clock, decide, targets=targets, joint=joint, asked=call))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
         """Decide several receives in one step. Return None after many losses.
