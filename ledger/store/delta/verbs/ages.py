@@ -37,7 +37,7 @@ from ledger.store.delta.verbs.tidying import retried
 log = logging.getLogger("ledger.upkeep")
 #: The property of the table `tasks` that holds the mark.
 MARK = "ledger.marked"
-#: The tables that verbs commit to all the time, and how many of their newest commits serve as evidence of the time.
+#: The tables that verbs commit to most, and how many of their newest commits serve as evidence of the time.
 WITNESSES, MOST_COMMITS = ("messages", "visibility"), 20
 
 

@@ -7,7 +7,7 @@ future begins now, and lasts as long as its timeout says. A deadline too far awa
 back by as much as the lane's time does (see `instants.put_back`). Message rows never change: a message that the wrong
 clock sent keeps its instant, and becomes visible when that instant has come.
 
-The wrong clock may also have changed the queue itself. If somebody sets a longer MessageRetentionPeriod, the queue
+The wrong clock may also have changed the queue itself. If a user sets a longer MessageRetentionPeriod, the queue
 records which messages had expired until then. With a clock that is ahead it records too many, even messages that are
 sent later. The repair records anew which messages have expired, by the current period (`QueueRecord.put_back`).
 

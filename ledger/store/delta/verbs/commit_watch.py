@@ -21,7 +21,7 @@ from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.commit_metadata import losses_in, verb_of
 from ledger.store.delta.engine import Tables
 
-#: The tables that verbs commit to all the time.
+#: The tables that verbs commit to most.
 WATCHED = ("messages", "visibility")
 #: The number of commits that are kept of each table.
 MOST_COMMITS = COMMITS_DUE
@@ -90,7 +90,7 @@ class CommitWatch:
                 self._last[table] = max([since, *(commit.version for commit in commits)])
 
     def recent(self, now: int) -> RecentCommits:
-        """Return the values of the last hour before `now` (milliseconds), as of the last `follow`."""
+        """Return the values of the last hour before `now` (milliseconds), as of the last call of `follow`."""
         with self._lock:
             full = [seen[0].at for seen in self._seen.values() if len(seen) == MOST_COMMITS]
             since = max([now - RATE_SECONDS * MILLISECONDS, *full])

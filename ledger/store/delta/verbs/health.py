@@ -44,8 +44,7 @@ class TableHealth:
         log_files: The number of files in its log.
         since_checkpoint: The number of commits after the last checkpoint.
         orphans: The number of files that no version within the retention needs. The next upkeep removes them.
-        damaged: The data files, each with its fault, that the log names and that are missing, empty, or not as the log
-            says.
+        damaged: The path and the fault of each data file that is missing, empty, or not as the log says.
         unreadable_checkpoints: The paths of checkpoints that cannot be read. The next process that opens the ledger
             for writing moves them out.
         by_statement: Why verbs of a process with these settings commit rows by statements of the engine, in words
@@ -79,8 +78,8 @@ class Health:
     Attributes:
         queues: How many queues it has.
         tables: Its tables, by name.
-        oldest_without_upkeep: The age in seconds of the oldest commit of a verb that no upkeep has gone over; None:
-            there is no such commit.
+        oldest_without_upkeep: The age in seconds of the oldest commit of a verb that neither upkeep nor the receipts
+            have covered (None: there is no such commit).
         log_retention: How many seconds commits are kept. If upkeep does not go over a commit within that time, the
             receipts get a gap.
         commits: The commits of this process that put rows into tables, by verb, table, path and reason (see

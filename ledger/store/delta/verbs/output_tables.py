@@ -56,7 +56,7 @@ class OutputTables:
         require_safe_output(table, self._settings, why)
 
     def publishing(self, table: str) -> OutputPublishing | None:
-        """Return the object that publishes files at a place; None if Spark has to commit there.
+        """Return the object that publishes files at a place (None: Spark has to commit to the place).
 
         Raises UnsafeStorage for a store that lets one commit overwrite another, and StorageFailed for a store that
         cannot be reached.

@@ -1,4 +1,4 @@
-"""Reads of granted messages as Python objects."""
+"""Reads of messages as Python objects."""
 
 from __future__ import annotations
 

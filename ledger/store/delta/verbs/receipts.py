@@ -36,7 +36,7 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
     for losses in attempts:
         with transactions.turn("receipts", "", losses):
             since = tables.version("receipts")
-            # All later reads must be of one ledger: otherwise the commit is refused.
+            # If the ledger is replaced after this line, the commit is refused.
             generation = tables.generation()
             filled, rows = unfilled(tables)
             if not rows.num_rows:

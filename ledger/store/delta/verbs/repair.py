@@ -19,7 +19,7 @@ entry. Then it replaces the damaged entry by an entry that records the loss. The
 filled from them.
 
 If a data file of `messages` is missing, its messages are lost. A commit removes the file from the table, so that the
-other messages can be received. A table that lacks another file is cut to the version before the file was added.
+other messages can be received. Another table that lacks a file is cut to the version before the file was added.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
     """Cut a ledger back to its last whole version, and return what was lost. With `dry_run`, change nothing.
 
     Raises InvalidParameterValue for a root that is no local path, LedgerDoesNotExist, and LedgerError while another
-    process uses the ledger. Raises LedgerDamaged if a table cannot be repaired: then no table is changed.
+    process uses the ledger. Raises LedgerDamaged if a table cannot be repaired: then only broken checkpoints were taken
+    out.
     """
     place = here("root", root)
     if not place.is_local:

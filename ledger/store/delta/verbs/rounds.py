@@ -2,8 +2,8 @@
 
 The record tells how far the last round went, and whether a process holds the lease to run a round now. To look at the
 record, a process reads three version numbers. The record is in the log of `tasks`, the table with the fewest commits,
-as transactions (Delta's application ids with a number each). The log and its checkpoints keep only the newest number of
-each, so the record needs no tidying:
+as transactions (Delta's application ids with a number each). The log and its checkpoints keep the newest number of each
+for good, so the record needs no tidying:
 
 | application | its number |
 |---|---|

@@ -88,7 +88,7 @@ class Sender:
     ) -> list[StoredSend]:
         """Send messages, and return their ids in the order of `entries`.
 
-        If a send under the attempt id was committed before, this sends nothing, and returns the ids of that send.
+        If a send under the attempt id was committed before, the call sends nothing, and returns the ids of that send.
         Raises ClocksDisagree where a receive would.
         """
         if not entries:

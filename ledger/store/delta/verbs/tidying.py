@@ -53,9 +53,8 @@ class Tidying:
     """The changes that one round of upkeep makes to records.
 
     Deletions before the instant `before` lose their receipts. With NEVER, nothing is final by age. A clock that is not
-    confirmed moves no lane's time beyond the instant `not_beyond` (None: the clock is confirmed). `generation` is that
-    in which the round began. `repair`, `forget` and `tidy` change no rows of a later generation: they raise
-    LogReplaced.
+    confirmed moves no lane's time beyond the instant `not_beyond` (None: the clock is confirmed). The round began in
+    `generation`. `repair`, `forget` and `tidy` change no rows of a later generation: they raise LogReplaced.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None, generation: int) -> None:
@@ -65,7 +64,7 @@ class Tidying:
     def repair(self, rows: pa.Table) -> None:
         """Give lanes that have several head rows one head row again.
 
-        Each such lane gets a new head row, with a higher revision and another ordinal than its other head rows. The new
+        Each such lane gets a new head row, with a higher revision and a lower ordinal than its other head rows. The new
         row counts from its commit on. Then the other head rows are removed.
         """
         heads = rows.filter(pc.equal(rows["segment"], HEAD)).group_by(["queue", "lane"]).aggregate([([], "count_all")])
