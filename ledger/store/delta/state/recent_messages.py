@@ -1,8 +1,8 @@
 """The messages that this process has just sent, so that small claims need no read.
 
 Most receives of a broker take messages that the same broker has just appended. Rows of a segment never change once they
-are committed, so a read of the file would find the appended rows. Rows can only disappear: upkeep drops them, somebody
-removes them from the table, or another ledger takes this one's place. So `find` returns only messages that the newest
+are committed, so a read of the file would find the appended rows. Rows can only disappear: upkeep drops them, a user
+removes them from the table, or another ledger takes this one's place. `find` therefore returns only messages that its
 listing has, in the generation of the ledger in which they were appended. All other messages are read from the table.
 """
 
@@ -26,7 +26,7 @@ from ledger.store.protocol import StoredMessage
 
 #: At most this many bytes of rows are kept, those of the newest appends.
 MOST_BYTES = 32 << 20
-#: A larger append is not kept: a claim of its messages is large, or each message is.
+#: An append of more bytes is not kept: only small claims are to save a read.
 MOST_BYTES_OF_AN_APPEND = 4 << 20
 _GIVEN = tuple(field.name for field in STORED if field.is_given)
 _given = attrgetter(*_GIVEN)
@@ -94,7 +94,7 @@ class RecentMessages:
         self._bytes = 0
 
     def add(self, append: Append) -> None:
-        """Keep a committed append; the oldest appends make room."""
+        """Keep a committed append. If the appends take too many bytes, forget the oldest."""
         if append.size > MOST_BYTES_OF_AN_APPEND:
             return
         with self._lock:
@@ -105,8 +105,7 @@ class RecentMessages:
                 while self._bytes > self.most_bytes:
                     self._forget_oldest()
             except BaseException:
-                # An interrupt may have come in the middle of the change: then the parts of the kept state would not fit
-                # together.
+                # An interrupt may have come in the middle of the change, and left parts that do not fit together.
                 self._clear()
                 raise
 
