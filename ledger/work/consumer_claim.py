@@ -327,9 +327,9 @@ class ClaimInHand:
     def _give_back_actions(self, record: QueueRecord, others: list[Handled], mark: int) -> list[Action]:
         """Return an action for each way in which messages are given back, and for each reason."""
         actions: list[Action] = []
-        for how, some in _grouped(others, lambda one: self._way_back(record, one)):
-            seconds, postponed, counted = how
-            runs, table = self._runs_of(some), _reasons_of(some)
+        for way_back, handled in _grouped(others, lambda one: self._way_back(record, one)):
+            seconds, postponed, counted = way_back
+            runs, table = self._runs_of(handled), _reasons_of(handled)
             actions += give_back_each(
                 record.id, self._grant, runs, seconds, table, None, postponed, mark + len(actions), counted=counted
             )

@@ -21,7 +21,7 @@ def receivable(loaded: Loaded, classified: Classified, groups: Groups, most: int
 
     For a FIFO queue, these are the messages that `rules.fifo` allows, of all lanes, in the queue's order. Each run has
     one message. For other queues, these are all visible messages, the oldest first. With `most`, the result for a FIFO
-    queue may leave out groups. It still has the first `most` messages, and all that are to become dead letters.
+    queue may leave out groups. It still has the first `most` messages, and all messages that become dead letters.
     """
     if is_fifo(loaded.queue.attributes):
         return groups.receivable(loaded, classified, most)

@@ -93,8 +93,8 @@ class Groups:
     def _members(self, queue: str, classified: Classified) -> Members:
         """Return all messages that were sent to this queue, and all messages of segments with messages moved here.
 
-        If no message was moved here, only messages that were sent since are read. Otherwise the members are built anew
-        for every version.
+        If no message was moved here, only messages that were sent since the last read are read. Otherwise the members
+        are built anew for every version.
         """
         version = classified.listing.version
         homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
@@ -163,7 +163,7 @@ def _in_one_piece(rows: pa.Table) -> pa.Table:
 
 
 def _in_few_pieces(rows: pa.Table) -> pa.Table:
-    """Return the same rows in at most MOST_PIECES chunks (see there)."""
+    """Return the same rows in at most MOST_PIECES chunks (see its comment)."""
     if rows["seq"].num_chunks <= MOST_PIECES:
         return rows
     first = len(rows["seq"].chunk(0))
@@ -256,7 +256,7 @@ def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray
 
     Args:
         group: The group of each receivable message, in the order of the messages.
-        since: From when each of these messages could be received.
+        since: The instant from which each of these messages could be received.
         last: When the last hold of each group ended; -1 for none.
     """
     place = np.arange(len(group))

@@ -43,7 +43,7 @@ class Heads:
         received, deleted = (milliseconds(rows[name]).to_pylist() for name in ("received_at", "deleted_at"))
         highest_last = sorted(zip(revision, (-at for at in first), lanes))
         #: The revision by lane. If a lane has several head rows, the highest revision counts, until upkeep makes one
-        #: head row of them. No commit to a lane succeeds if its two highest head rows have the same revision.
+        #: head row of them. If two of them have the same highest revision, no commit to the lane succeeds before that.
         self.revisions = {lane: revision for revision, _, lane in highest_last}
         self._at = {lane: -below for _, below, lane in highest_last}
         self._all = list(zip(lanes, first))

@@ -56,7 +56,7 @@ class Events:
                 self.entries[-1]["counted"] = False
 
     def expired(self, lanes: Lanes, taken: Runs) -> None:
-        """Note the receipts that expired on messages which are now received again or moved.
+        """Note the receipts that expired on messages that are now received again or moved.
 
         If there are more than MOST_EXPIRED receipts, note the receipts with the most messages, and the number of the
         other messages. The version of `visibility` before the commit shows which receipts these messages had.
@@ -66,8 +66,8 @@ class Events:
         if not any(_ran_out(lanes.record(code)) for code in codes_taken):
             # Usually no holder had the received messages before.
             return
-        codes, which = np.unique(taken.code, return_inverse=True)
-        messages = np.bincount(which, taken.lengths, len(codes)).astype(np.int64)
+        codes, inverse = np.unique(taken.code, return_inverse=True)
+        messages = np.bincount(inverse, taken.lengths, len(codes)).astype(np.int64)
         over = lanes.per_code(codes, _ran_out, bool)
         codes, messages = codes[over], messages[over]
         by_size = np.argsort(-messages, kind="stable")

@@ -50,9 +50,9 @@ class Lanes:
         Both arguments are Arrow columns or arrays, of equal length.
         """
         names, which = _each_once(segments)
-        some_lane = np.zeros(len(names), dtype=np.int64)
-        some_lane[which] = np.asarray(lanes)
-        numbers = [self._register_one(name, int(lane)) for name, lane in zip(names, some_lane)]
+        lane_of_name = np.zeros(len(names), dtype=np.int64)
+        lane_of_name[which] = np.asarray(lanes)
+        numbers = [self._register_one(name, int(lane)) for name, lane in zip(names, lane_of_name)]
         number_of_each: np.ndarray = np.array(numbers, dtype=np.int64)[which]
         return number_of_each
 

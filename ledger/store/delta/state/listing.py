@@ -29,8 +29,8 @@ class FileRuns:
     """The messages of one queue as runs of ordinals. Instants are in milliseconds.
 
     A run covers one file. Its `sent_at` is the earliest and its `available_at` the latest of the file's messages. If
-    some messages of a file are delayed or expired and others are not, the file's segment is read. Then all messages of
-    a run have the same `sent_at` and the same `available_at`, and a run may cross files.
+    some messages of a file are delayed or expired and others are not, the file's segment is read. In a segment that was
+    read, all messages of a run have the same `sent_at` and the same `available_at`, and a run may cross files.
     """
 
     lane: np.ndarray
@@ -130,7 +130,7 @@ class Listing:
         return {queue: [segment for segment, _ in places] for queue, places in self.places(segments).items()}
 
     def lanes_sent_to(self, segments: Sequence[str]) -> dict[str, int]:
-        """Return the lane that each segment was sent to, in the queue that it was sent to: that never changes."""
+        """Return the lane that each segment was sent to, in the queue that it was sent to. This lane never changes."""
         return dict(place for places in self.places(segments).values() for place in places)
 
     def home(self, segment: str) -> tuple[str, int, int] | None:
@@ -276,7 +276,7 @@ def _doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:
     """Return the segments that have overlapping files, or a file with more messages than ordinals.
 
     `too_many` is the mask of the files with more messages than ordinals. A file whose ordinals the log does not show
-    counts as overlapping no other.
+    counts as a file without overlap.
     """
     segments = files["segment"].combine_chunks().dictionary_encode()
     numbers = segments.indices.to_numpy().astype(np.int64)

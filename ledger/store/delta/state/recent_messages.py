@@ -3,7 +3,8 @@
 Most receives of a broker take messages that the same broker has just appended. Rows of a segment never change once they
 are committed, so a read of the file would find the appended rows. Rows can only disappear: upkeep drops them, a user
 removes them from the table, or another ledger takes this one's place. `find` therefore returns only messages that its
-listing has, in the generation of the ledger in which they were appended. All other messages are read from the table.
+listing has, in the generation of the ledger in which they were appended. If `find` lacks a message of a claim, the
+whole claim is read from the table.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Append(NamedTuple):
 
 
 class RecentMessages:
-    """The newest appends of one sender. Threads may share it."""
+    """The newest appends of one sender. Threads may share the object."""
 
     def __init__(self, sender: str | None, most_bytes: int = MOST_BYTES) -> None:
         """Prepare an empty store of appends. `sender` is the sender that the messages name, see `Ledger.open`."""

@@ -69,7 +69,7 @@ class Records:
         return self._read_all(range(len(self._read)))
 
     def code(self, record: Record) -> int:
-        """Return the code of a record, new or known."""
+        """Return the code of a record. A new record gets the next code."""
         code = self._codes.get(record)
         if code is None:
             if self._stored.num_rows:

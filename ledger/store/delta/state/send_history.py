@@ -129,14 +129,14 @@ class _Look(NamedTuple):
 
 
 class LaneTimes:
-    """The time of the last commit to a queue's lanes, as sends check it. Threads share it."""
+    """The time of the last commit to a queue's lanes, as sends check it. Threads share the object."""
 
     def __init__(self, tables: Tables, settings: Settings) -> None:
         self._tables, self._skew = tables, settings.maximum_clock_skew
         self._looks: dict[str, _Look] = {}
 
     def require(self, queue: QueueRecord, clock: Clock) -> None:
-        """Raise ClocksDisagree if the time of a lane of the queue, or of its expiry, is too far ahead of the clock."""
+        """Raise ClocksDisagree if the time of a lane, or of the queue's noted expiry, is too far ahead of the clock."""
         look, passed, now = self._looks.get(queue.id), passing_of(clock)(), clock()
         if look is None or passed - look.at > LOOKED or look.latest - now > self._skew * MILLISECONDS:
             look = self._look(queue.id, look, passed)

@@ -14,8 +14,8 @@ from ledger.delta_log.protocol import Commit
 from ledger.errors import InvalidParameterValue, shown
 from ledger.store.delta.engine import Tables
 
-#: The tables whose versions a commit notes, or `_beside` finds. Versions of `receipts` say nothing: it is filled later
-#: than the commits that it reports, and each of its entries has a version of `visibility`.
+#: The tables whose versions a commit notes, or `_beside` finds. Versions of `receipts` say nothing: this table is
+#: filled later than the commits that it reports, and each of its entries has a version of `visibility`.
 VERSIONED = ("visibility", "messages", "queues")
 KEPT = (
     "Those of the last days can be read, for as long as the settings deleted_file_retention and log_retention of "
@@ -125,12 +125,12 @@ def _versions(tables: Tables, then: Commit, commits: Sequence[Commit], at: int |
 def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], at: int | None) -> int:
     """Return the version of a table that goes with a commit to `visibility`.
 
-    Without an instant `at`, this is the newest version that the commit or an earlier commit notes. A commit of another
-    writer changes no row and notes no version, so the versions noted before it count. As of an instant `at`, it is the
-    newest version by then, within two bounds. It is not older than that noted version. It is not newer than the version
-    that the next commit to `visibility` notes: that commit was decided later, and notes the versions that existed. If
-    the ledger's own commit could not read the versions, the timestamps of the commits decide within the same bounds.
-    The clocks of several machines write these timestamps.
+    Without an instant `at`, the result is the newest version that the commit or an earlier commit notes. A commit of
+    another writer changes no row and notes no version, so the versions noted before it count. As of an instant `at`,
+    the result is the newest version at that instant, within two bounds. The lower bound is the version noted by then.
+    The upper bound is the version that the next commit to `visibility` notes: that commit was decided later, and notes
+    the versions that existed. If the ledger's own commit could not read the versions, the timestamps of the commits
+    decide within the same bounds. The clocks of several machines write these timestamps.
     """
     noted = [(commit.version, _noted(commit, name)) for commit in commits]
     noted_by_then = max((read for version, read in noted if version <= then.version and read is not None), default=None)

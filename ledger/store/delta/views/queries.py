@@ -31,7 +31,7 @@ from ledger.store.delta.views.past import VERSIONED, PastMoment, moment
 from ledger.store.delta.views.statements import VIEWS, comments, tables_of, view_statement
 from ledger.store.delta.views.translated import translated
 
-#: DataFusion's rule is off, because it confuses a field of a map with a column on both sides of a join, and fails.
+#: This rule of DataFusion is off: it confuses a field of a map with a column on both sides of a join, and fails.
 _SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
 #: The table beside the views that has the comments on each view and each column.
 _COMMENTS = "comments"
