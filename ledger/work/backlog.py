@@ -1,9 +1,8 @@
 """The messages of a consumer that wait for its handler. The handler's threads, or tasks of an event loop, take them.
 
-On a FIFO queue a message is handed out only if no other message of its group is with a handler, except in the same
-batch. Each group is therefore handled in order, one message (or one batch) at a time. If a message is given back, the
-messages of its group that come after it are given back, too. This includes messages of the same claim that are read
-later.
+On a FIFO queue a message is handed out only if no other call of the handler has a message of its group. Each group is
+therefore handled in order, one message (or one batch) at a time. If a message is given back, the messages of its group
+that come after it are given back, too, even messages of the same claim that are read later.
 
 If a group's limit allows no call for a message yet, the message waits in memory (`AsideMessages`). No thread waits for
 that message.

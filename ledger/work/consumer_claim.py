@@ -3,8 +3,8 @@
 Usually a settlement is one commit. The commit writes the rows of all messages that are done, acknowledges these
 messages, and gives back the others, each for its own reason. If no retry can help some messages, a commit before it
 moves them to the dead-letter queue. If the output table refuses rows, the consumer searches for these rows in halves.
-It writes all other rows in several commits, and the messages of the refused rows have failed. `FirstRows` finds out,
-before the first write, that a table refuses every row.
+The consumer writes all other rows, perhaps in several commits, and the messages of the refused rows have failed.
+`FirstRows` finds out, before the first write, that a table refuses every row.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class ClaimInHand:
 
         Raises:
             EverythingFails: The output table refuses all rows alike.
-            LeaseLost: Others hold messages of the claim. The commit was not made.
+            LeaseLost: Others hold messages of the claim, or wrote rows of these messages first.
         """
         ripe = self.ripe(withheld)
         if not ripe:
@@ -266,8 +266,8 @@ class ClaimInHand:
         """Move the messages that no retry can help to the dead-letter queue, each for its reason, in one commit.
 
         Returns:
-            The counts (all 0 if the queue has no dead-letter queue), the messages that are left to be given back, and
-            the first mark that no action has.
+            The counts, all 0 if the queue has no dead-letter queue. The messages that are left to be given back. The
+            first mark that no action has.
         """
         record = self._access.record()
         hopeless = [one for one in others if one.verdict in HOPELESS]

@@ -64,8 +64,8 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
         The function. Its rows have message_id, the columns of `schema`, and REASON: null, or why the message failed.
 
     Raises:
-        InvalidParameterValue: `function` is a UDF, or `schema` is not an Arrow schema, is empty, has message_id or
-            REASON itself, two columns of one name, or a type that Spark lacks.
+        InvalidParameterValue: `function` is a UDF, or `schema` is not an Arrow schema, or is empty. Or `schema` has
+            message_id, REASON, two columns of one name, or a type that Spark lacks.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F

@@ -26,8 +26,8 @@ def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
     """Return a handler's answer for a message as rows, each with the message's id.
 
     Raises:
-        TypeError: The answer has a value that is no row, a column whose name is no text, is blank or has half a
-            character, or a row about another message.
+        TypeError: The answer has a value that is no row, or a row about another message. Or the name of a column is no
+            text, is blank, or has half a character (a lone surrogate).
     """
     if answer is None:
         return []

@@ -127,8 +127,8 @@ class Groups:
     def _read(self, queue: str, listing: Listing) -> pa.Table:
         """Return the messages that were sent to a queue, in their order: at least all messages of the listing.
 
-        Only messages behind the known rows are read. All messages are read anew if the known rows are more than twice
-        as many as the messages of the listing, because upkeep dropped the others.
+        Only messages behind the known rows are read. All messages are read anew if upkeep dropped so many that the
+        known rows are more than twice as many as the messages of the listing.
         """
         key = queue, listing.generation
         version, rows = self._own.get(key, (-1, None))
@@ -226,8 +226,8 @@ def _last_holds(
 ) -> np.ndarray:
     """Return, for each group, the latest instant up to now at which a hold of one of its messages ended; -1 if none.
 
-    `rules.fifo.hold_ended` is called once for each distinct record, without an expiry. Then the expiry of each message
-    bounds the result.
+    `rules.fifo.hold_ended` is called once for each distinct record, without an expiry. Afterwards the expiry of each
+    message bounds the result.
     """
     last = np.full(groups, -1)
     ended = loaded.lanes.per_code(classified.pieces.code, _recorded_end, np.int64)

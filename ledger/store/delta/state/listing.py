@@ -86,8 +86,8 @@ class Listing:
     def of(self, queue: str, now: int, *borders: int) -> FileRuns:
         """Return the messages that were sent to a queue (`queue` is its id) and are not dropped, as runs.
 
-        All messages of a run are on the same side of `now` (delayed or not), and of each instant in `borders` (sent up
-        to it, or later).
+        All messages of a run are on the same side of `now`: delayed or not. They are on the same side of each instant
+        in `borders`: sent up to the instant, or later.
         """
         files = self._known(queue)
         inside = files.worth_reading(now, *borders)
@@ -222,9 +222,9 @@ class Listing:
 
         The files are read at the newest version, which may be later than the listing's. A message never changes, so the
         only difference is that messages were added or dropped since. Messages that were added to an open segment behind
-        the last listed file, or between two listed files, are left out. One kind of added message is not left out:
-        upkeep may join files into one that has a gap, and a slow send may fill the gap later. The decision then sees
-        this message early, as if its listing were newer. Upkeep may have dropped some or all of the messages. Dropped
+        the last listed file, or between two listed files, are left out. One kind of added message is not left out.
+        Upkeep may join files into one that has a gap, and a slow send may fill the gap later. The decision sees this
+        message early, as if its listing were newer. Upkeep may have dropped some or all of the messages. Dropped
         messages are final in every queue, and no decision is about them any more.
         """
         rows = self._engine.messages(

@@ -2,7 +2,7 @@
 
 A queue with many claims has many records, and most decisions are about few of them. If there are many records, only
 those in use are read as objects, and questions about all records are answered from columns. A few rows are read as
-objects at once, because finding the distinct rows in columns takes as long for ten rows as for a thousand.
+objects at once: finding the distinct rows in columns takes as long for ten rows as for a thousand.
 """
 
 from __future__ import annotations

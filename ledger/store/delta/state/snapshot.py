@@ -48,7 +48,7 @@ class Decision(Generic[Answer]):
 
     A decision also has the events to note. `answer` makes the verb's answer from the version of the commit.
 
-    `meeting` has lanes that the commit counts up although nothing changes in them. They are counted up if another lane
+    `meeting` has lanes that the commit counts up although nothing changes in them. The commit does so if another lane
     changes, or if a decision of the commit has `always`. `granted` is the part of the replacement that a claim gets.
     """
 

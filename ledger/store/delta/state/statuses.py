@@ -44,16 +44,16 @@ class PlacedRuns(NamedTuple):
 def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) -> tuple[FileRuns, Pieces]:
     """Return every message of the queue as pieces, each with its record's code and, as `query`, its run's number.
 
-    Dead letters are in segments of other queues. Of those segments only messages with a record in this queue count. All
-    messages of a piece are on the same side of the instant `expired` (sent up to it, or later) and of `now` (delayed or
-    not).
+    Dead letters are in segments of other queues. Only those messages of these segments count that have a record in this
+    queue. All messages of a piece are on the same side of `expired` (sent up to this instant, or later). They are on
+    the same side of `now` (delayed or not).
     """
     placed = placed_files(lanes, listing, now, expired)
     return placed.files, placed.messages(lanes)
 
 
 def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> PlacedRuns:
-    """Return the runs that `existing_messages` cuts. They stay the same until the lanes register another segment.
+    """Return the runs that `existing_messages` cuts. The runs stay the same until the lanes register another segment.
 
     `borders`: see `Listing.of`.
     """

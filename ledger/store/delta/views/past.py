@@ -14,8 +14,8 @@ from ledger.delta_log.protocol import Commit
 from ledger.errors import InvalidParameterValue, shown
 from ledger.store.delta.engine import Tables
 
-#: The tables whose versions a commit notes, or `_beside` finds. Versions of `receipts` say nothing: this table is
-#: filled later than the commits that it reports, and each of its entries has a version of `visibility`.
+#: The tables whose versions a commit notes, or `_beside` finds. Versions of `receipts` say nothing, because this table
+#: is filled later than the commits that it reports. Each of its entries has a version of `visibility`.
 VERSIONED = ("visibility", "messages", "queues")
 KEPT = (
     "Those of the last days can be read, for as long as the settings deleted_file_retention and log_retention of "
@@ -38,8 +38,8 @@ class PastMoment(NamedTuple):
 def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | str | None) -> PastMoment:
     """Return the present moment, or that of a version of `visibility` (by its commit's clock), or that of an instant.
 
-    Raises InvalidParameterValue if both are given, if the log does not have the version or its facts, or if the instant
-    is in the future or before all commits.
+    Raises InvalidParameterValue if both are given, or if the log does not have the version or a version that goes with
+    it. Raises the same if the instant is in the future or before all commits.
     """
     if timestamp is not None:
         return _at(tables, now, version, timestamp)
