@@ -1,11 +1,11 @@
 """The messages of a consumer that wait for its handler. The handler's threads, or tasks of an event loop, take them.
 
-On a FIFO queue a message is handed out only if no other message of its group is with a handler. So each group is
-handled in order, one message (or one batch) at a time. If a message is given back, the messages of its group that come
-after it are given back, too. This includes messages of its claim that are read later.
+On a FIFO queue a message is handed out only if no other call of the handler has a message of its group. Each group is
+therefore handled in order, one message (or one batch) at a time. If a message is given back, the messages of its group
+that come after it are given back, too, even messages of the same claim that are read later.
 
-If a group's limit allows no call for a message yet, the message waits in memory (`AsideMessages`). No thread waits with
-it.
+If a group's limit allows no call for a message yet, the message waits in memory (`AsideMessages`). No thread waits for
+that message.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class HandlerCall:
 class Backlog:
     """Messages that wait for a handler. Threads share the object.
 
-    It calls `wake` whenever there may be more messages to take.
+    The backlog calls `wake` whenever there may be more messages to take.
     """
 
     def __init__(self, batch: int | None, *, in_order: bool) -> None:
@@ -106,12 +106,12 @@ class Backlog:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiting: deque[tuple[Any, Message]] = deque()
-        #: On a FIFO queue: the groups that no handler works on, and the messages of all groups.
+        #: On a FIFO queue: the groups with waiting messages that no handler works on; the waiting messages by group.
         self._ready: deque[str] = deque()
         self._groups: dict[str, deque[tuple[Any, Message]]] = {}
         self._busy: set[str] = set()
-        #: Messages that their group's limit refuses for a moment. On a FIFO queue the other messages of these groups
-        #: wait in `_asleep` meanwhile.
+        #: Messages that their group's limit refuses for a moment. On a FIFO queue `_asleep` has the other waiting
+        #: messages of these groups.
         self.aside = AsideMessages()
         self._asleep: dict[str, deque[tuple[Any, Message]]] = {}
         #: By claim, the groups with a message that was given back.
@@ -130,7 +130,7 @@ class Backlog:
         return self._is_closed
 
     def add(self, claim: Any, messages: Iterable[Message]) -> list[Message]:
-        """Add messages of a claim, in their order. Return those that come after a given-back message of their group."""
+        """Add messages of a claim, in their order. Return the messages behind a given-back message of their group."""
         behind: list[Message] = []
         with self._changed:
             given_back = self._given_back.get(claim, ())
@@ -160,7 +160,7 @@ class Backlog:
             self._given_back.pop(claim, None)
 
     def take(self) -> HandlerCall | None:
-        """Return messages for the next call, or None if there are none now. Call `finish` when the call has ended."""
+        """Return messages for the next call; None if no message is ready. Call `finish` when the call has ended."""
         with self._lock:
             return self._take()
 
@@ -179,7 +179,7 @@ class Backlog:
         """Note that a call has ended. Remove and return all waiting messages of the groups in `given_back`.
 
         `aside` has messages of the call that are handed out again, each after its seconds. On a FIFO queue, the
-        messages of one group in `aside` are handed out again together, before all other messages of the group.
+        messages of one group in `aside` are handed out in their order, before all other messages of the group.
         """
         with self._changed:
             self.calls -= 1
@@ -224,7 +224,7 @@ class Backlog:
         with self._lock:
             put_aside = self.aside.remove(claim)
             for group in {message.message_group_id or "" for message in put_aside} & set(self._asleep):
-                # The message for whose turn the group waited is removed, so the group's other messages are ready.
+                # The group waited for the message that is removed, so the group's other messages are ready.
                 self._groups[group] = self._asleep.pop(group)
                 self._ready.append(group)
             removed = len(put_aside)
@@ -261,7 +261,7 @@ class Backlog:
         return call
 
     def _wake_due(self) -> None:
-        """Move the messages that were put aside and are due in front of all other messages."""
+        """Make the messages that were put aside and are due the next messages of the queue, or of their FIFO group."""
         for entry in reversed(self.aside.take_due()):
             if not self._in_order:
                 self._waiting.appendleft(entry)

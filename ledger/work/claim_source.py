@@ -1,4 +1,7 @@
-"""The receives of a worker. Their attempt ids are numbered, so that a retry finds the claims of a failed run."""
+"""The receives of a worker or a consumer.
+
+Their attempt ids are numbered, so that a retry finds the claims of a failed run.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from ledger.rules.state import Status
 LONGEST_ATTEMPT = LONGEST - len("/255.1000000000")
 #: If a run meets another live run of its attempt, its next claims get numbers from this range.
 APART = range(1_000_000, 1_000_000_000)
-#: The states of messages that somebody may receive now (the first state) or soon.
+#: The states of messages that may be received now (the first state) or soon.
 STORED = (Status.VISIBLE, Status.DELAYED, Status.LOCKED)
 
 
@@ -56,9 +59,9 @@ class ClaimSource:
     def attempts(self) -> Iterator[tuple[str | None, int]]:
         """Yield an attempt id for each receive, and how many messages an earlier run of the attempt holds under it.
 
-        The ids of earlier claims come first. Then come ids with numbers that no earlier claim has, and 0 messages. If
-        two runs of one attempt are alive, both use the same numbers and get the same claims, until one calls
-        `part_ways`.
+        The ids of earlier claims come first. Ids with numbers that no earlier claim has, and 0 messages, come after
+        them. If two runs of one attempt are alive, both use the same numbers and get the same claims, until one calls
+        `part_ways`. A worker without an attempt id gets (None, 0) for each receive.
         """
         if not self._attempt_id:
             yield from itertools.repeat((None, 0))
@@ -88,9 +91,9 @@ class ClaimSource:
     def may_get_more(self) -> bool:
         """Tell whether the queue has messages to receive, or will have some within the visibility timeout.
 
-        Messages become visible when a lease or a postponement ends. A live holder extends its lease in time; a dead
-        holder does not, and its messages come back. Call this after a receive that found no message: messages of a FIFO
-        queue that are visible then are blocked by hidden messages of their groups.
+        Messages become visible when a lease or a postponement ends. A live holder extends its lease in time. A dead
+        holder does not, and its messages come back. Call this after a receive that found no message. On a FIFO queue,
+        visible messages that such a receive did not get are blocked by hidden messages of their groups.
 
         Guarantees:
             The answer describes one state of the queue at one instant. If others send, receive or give back a message
@@ -114,7 +117,7 @@ class ClaimSource:
         return any(lease.visible_at <= clock() + self.timeout * MILLISECONDS for lease in ending)
 
     def _held(self, attempt: str) -> Mapping[tuple[int | None, int], int]:
-        """Return how many messages earlier runs hold that this worker takes over, by numbers of process and claim."""
+        """Return how many messages this worker takes over from earlier runs, by the numbers of process and claim."""
         held = Counter[tuple[int | None, int]]()
         for lease in self._access.store.leases(self._access.record(), self._access.clock):
             numbers = claim_of_process(attempt, lease.attempt_id)

@@ -111,7 +111,7 @@ class ClaimWork:
         return line
 
     def _isolate(self, error: Exception) -> None:
-        """Search for the messages for which the function raises, and fail them. All other messages are done then."""
+        """Search for the messages for which the function raises, and fail them. Afterwards all others are done."""
         raised = row_error(error)
         self._say(f"the function raised {raised.text}: the claim is tried again in halves")
         self._require_rows_as_cause(error)
@@ -185,7 +185,7 @@ class ClaimWork:
 
         Args:
             record: the queue.
-            grant: the claim, or the part of it.
+            grant: the claim, or a part of it.
             left: the messages that failed (GRANTED_RUNS).
             reasons: why they failed, by message.
 
@@ -214,7 +214,10 @@ class ClaimWork:
         return count_messages(parts[0]), count_messages(parts[1]), actions
 
     def _tell(self, record: QueueRecord, failed: Grant, reasons: pa.Table | None, verdict: str) -> None:
-        """Append failed messages to the table of failures, except those that it has: a part may be tried again."""
+        """Append failed messages to the table of failures.
+
+        Leave out the messages that the table already has: a part of the claim may be tried again.
+        """
         table = Failures(self._access, self._work.failures)
         for first in range(0, failed.count, MOST_READ):
             chunk = failed.part(first, MOST_READ)
@@ -275,8 +278,8 @@ class ClaimWork:
         return rows
 
     def _give_back(self, why: BaseException) -> None:
-        # A message can make the JVM or Python run out of memory: then the receive counts. No message causes the other
-        # errors that arrive here.
+        # A message can make the JVM or Python run out of memory, so the receive counts after these errors. No message
+        # causes the other errors that `run` gives to this method.
         counts = jvm_has_ended(why) or isinstance(why, MemoryError)
         try:
             reason = row_error(why).text if is_of_function(why) else why_ended(why)
@@ -284,7 +287,7 @@ class ClaimWork:
             line = f"gives back {messages:,} messages: {reason}"
         except Exception as error:
             line = f"could not give the claim back, it runs out by {self._claim.deadline}: {error}"
-        # The report function may be what failed.
+        # The report function itself may have failed.
         with contextlib.suppress(Exception):
             self._say(line)
 
@@ -321,14 +324,18 @@ def _require_no_stamp(parameter: str, names: Sequence[str]) -> None:
 
 
 class _Judge:
-    """Decides which messages of a part are acknowledged, released or parked, once the part's rows are computed."""
+    """Decides which messages of a part are acknowledged, released or parked, when the part's rows are computed."""
 
     def __init__(self, of: ClaimWork, grant: Grant, failed: DataFrame | None) -> None:
         self._of, self._grant, self._apart = of, grant, failed
         self.released = self.parked = 0
 
     def decide(self, record: QueueRecord, writer: Writer) -> Acknowledgement:
-        """Acknowledge the messages that have a row. If the function tells which messages failed, fail all others."""
+        """Return the messages to acknowledge, and the actions on the others.
+
+        If the function tells which messages failed, acknowledge the messages that have a row, and fail all others.
+        Otherwise acknowledge the whole part.
+        """
         from ledger.outputs.named_messages import of_claim, others_of_claim
 
         self._of.check()
@@ -336,7 +343,7 @@ class _Judge:
         # `messages_of` raises if a row names no message of the claim.
         done = messages_of(record, grant, writer, NAMES_MESSAGES)
         if self._apart is None and reason is None:
-            # The function returned one frame without a column of reasons: the whole part is done.
+            # The function returned one DataFrame without a column of reasons: the whole part is done.
             return Acknowledgement(grant.runs.select(RUNS.names))
         if self._apart is None:
             ambiguous = of_claim(done, writer.named_failed(NAMES_MESSAGES, record.id).messages)[0]

@@ -1,7 +1,8 @@
 """The loop of a consumer in one process, without Spark: claim, call, write, acknowledge.
 
-One thread (the caller's) receives, reads and commits. Other threads, or an event loop, call the handler. At most two
-claims' worth of messages are in hand. The next claim is received while the handlers work on the last one.
+One thread (the caller's) receives, reads and commits. Other threads, or an event loop, call the handler. The next claim
+is received while the handlers work on the last one. No claim is received while two claims' worth of messages are
+unsettled.
 
 `ledger.work.handler_evidence` decides whether the handler is broken or messages are bad.
 """
@@ -165,7 +166,8 @@ class Consumer:
     def _feed(self) -> None:
         """Read messages for the handlers, while few messages wait."""
         for claim in self._in_hand:
-            # While messages are shuffled, each message of the claim must have the same chance: read all of them.
+            # While messages are shuffled, each message of the claim must have the same chance to come next: read all of
+            # them.
             while claim.unread and (len(self._backlog) <= self._told.at_once or self._evidence.is_suspicious):
                 room = self._told.max_bytes - self._bytes_held()
                 if room <= 0 and not self._is_stuck():
@@ -180,7 +182,7 @@ class Consumer:
         return sum(one.bytes_held for one in self._in_hand)
 
     def _is_stuck(self) -> bool:
-        """Tell whether to read more although memory is full: no call will end, and no outcome can be settled."""
+        """Tell whether to read more although memory is full: no call is running, and no outcome can be settled."""
         if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._told_of:
             return False
         return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
@@ -285,7 +287,7 @@ class Consumer:
         most = min(int(rate * self._told.flush_seconds), 4 * self._size, self._told.flush_rows)
         self._size = max(least, most)
         if one.bytes_read:
-            # If a claim does not fit in memory, it is held while its messages wait to be read.
+            # A larger claim would not fit in memory, and would be held while its messages wait to be read.
             self._size = max(1, min(self._size, self._told.max_bytes * one.claim.count // one.bytes_read))
 
     def _forget_lost(self, one: ClaimInHand, why: str) -> None:
@@ -318,7 +320,7 @@ class Consumer:
         self._give_back(ENDED)
 
     def _write_what_is_done(self, error: BaseException) -> None:
-        """Settle the messages that succeeded before an error, unless the error is that the output was not written."""
+        """Settle the messages that succeeded before an error. Do nothing if the error is OutputNotWritten."""
         with contextlib.suppress(Exception):
             self._handlers.abandon()
             if isinstance(error, OutputNotWritten):

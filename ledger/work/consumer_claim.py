@@ -1,10 +1,10 @@
 """One claim of a consumer: its messages, their outcomes, and the commits that settle them.
 
-A settlement is one commit. The commit writes the rows of all messages that are done, acknowledges these messages, and
-gives back the others, each for its own reason. If no retry can help some messages, a commit before it moves them to the
-dead-letter queue. If the output table refuses rows, the consumer searches for these rows in halves. It writes all other
-rows, and the messages of the refused rows have failed. `FirstRows` finds out, before the first write, that a table
-refuses every row.
+Usually a settlement is one commit. The commit writes the rows of all messages that are done, acknowledges these
+messages, and gives back the others, each for its own reason. If no retry can help some messages, a commit before it
+moves them to the dead-letter queue. If the output table refuses rows, the consumer searches for these rows in halves.
+The consumer writes all other rows, perhaps in several commits, and the messages of the refused rows have failed.
+`FirstRows` finds out, before the first write, that a table refuses every row.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ from ledger.work.verdicts import RetryLater
 log = logging.getLogger("ledger.consume")
 #: The verdicts on messages that no retry helps.
 HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
-#: A message is hidden for so many seconds less than its receipt may hold it: the store decides after this process.
+#: A message is hidden for this many seconds less than its receipt may hold it, because the store checks the time later
+#: than this process.
 CEILING_MARGIN_SECONDS = 60
 
 
@@ -90,7 +91,7 @@ class ClaimInHand:
         return self.settled == self.claim.count
 
     def read(self, most: int, most_bytes: int) -> list[Message]:
-        """Return the next messages: at most `most`, and no more after their bodies have reached `most_bytes`."""
+        """Return the next messages: at most `most`, and no more when their bodies have reached `most_bytes`."""
         messages, size = [], 0
         for message in itertools.islice(self._unread, most):
             messages.append(message)
@@ -136,7 +137,7 @@ class ClaimInHand:
 
         Raises:
             EverythingFails: The output table refuses all rows alike.
-            LeaseLost: Others hold messages of the claim. The commit was not made.
+            LeaseLost: Others hold messages of the claim, or wrote rows of these messages first.
         """
         ripe = self.ripe(withheld)
         if not ripe:
@@ -265,8 +266,8 @@ class ClaimInHand:
         """Move the messages that no retry can help to the dead-letter queue, each for its reason, in one commit.
 
         Returns:
-            The counts (all 0 if the queue has no dead-letter queue), the messages that are left to be given back, and
-            the first free mark.
+            The counts, all 0 if the queue has no dead-letter queue. The messages that are left to be given back. The
+            first mark that no action has.
         """
         record = self._access.record()
         hopeless = [one for one in others if one.verdict in HOPELESS]
@@ -326,16 +327,16 @@ class ClaimInHand:
     def _give_back_actions(self, record: QueueRecord, others: list[Handled], mark: int) -> list[Action]:
         """Return an action for each way in which messages are given back, and for each reason."""
         actions: list[Action] = []
-        for how, some in _grouped(others, lambda one: self._way_back(record, one)):
-            seconds, postponed, counted = how
-            runs, table = self._runs_of(some), _reasons_of(some)
+        for way_back, handled in _grouped(others, lambda one: self._way_back(record, one)):
+            seconds, postponed, counted = way_back
+            runs, table = self._runs_of(handled), _reasons_of(handled)
             actions += give_back_each(
                 record.id, self._grant, runs, seconds, table, None, postponed, mark + len(actions), counted=counted
             )
         return actions
 
     def _way_back(self, record: QueueRecord, one: Handled) -> tuple[int, Postponed, bool]:
-        """Return how a message is given back: the seconds that it is hidden, the kind, and if its receive counts."""
+        """Return how a message is given back: the seconds that it is hidden, the kind, whether its receive counts."""
         told = self._told
         if one.verdict is Verdict.FAILED:
             most = redrive.receives_before_parking(record.attributes, told.maximum_receives)
@@ -375,13 +376,13 @@ def _size_of(message: Message) -> int:
 def columns_asked_by(told: Consumption) -> ColumnsAsked:
     """Return the columns that a consumer asks of its table.
 
-    A column that `schema` does not declare gets its type by chance: from the first values.
+    A column that `schema` does not declare gets its type by chance: from the values that are written first.
     """
     return replace(columns_asked(told.schema), by_chance=True)
 
 
 def require_fitting(access: Access, told: Consumption, done: Sequence[Handled], types: pa.Schema) -> None:
-    """Raise OutputNotWritten if the output table has no columns for the rows of messages. This writes nothing."""
+    """Raise OutputNotWritten if the output table has no columns for the rows of messages. Write nothing."""
     rows = [row for one in done for row in one.rows]
     if rows:
         ArrowWriter(
@@ -453,7 +454,7 @@ class FirstRows:
 
         Raises:
             OutputNotWritten: The table has no columns for the rows of LEAST_WITNESSES messages that were received for
-                the first time, and no row fitted before. The rows of further calls could not be written either.
+                the first time, and no row fitted before. The rows of further calls would not fit either.
         """
         for one in handled:
             if not self.are_awaited or not one.rows:

@@ -1,9 +1,9 @@
 """Several processes (children) that consume one queue, and the parent process that starts and ends them.
 
-The parent spawns the children. Each child opens the ledger for itself and runs a Consumer of its own. A pipe joins it
-to the parent. The child reports its counts, and which groups its handler closed. The parent passes closed groups on to
-the other children, and tells all children when to end. If the parent has ended, the child finds the pipe closed, and
-drains. If a child is killed, the others receive its messages when their lease ends.
+The parent spawns the children. Each child opens the ledger for itself and runs a Consumer of its own. A pipe connects
+each child with the parent. The child reports its counts, and the groups that its handler closed. The parent passes
+closed groups on to the other children, and tells all children when to end. If the parent has ended, the child finds the
+pipe closed, and drains. If a child is killed, the other children receive its messages when their lease ends.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class ConsumerProcesses:
                 self._is_told = True
                 raise
             finally:
-                # A child may wait until the parent reads its pipe. So read until every child has ended.
+                # Read until every child has ended: a child may wait until the parent reads its pipe.
                 while self._children:
                     self._listen_once()
             drain.end()
@@ -139,7 +139,8 @@ class ConsumerProcesses:
         process = self._context.Process(
             target=_consume, args=(child_end, self._reopen, told), name=f"consumer {number}"
         )
-        # Start the tracker first. Otherwise the start of the first child starts it, which ends the block of interrupts.
+        # Start the tracker first. Otherwise the first child's start also starts the tracker, and the tracker's start
+        # ends the block of interrupts.
         resource_tracker.ensure_running()
         with interrupts_held_back():
             process.start()
@@ -265,7 +266,7 @@ def _consume(connection: Connection, reopen: Callable[[], Access], told: Consump
 
 
 def _listen(connection: Connection, consumer: Consumer) -> None:
-    """Do what the parent says, as a thread of a child.
+    """Read the parent's messages and obey them, as a thread of a child.
 
     A signal to the child itself drains it; a second signal ends the drain. If a signal reaches the whole process group,
     the parent's first END does not count as a second signal.

@@ -25,7 +25,7 @@ def safely(function: Any) -> Any:
     Args:
         function: a UDF of values from `pyspark.sql.functions.udf`, or a UDF from `pandas_udf` with a pandas.Series for
             each argument and for the result. If a pandas UDF raises for its batch, it is called again in halves, until
-            the rows that raise stand alone.
+            each row that raises is alone.
 
     Returns:
         A UDF with the same arguments. Its result is a struct: `value`, as the UDF returns it, and `error`, a text such
@@ -33,8 +33,8 @@ def safely(function: Any) -> Any:
         Executors do not need this package.
 
     Raises:
-        InvalidParameterValue: `function` is none of these, for example a plain function, or a UDF of iterators, groups
-            or whole tables.
+        InvalidParameterValue: `function` is another kind of function, for example a plain function, or a UDF of
+            iterators, groups or whole tables.
     """
     kind = getattr(function, "evalType", None)
     if kind not in (*_OF_VALUES, _OF_SERIES):
@@ -58,14 +58,14 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
 
     Args:
         function: gets a message as a Row, and returns a dict, a tuple or a Row with the columns of `schema`.
-        schema: the columns that it returns, as an Arrow schema, without message_id.
+        schema: the columns that the function returns, as an Arrow schema, without message_id.
 
     Returns:
         The function. Its rows have message_id, the columns of `schema`, and REASON: null, or why the message failed.
 
     Raises:
-        InvalidParameterValue: if `function` is a UDF, or `schema` is not Arrow's, has message_id or REASON itself, two
-            columns of one name, or a type that Spark lacks.
+        InvalidParameterValue: `function` is a UDF, or `schema` is not an Arrow schema, or is empty. Or `schema` has
+            message_id, REASON, two columns of one name, or a type that Spark lacks.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F
@@ -146,7 +146,7 @@ def required(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any
     """Return the function with a check that its answers are values of the schema's types.
 
     Arrow and Spark convert values silently: inside a list of whole numbers 1.5 becomes 1, and a double too large for a
-    float becomes infinite. The check raises TypeError, with the column, for a value that would change.
+    float becomes infinite. The check raises TypeError, with the name of the column, for a value that would change.
     """
     names = list(schema.names)
     refuse = _refusing()
@@ -172,7 +172,7 @@ def required(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any
 def _refusing() -> Callable[[str], NoReturn]:
     def refuse(said: str) -> NoReturn:
         error = TypeError(f"the function returned {said}")
-        # The check raises this error, and no line of the user's code.
+        # The check raises this error, not a line of the user's code.
         error.has_no_place = True  # type: ignore[attr-defined]
         raise error
 
@@ -182,8 +182,8 @@ def _refusing() -> Callable[[str], NoReturn]:
 def _keeping(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any, tuple[Any, ...]], Any]]:
     """Return a function that makes a check for an Arrow field.
 
-    The check takes a value and its path. The check returns the value as Spark takes it for the field's type (maps are
-    dicts, structs are tuples), or calls `refuse`.
+    The check takes a value and its path: the column and the steps to the value in it. The check returns the value as
+    Spark takes it for the field's type (maps are dicts, structs are tuples), or calls `refuse`.
     """
     import array
     import contextlib

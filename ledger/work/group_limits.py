@@ -1,19 +1,20 @@
 """Limits of message groups: closed groups, calls at once, and messages a second.
 
-A handler closes a group for a while by RetryLater: until then no handler is called for its messages (`ClosedGroups`).
+A handler closes a group until an instant by RetryLater. Until that instant no handler of this consumer is called for
+messages of the group (`ClosedGroups`).
 
-Limits hold across processes. The state is in a folder that the processes of one machine share. No process has to look
-after the folder:
+Limits hold across processes. The state is in a folder that the processes of one machine share. No process has to clean
+up the folder. In this module the turn of a message is the instant at which its group's rate allows the message.
 
-- A slot is a file. A call holds the lock (flock) of one of its group's slots. The kernel gives the lock back when the
-  process ends in any way, so a killed process takes no slot with it.
-- A rate is a file with two instants, read and written under its lock. The first is when the group's next message is due
-  if all come evenly (the generic cell rate algorithm). A message may come up to BURST_SECONDS before it is due. So a
-  group has at most rate * (T + BURST_SECONDS) messages in any T seconds, and one more.
-- A message whose turn comes within PATIENCE_SECONDS is put aside in memory, under its lease, and asked for again then.
-  No thread waits for it: messages of other groups go on (`ledger.work.backlog.Backlog`).
-- A message whose turn is later is given back, and hidden until its turn, in whole seconds. The second instant says
-  which turns are taken. The deadlines of the queue are the schedule.
+- A slot is a file. A call holds the lock (flock) of one of its group's slots. The kernel releases the lock when the
+  process ends in any way, so a killed process keeps no slot.
+- A rate is a file with two instants, read and written under its lock. The first instant is when the group's next
+  message is due if all messages come evenly (the generic cell rate algorithm). A message may come up to BURST_SECONDS
+  before it is due. A group therefore gets at most rate * (T + BURST_SECONDS) messages in any T seconds, and one more.
+- A message whose turn comes within PATIENCE_SECONDS is put aside in memory, under its lease. At its turn the limit is
+  asked again. No thread waits for the message: messages of other groups go on (`ledger.work.backlog.Backlog`).
+- A message whose turn is later is given back, and hidden until its turn, in whole seconds and for LONGEST_SECONDS at
+  most. The second instant is the latest turn that is taken. The deadlines of the messages are the schedule.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class ClosedGroups:
         self.on_close: Callable[[str, int], None] = lambda group, until: None
 
     def close(self, group: str, until: int) -> None:
-        """Close a group until an instant (milliseconds). If the group is closed until a later instant, keep that."""
+        """Close a group until an instant (milliseconds), unless it is already closed until a later instant."""
         with self._lock:
             self._until[group] = max(until, self._until.get(group, 0))
 
@@ -79,11 +80,11 @@ class ClosedGroups:
 
 #: After a pause, a group may have the messages of this many seconds at once.
 BURST_SECONDS = 1.0
-#: How long a message is put aside, and how often a free slot is looked for, in seconds.
+#: How long a message may be put aside before it is given back, and how often a free slot is looked for, in seconds.
 PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
 #: A refused message is hidden for this many seconds at most.
 LONGEST_SECONDS = 60.0
-#: How often a second a slot is assumed to become free.
+#: How many calls a second are assumed to end for each slot.
 CALLS_A_SECOND = 10
 MOST_CONCURRENCY = 4_096
 #: The reasons of messages that are given back because of their group's limits.
@@ -118,12 +119,12 @@ class GroupLimit:
             raise InvalidParameterValue("rate", rate, "Must be a number > 0, of messages a second")
 
 
-#: Limits by the name of the group; None stands for each group that is not named. A single limit is for every group.
+#: Limits by the name of the group. None stands for every group that is not named. A single limit is for every group.
 Limits: TypeAlias = Mapping[str | None, GroupLimit] | GroupLimit
 
 
 def require_limits(limits: object) -> dict[str | None, GroupLimit]:
-    """Return limits as a dictionary. Raise InvalidParameterValue for anything else."""
+    """Return limits as a dictionary. Raise InvalidParameterValue if `limits` is not of the type Limits."""
     if isinstance(limits, GroupLimit):
         return {None: limits}
     if not isinstance(limits, Mapping):
@@ -164,7 +165,7 @@ class GroupLimits:
         return None if group is None else self._limits.get(group, self._limits.get(None))
 
     def take_slot(self, group: str, most: int) -> int | None:
-        """Lock one of the `most` slot files of a group; return its descriptor. None: other calls hold all slots."""
+        """Lock one of the `most` slot files of a group; return its descriptor. Return None if all slots are held."""
         for number in range(most):
             slot = os.open(self._file(group, f"slot{number}"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -178,14 +179,17 @@ class GroupLimits:
         return None
 
     def refuse_slot(self, group: str, most: int) -> RetryLater:
-        """Return how to give back a message that got no slot: the more calls of its group got none, the longer."""
+        """Return how to give back a message that got no slot.
+
+        The more calls of its group got no slot, the longer the message is hidden.
+        """
         with self._lock:
             self._refused[group] += 1
             waiting = self._refused[group]
         return RetryLater(min(LONGEST_SECONDS, 1 + waiting / (most * CALLS_A_SECOND)), reason=NO_SLOT)
 
     def take_turn(self, group: str, rate: float) -> float:
-        """Let a message of a group have its turn now and return 0, or return in how many seconds its turn is due."""
+        """Take the turn of a message of a group and return 0, or return in how many seconds the turn comes."""
         with self._instants(group) as instants:
             now = self._clock()
             interval = MILLISECONDS / rate
@@ -198,7 +202,10 @@ class GroupLimits:
             return 0
 
     def book_turn(self, group: str, rate: float) -> RetryLater:
-        """Return how to give back a message that is too early: hidden until a turn that no other message has."""
+        """Return how to give back a message that is too early: hidden until the next turn that is not taken.
+
+        Turns that would be more than LONGEST_SECONDS away are LONGEST_SECONDS away.
+        """
         with self._instants(group) as instants:
             now, interval = self._clock(), MILLISECONDS / rate
             latest = now + LONGEST_SECONDS * MILLISECONDS
@@ -214,7 +221,7 @@ class GroupLimits:
 
 @dataclass(frozen=True)
 class Aside:
-    """The answer that a message is to be put aside, and the limit asked again after some seconds."""
+    """The answer that a message is to be put aside. The limit is asked again after `seconds`."""
 
     seconds: float
 
@@ -269,7 +276,7 @@ class _Instants:
     def __enter__(self) -> _Instants:
         self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        # If the file is new, or its writer was killed during a write, it holds no instants: then a burst may come.
+        # If the file is new, or its writer was killed during a write, it holds no instants, and a burst may come.
         with suppress(struct.error):
             self.due, self.booked = _INSTANTS.unpack(os.pread(self._descriptor, _INSTANTS.size, 0))
         return self

@@ -1,9 +1,9 @@
 """The calls of a handler, by threads or an event loop, and each message's outcome.
 
-A Backlog hands out the messages. A message that its group's limit refuses for a moment is put aside. No thread waits
-with it. If the handler raises for a batch, it gets the batch again in halves, until the messages that raise stand
-alone. So it gets a message again only if its call raised, or did not return one answer for each message. RetryLater and
-Reject are for the whole batch, which is not halved.
+A Backlog hands out the messages. A message that its group's limit refuses for a moment is put aside, and no thread
+waits for it. If the handler raises for a batch, it gets the batch again in halves, until each message that raises is
+alone. The handler gets a message again only if its call raised, or did not return one answer for each message. If the
+handler raises RetryLater or Reject, this is the outcome of the whole batch, which is not halved.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ledger.work.handler_rows import answer_text, rows_of
 from ledger.work.tasks import Consumption
 from ledger.work.verdicts import Reject, RetryLater
 
-#: The reason that is recorded for a message that is released only because an earlier message of its group was.
+#: The reason that is recorded for a message that is given back only because an earlier message of its group was.
 BEHIND = "a message before it in its group was given back"
 
 
@@ -125,7 +125,7 @@ class CallSteps:
 
     @property
     def given_back(self) -> set[str]:
-        """The groups that have a message with another verdict than DONE; empty on standard queues."""
+        """On a FIFO queue, the groups that have a message with another verdict than DONE; else empty."""
         return self._given_back
 
     def answered(self, answer: Any) -> None:
@@ -164,8 +164,8 @@ class CallSteps:
             if rows and self._told.output is None:
                 raise TypeError("the handler returned a row, and there is no output to write it to: name output=")
         except Exception as error:
-            # Code of the user's objects runs here, and may raise any Exception. The handler has done its work, and
-            # would probably return the same again. So the message is not tried again here.
+            # `rows_of` runs code of the user's objects, which may raise any Exception. The handler has done its work,
+            # and would probably return the same again, so this call does not try the message again.
             problem = row_error(error)
             self._note(Handled(message, Verdict.REFUSED, error=problem, raised=error, answer=answer_text(answer)))
         else:
@@ -192,8 +192,8 @@ class CallSteps:
 class Handlers:
     """Threads, or an event loop, that call the handler with the messages that a backlog hands out.
 
-    After each HandlerCall, `tell` is called with it and its CallSteps.
-    `fatal` keeps an exception that ends a thread or the loop, such as SystemExit or KeyboardInterrupt.
+    After each HandlerCall, `tell` is called with the HandlerCall and its CallSteps. `fatal` keeps an exception that
+    ends a thread or the loop, such as SystemExit or KeyboardInterrupt.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class Handlers:
         loop, more = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            # After the loop has ended, no task has to wake.
+            # After the loop has ended, no task needs to wake.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(more.set)
 
@@ -309,7 +309,8 @@ class Handlers:
     async def _next(self, steps: CallSteps) -> Any:
         """Return the next argument.
 
-        With limits a thread finds it: that may wait for locks on files, and the event loop must not wait.
+        With limits, a thread finds the argument: the search may wait for locks on files, and the event loop must not
+        wait.
         """
         return steps.next() if self._limits is None else await asyncio.to_thread(steps.next)
 

@@ -3,17 +3,18 @@
 The rules are those of `isolation`, applied to outcomes that come one by one.
 
 1. Errors of the surroundings (an ImportError, no connection) are no message's fault. The handler is broken after
-   LEAST_WITNESSES + log2(messages of the claim) such failures in a row, of whatever messages.
-2. Bad messages often stand together, as in a sorted file. So after LEAST_WITNESSES failures of one claim that are
-   alike, and no success, all waiting messages are shuffled. Then messages of calls that had begun before do not count.
-   If as many further messages as in rule 1 fail alike, the handler is broken. One success, or another error, acquits
-   the handler as long as this claim lasts.
+   LEAST_WITNESSES + log2(messages of the claim) such failures alike in a row, of any claims.
+2. Bad messages often follow each other, as in a sorted file. After LEAST_WITNESSES failures of one claim that are
+   alike, and no success, all waiting messages are therefore shuffled. Messages that were with handlers at that time are
+   not counted (their number is added to the bound). If as many further messages as in rule 1 fail alike, the handler is
+   broken. One success, or another error, acquits the handler as long as this claim lasts.
 3. When no message is left to call the handler with, the claims are judged together. The handler is broken after
    LEAST_WITNESSES failures alike in a row, if no message has succeeded since the consumer began. (A few bad messages
    may be all that is left of a queue.)
 
 In rules 2 and 3 only messages that were received for the first time count, as witnesses. A message that comes again may
-come because it is bad. The failures of a claim that is not judged yet are undecided. They are not settled until then.
+come because it is bad. The failures of a claim that is not judged yet are undecided. They are not settled until the
+claim is judged.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class HandlerEvidence:
             claim: the key of the claim.
             messages: how many messages the claim has.
             one: the outcome.
-            running: how many messages are with handlers now.
-            may_judge: whether all messages in hand have been shuffled, if they had to be.
+            running: how many messages are with handlers now, at most.
+            may_judge: whether all messages of the claims in hand were read, so that they could be shuffled.
 
         Returns:
             What the outcome shows.
@@ -94,7 +95,7 @@ class HandlerEvidence:
             return Suspicion.NOTHING
 
     def undecided(self, claim: Any) -> list[Handled]:
-        """Return failures that are not decided yet: the handler may be their cause, and no message."""
+        """Return the failures that are not decided yet: the handler may be their cause, not the messages."""
         with self._lock:
             of_claim = self._of.get(claim)
             own = [] if of_claim is None or of_claim.is_acquitted else of_claim.failures

@@ -26,8 +26,8 @@ def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
     """Return a handler's answer for a message as rows, each with the message's id.
 
     Raises:
-        TypeError: The answer has a value that is no row, a column whose name is no text, or a row about another
-            message.
+        TypeError: The answer has a value that is no row, or a row about another message. Or the name of a column is no
+            text, is blank, or has half a character (a lone surrogate).
     """
     if answer is None:
         return []
@@ -38,7 +38,7 @@ def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
 
 
 def cost_of(rows: Iterable[Mapping[str, Any]], column: str | None) -> float:
-    """Return the sum of a column's finite numbers, those of numpy and Decimal too; 0 without a column."""
+    """Return the sum of a column's finite numbers, numbers of numpy and Decimal included; 0 without a column."""
     costs = [row[column] for row in rows if has_cost(row, column)] if column else []
     return sum(int(cost) if isinstance(cost, Integral) else float(cost) for cost in costs)
 
@@ -53,7 +53,7 @@ def has_cost(row: Mapping[str, Any], column: str) -> bool:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
-    """Return rows as a table with those columns of `types` that a row has.
+    """Return rows as a table with the columns of `types` that at least one row has.
 
     Raises:
         TypeError: A value does not fit the type of its column, which the error names.
@@ -118,7 +118,7 @@ def _nameless(value: Any) -> str | None:
             inner_name = _nameless(inner)
             if inner_name is not None:
                 return inner_name
-    # Skip the numbers of an embedding: they are many, and contain no columns.
+    # Skip lists of scalars, such as the numbers of an embedding: they may be long, and contain no columns.
     if isinstance(value, (list, tuple)) and not _SCALARS.issuperset(map(type, value)):
         return next((inner_name for inner in value if (inner_name := _nameless(inner)) is not None), None)
     return None

@@ -3,14 +3,15 @@
 In a claim of n messages, each row is computed at most log2(n) times more. The search ends early if everything fails
 alike, by these rules:
 
-- First the function is called on no rows. If this raises the same error at the same place, the rows are not the cause.
+- Before the search, a worker calls the function on no rows (`claim_work`). If this raises the same error at the same
+  place, the rows are not the cause.
 - Otherwise witnesses decide, if the first message that was tried alone has raised and no part has succeeded yet. Of all
-  witnesses, 3 + log2(n) are drawn at random and tried alone. If each of them raises alike, everything does.
+  witnesses, LEAST_WITNESSES + log2(n) are drawn at random and tried alone. If each of them raises alike, everything
+  fails.
 - A witness is a message that was received for the first time. A message that comes again may come because it failed
-  before: if a claim has only two messages and both are poison, both are culprits. With fewer than LEAST_WITNESSES
-  witnesses, the search does not end early. But for an error of the surroundings (a missing module, no connection) every
-  message is a witness, and their number does not matter. Small claims of one worker give evidence together: see
-  `Evidence`.
+  before. With fewer than LEAST_WITNESSES witnesses, the search does not end early: two messages of a claim may both be
+  poison. For an error of the surroundings (a missing module, no connection) every message is a witness, and their
+  number does not matter. Small claims of one worker give evidence together: see `Evidence`.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Evidence:
     def add(self, culprits: Sequence[Culprit], *, any_succeeded: bool) -> None:
         """Add the outcome of a claim.
 
-        Raises EverythingFails if LEAST_WITNESSES messages, received for the first time, have raised alike, and no
-        message has succeeded since the first of them.
+        Raises EverythingFails if LEAST_WITNESSES messages that were received for the first time have raised alike, and
+        no message has succeeded since the first of them.
         """
         if any_succeeded:
             self._failed.clear()
@@ -81,7 +82,7 @@ class Isolation:
         self._any_succeeded = self._judged = False
 
     def search(self, error: BaseException) -> list[Culprit]:
-        """Return the culprits of a claim that raised `error` as a whole. All other messages are done then.
+        """Return the culprits of a claim that raised `error` as a whole. Afterwards all other messages are done.
 
         Raises EverythingFails if all witnesses raised alike. Raises what `attempt` raises, if the error is not of the
         function or its rows.
@@ -149,5 +150,5 @@ class Isolation:
 
 
 def _drawn(places: Sequence[int], most: int) -> list[int]:
-    """Return some of the places, drawn at random: a fixed choice could draw only culprits, each time."""
+    """Return some of the places, drawn at random: a fixed choice could draw only culprits in every run."""
     return random.sample(places, min(most, len(places)))

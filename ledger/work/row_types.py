@@ -2,8 +2,8 @@
 
 Handlers return Python values, and only the values show the type of a column. If a column has whole numbers and
 fractions, all become fractions. If it has short and long numbers, all become long. If values have no common type
-(numbers and texts), the column gets the type of most values. The rows with the other values are refused. Each error
-names the column and both types.
+(numbers and texts), the column gets the type of most values. The rows with the other values are refused, with an error
+that names the column and both types.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int,
         answers: the rows of each message.
 
     Returns:
-        The columns, in the order in which they first came; and the error for refused rows, by the message's place.
+        The columns, in the order of their first rows; and the error for refused rows, by the message's place.
     """
     names = dict.fromkeys(name for rows in answers for row in rows for name in row)
     fields, refused = [], dict[int, TypeError]()
@@ -42,7 +42,7 @@ def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int,
 
 
 def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
-    """Return the type of a column, and the errors of values that do not fit it, by their places."""
+    """Return the type of a column, and the errors of values that do not fit the type, by the values' places."""
     groups: dict[type, list[int]] = {}
     for place, value in enumerate(values):
         if value is not None:

@@ -46,7 +46,7 @@ class Work:
     schema: Any = None
     say: Callable[[str], None] = work_log.info
     bar: bool | None = None
-    #: Whether the reasons are exceptions that were caught for single rows: then a function that always fails raises
+    #: Whether the reasons are exceptions that were caught for single rows. If so, a function that always fails raises
     #: nothing.
     per_row: bool = False
 
@@ -99,7 +99,7 @@ class Consumption:
     warn: Callable[[str], None] = log.warning
     #: The function that is called after each commit with the counts so far.
     on_progress: Callable[[Consumed], None] = ignore
-    #: The number of this process among the processes of the attempt.
+    #: The number of this process, and the count of the processes of the attempt.
     share: Share = ALONE
 
     def __post_init__(self) -> None:
@@ -151,7 +151,7 @@ def _positive(name: str, value: Any, unit: str) -> None:
 
 
 def require_handler(handler: Any) -> None:
-    """Raise InvalidParameterValue if a handler does not take one argument, or does not return its answer."""
+    """Raise InvalidParameterValue if a handler does not take one argument, or yields its answer."""
     if not callable(handler):
         raise InvalidParameterValue("handler", type(handler).__name__, "Must be a function")
     called = _called(handler)

@@ -11,20 +11,20 @@ from ledger.errors import InvalidParameterValue
 class RetryLater(Exception):
     """A handler of `Queue.consume` raises this if the message is not to blame: a rate limit, an outage.
 
-    The message is given back, and hidden until its time comes. The receive does not bring the message nearer to the
+    The message is given back, and hidden until the given time. The receive does not bring the message nearer to the
     queue's maxReceiveCount, unless it is `counted`.
 
     Args:
         seconds: How many seconds the message stays hidden, from the moment of the raise.
         until: In place of `seconds`: the instant until which the message stays hidden, a datetime with a time zone.
-        group: True closes the message's own group until then; a text closes the message group of that name. The
-            consumer, in all its processes, calls no handler for messages of a closed group, and gives them back in the
-            same way. Other consumers do not know that the group is closed.
+        group: True closes the message's own group until the same time. A text closes the message group of that name.
+            The consumer, in all its processes, calls no handler for messages of a closed group, and gives them back in
+            the same way. Other consumers do not know that the group is closed.
         counted: True counts the receive.
         reason: The reason that the view `receipts` shows for the message.
 
     Raises:
-        InvalidParameterValue: The time is invalid, or both times are given, or none.
+        InvalidParameterValue: The time or the group is invalid, or both times are given, or none.
     """
 
     def __init__(

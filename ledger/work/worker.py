@@ -64,5 +64,5 @@ class Worker:
         return Meter("messages", stored, self._work.say, show=self._work.bar)
 
     def work(self, claim: Claim) -> Worked:
-        """Work on a claim and acknowledge it. If anything fails, give back its other messages at once."""
+        """Work on a claim and acknowledge it. If anything fails, give back the messages that are still held."""
         return ClaimWork(self._access, self._work, claim, self._evidence).run()

@@ -1,4 +1,4 @@
-"""The choice of the messages, lanes and runs that a receive takes. All functions are pure."""
+"""The choice of the messages, lanes and runs that a receive takes. Nothing here reads or writes a table."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ledger.store.delta.state.statuses import INDEX
 def receivable(loaded: Loaded, classified: Classified, groups: Groups, most: int | None = None) -> Ordered:
     """Return the runs that a receive may take, with the codes of their records, in the order of receiving.
 
-    A FIFO queue yields what `rules.fifo` allows, in the queue's order, in runs of one message, whatever the lanes.
-    Other queues yield all visible messages, the oldest first. With `most`, in a queue of many groups, the result may
-    cover just enough groups for `most` messages, and the dead ones.
+    For a FIFO queue, these are the messages that `rules.fifo` allows, of all lanes, in the queue's order. Each run has
+    one message. For other queues, these are all visible messages, the oldest first. With `most`, the result for a FIFO
+    queue may leave out groups. It still has the first `most` messages, and all messages that become dead letters.
     """
     if is_fifo(loaded.queue.attributes):
         return groups.receivable(loaded, classified, most)
@@ -31,14 +31,15 @@ def receivable(loaded: Loaded, classified: Classified, groups: Groups, most: int
     return Ordered(visible.first, visible.last, visible.code, order)
 
 
-#: After this many losses, half as many lanes are tried.
+#: After this many lost commits, a receive tries half as many lanes.
 LOSSES_TO_HALVE = 2
 
 
 def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int) -> list[int]:
     """Choose as few lanes as the claim needs: a random lane that can fill it, else the fullest lanes.
 
-    A transaction over many lanes conflicts with all others, so every second loss halves the number of lanes to try.
+    A commit to many lanes conflicts with every commit to one of them. `losses` counts the lost commits: every second
+    loss halves the number of lanes to try.
     """
     lanes = [lane for lane, messages in available.items() if messages]
     random.shuffle(lanes)
@@ -58,8 +59,8 @@ def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int)
 def choose_lanes_in_order(lanes: Sequence[int], losses: int) -> list[int]:
     """Choose all lanes of a FIFO queue, because its order does not follow lanes; after losses, choose fewer at random.
 
-    All receivers want the first messages. Without turns between them a receiver could lose for ever, so every second
-    loss halves the number of lanes to try.
+    All receivers want the first messages, and a receiver without a turn could lose for ever. For this reason every
+    second loss halves the number of lanes to try.
     """
     chosen, most = list(lanes), _most(len(lanes), losses)
     if most < len(chosen):
@@ -72,7 +73,7 @@ def _most(lanes: int, losses: int) -> int:
 
 
 def first_in_order(runs: Ordered, maximum: int | None) -> Ordered:
-    """Return the first messages in the order, at most `maximum`, sorted by place. The last run is cut at its end."""
+    """Return the first messages in the order, at most `maximum`, sorted by place. The last run may be cut short."""
     return Deal(runs).take(maximum)
 
 
@@ -80,20 +81,20 @@ class Deal:
     """Deals messages out in the order of their runs, to one claim after the other.
 
     `shift` is for FIFO queues, where a run is a message and the order numbers of one group share the bits above
-    `shift`. If a claim takes part of a group, no later claim gets the rest: a queue returns no message of a group while
-    another one is in flight.
+    `shift`. If a claim takes part of a group, no later claim gets the rest of the group. A queue returns no message of
+    a group while another message of the group is in flight.
     """
 
     def __init__(self, runs: Ordered, shift: int | None = None) -> None:
         self._shift = shift
-        #: Runs for later, unsorted, and the next runs, sorted. The next runs are all runs up to the number `_reached`
-        #: that are not dealt out.
+        #: `_next` has the runs with order numbers up to `_reached` that are not dealt out. `_later` has at least all
+        #: runs behind `_reached`, unsorted.
         self._later = runs
         self._reached = -1
         self._next = runs.where(np.empty(0, dtype=np.int64))
 
     def take(self, maximum: int | None) -> Ordered:
-        """Return the next messages, at most `maximum`, sorted by place. The last run is cut at its end."""
+        """Return the next messages, at most `maximum`, sorted by place. The last run may be cut short."""
         self._reach(maximum)
         taken, self._next = _cut(self._next, maximum)
         if self._shift is not None and len(taken):
@@ -108,12 +109,12 @@ class Deal:
         if missing is not None and missing <= 0:
             return
         if self._reached >= 0:
-            # Not the first claim: take some more, so that the next claims need not search all later runs again.
+            # This is not the first claim. Move more runs, so that the next claims need not search all later runs again.
             self._later = self._later.where(self._later.order > self._reached)
             missing = None if missing is None else 4 * missing + len(self._next)
         nearest = self._later
         if missing is not None and missing < len(nearest):
-            # No run is empty, so as many runs as messages are enough. To find these runs costs a tenth of sorting all
+            # No run is empty, so as many runs as messages are enough. Finding these runs costs a tenth of sorting all
             # runs.
             nearest = nearest.where(nearest.order <= np.partition(nearest.order, missing - 1)[missing - 1])
         if len(nearest):

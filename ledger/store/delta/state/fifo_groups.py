@@ -1,4 +1,4 @@
-"""Which messages of a FIFO queue a receive may take, and in which order.
+"""The messages of a FIFO queue that a receive may take, in order.
 
 The groups and the order of the messages are read from `messages` once, and kept.
 """
@@ -40,15 +40,15 @@ class Groups:
     """Reads the messages of FIFO queues and their groups. Returns the receivable messages, in their order, as arrays.
 
     Rows that were read are kept. A later send has greater sequence numbers, so the next read needs only messages behind
-    the kept ones. Threads share this object, and each thread may decide on another version of `messages`. A decision
-    may use kept rows that are newer than its own listing: they have all messages of the listing, except for messages
+    the kept rows. Threads share this object, and each thread may decide on another version of `messages`. A decision
+    may use kept rows that are newer than its own listing. These rows have all messages of the listing, except messages
     that upkeep dropped since. The decision skips messages that its listing does not have.
     """
 
     def __init__(self, engine: MessageFiles, queues: Callable[[], Sequence[QueueRecord]]) -> None:
         self._engine, self._queues = engine, queues
-        #: For each queue and generation: a version of `messages`, and the rows of at least all messages of the queue
-        #: that this version has. A thread may replace another thread's entry.
+        #: By queue and generation: a version of `messages`, and at least all rows that the queue has in this version. A
+        #: thread may replace another thread's entry.
         self._own: dict[tuple[str, int], tuple[int, pa.Table]] = {}
         #: The same rows as Members, for decisions: the version, the places of messages that came from other queues, and
         #: the members.
@@ -76,7 +76,7 @@ class Groups:
         arrived_at = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
         kept_from = np.maximum(arrived_at, sent_at)
         # Sort by arrival where needed. All messages of one move arrive at one instant, perhaps from several queues,
-        # whose sequence numbers cannot be compared. So the instant of their send decides.
+        # whose sequence numbers cannot be compared. The instants at which they were sent decide among them.
         if (
             (arrived_at[1:] < arrived_at[:-1]) | ((arrived_at[1:] == arrived_at[:-1]) & (sent_at[1:] < sent_at[:-1]))
         ).any():
@@ -93,7 +93,8 @@ class Groups:
     def _members(self, queue: str, classified: Classified) -> Members:
         """Return all messages that were sent to this queue, and all messages of segments with messages moved here.
 
-        If no message was moved here, only later messages are read. Else the members are built anew for every version.
+        If no message was moved here, only messages that were sent since the last read are read. Otherwise the members
+        are built anew for every version.
         """
         version = classified.listing.version
         homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
@@ -126,8 +127,8 @@ class Groups:
     def _read(self, queue: str, listing: Listing) -> pa.Table:
         """Return the messages that were sent to a queue, in their order: at least all messages of the listing.
 
-        Only messages behind the known rows are read. All messages are read anew if the known rows are more than twice
-        as many as the messages of the listing, because upkeep dropped the others.
+        Only messages behind the known rows are read. All messages are read anew if upkeep dropped so many that the
+        known rows are more than twice as many as the messages of the listing.
         """
         key = queue, listing.generation
         version, rows = self._own.get(key, (-1, None))
@@ -162,7 +163,7 @@ def _in_one_piece(rows: pa.Table) -> pa.Table:
 
 
 def _in_few_pieces(rows: pa.Table) -> pa.Table:
-    """Return the same rows in at most MOST_PIECES chunks (see there)."""
+    """Return the same rows in at most MOST_PIECES chunks (see its comment)."""
     if rows["seq"].num_chunks <= MOST_PIECES:
         return rows
     first = len(rows["seq"].chunk(0))
@@ -175,9 +176,9 @@ def _followed(known: Members | None, rows: pa.Table) -> Members:
     """Return the Members of `rows`, which are the messages of a queue in their order.
 
     Only the rows behind the known messages are converted, if possible. No message is ever sent between known messages.
-    So the known messages are the first len(known) rows, if the last of these rows has the sequence number of the last
-    known message. Otherwise all rows are converted anew. The same happens if the index of `known`
-    would lack too many messages (see `Members.takes`).
+    If row number len(known) has the sequence number of the last known message, the rows up to it are the known
+    messages. Otherwise all rows are converted anew. All rows are also converted anew if the index of `known` would lack
+    too many messages (see `Members.takes`).
     """
     if (
         known is None
@@ -208,8 +209,8 @@ def _members_of(rows: pa.Table) -> Members:
 def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarray:
     """Return the indices of the messages that may be received. The arrays are in the order of the messages.
 
-    A message may be received if it is visible and comes before any hidden message (delayed, locked or in flight) of its
-    group.
+    A message may be received if it is visible and comes before every hidden message (delayed, locked or in flight) of
+    its group.
     """
     visible = status == INDEX[Status.VISIBLE]
     hidden = np.flatnonzero(~visible & ~np.isin(status, GONE_STATES))
@@ -223,10 +224,10 @@ def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarr
 def _last_holds(
     loaded: Loaded, classified: Classified, piece: np.ndarray, kept_from: np.ndarray, group: np.ndarray, groups: int
 ) -> np.ndarray:
-    """Return, for each group, the latest instant up to now at which a hold of one of its messages ended; else -1.
+    """Return, for each group, the latest instant up to now at which a hold of one of its messages ended; -1 if none.
 
-    `rules.fifo.hold_ended` is called once for each distinct record, without an expiry. Then the expiry of each message
-    bounds the result.
+    `rules.fifo.hold_ended` is called once for each distinct record, without an expiry. Afterwards the expiry of each
+    message bounds the result.
     """
     last = np.full(groups, -1)
     ended = loaded.lanes.per_code(classified.pieces.code, _recorded_end, np.int64)
@@ -255,12 +256,12 @@ def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray
 
     Args:
         group: The group of each receivable message, in the order of the messages.
-        since: From when each of these messages could be received.
+        since: The instant from which each of these messages could be received.
         last: When the last hold of each group ended; -1 for none.
     """
     place = np.arange(len(group))
     head = np.empty(len(last), dtype=np.int64)
-    # The assignment goes backwards. So the last value that is written for a group is the index of its first message.
+    # Assign backwards: the last value that is written for a group is the index of its first message.
     head[group[::-1]] = place[::-1]
     heads = np.flatnonzero(head[group] == place)
     since, last = since[heads], last[group[heads]]

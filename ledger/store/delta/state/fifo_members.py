@@ -14,7 +14,7 @@ from ledger.store.delta.model.run_algebra import ABSENT, Pieces, numbers_in, pos
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 
-#: The index is made anew when it lacks more messages than the first number, and more than this part of all messages.
+#: The index is made anew when it lacks more than MOST_BEHIND messages and more than 1/PART_BEHIND of all messages.
 MOST_BEHIND, PART_BEHIND = 1_000, 64
 _COLUMNS = ("segment", "seq", "sent_at", "available_at", "group")
 
@@ -32,7 +32,7 @@ class Hashed:
         return len(self._texts)
 
     def find(self, text: str) -> int:
-        """Return the number of a text; UNKNOWN if it is not there."""
+        """Return the number of a text; UNKNOWN if the array does not have the text."""
         hashes, order = self._sorted
         begin, end = (np.searchsorted(hashes, hash(text), side) for side in ("left", "right"))
         return next((n for n in order[begin:end].tolist() if self._texts[n].as_py() == text), UNKNOWN)
@@ -46,7 +46,7 @@ class Hashed:
 
 
 class GroupNames:
-    """The numbers of groups by name: first names, and further ones. Immutable."""
+    """The numbers of groups by name. The object is immutable."""
 
     def __init__(self, names: Hashed, further: dict[str, int] | None = None) -> None:
         self._names, self._further = names, further or {}
@@ -55,7 +55,10 @@ class GroupNames:
         return len(self._names) + len(self._further)
 
     def numbers(self, names: list[str]) -> tuple[np.ndarray, GroupNames]:
-        """Return the number of each name, and the group names with new names added; new names get the next numbers."""
+        """Return the number of each name, and a GroupNames that has these names, too.
+
+        A new name gets the next number.
+        """
         further, numbers = dict(self._further), []
         for name in names:
             number = further.get(name, UNKNOWN)
@@ -79,7 +82,7 @@ class Members:
     available_at: np.ndarray
     group: np.ndarray
     groups: int
-    #: None if these are only some of the queue's messages: then no names are looked up.
+    #: None if these are only some of the queue's messages: no names are looked up for them.
     names: GroupNames | None = None
     #: The sequence number of the last message.
     last: int | None = None
@@ -89,7 +92,7 @@ class Members:
         return len(self.seq)
 
     def with_later(self, later: Members, names: list[str]) -> Members:
-        """Return these messages followed by later ones, whose group names are `names`, by number."""
+        """Return these messages followed by `later`. `names` has the group names of `later`, by number."""
         assert self.names is not None
         segment_numbers = {name: number for number, name in enumerate(self.segments.to_pylist())}
         segment = np.array(
@@ -109,17 +112,17 @@ class Members:
         return self if self.index is not None else replace(self, index=Index(self))
 
     def takes(self, later: int) -> bool:
-        """Tell whether the index is still useful with this number of later messages."""
+        """Tell whether the index is still useful when `later` more messages follow."""
         lacking = len(self) + later - (0 if self.index is None else self.index.count)
         return lacking <= max(MOST_BEHIND, len(self) // PART_BEHIND)
 
     def of_first(self, lanes: Lanes, pieces: Pieces, state: np.ndarray, most: int) -> Members:
         """Return all messages of some groups, among them the first `most` messages that may be received.
 
-        Why these are enough: call a group free if nothing about it is recorded, delayed, expired or new. A free group's
-        turn is that of its first message, and never changes. So the index has one order of the free groups. The first
-        `most` groups of this order are enough: any later group has `most` messages before it. All other groups are
-        included, except those with no message left.
+        A group is free if none of its messages is recorded, delayed, expired or newer than the index. A free group's
+        place in the order comes from its first message and never changes, so the index keeps one order for all free
+        groups. The first `most` free groups are enough: every later free group has `most` messages before it. All
+        groups that are not free are included, too, except groups with no message left.
         """
         index = self.index
         if index is None or not index.in_time or most >= index.groups:
@@ -149,14 +152,15 @@ class Members:
 
 
 class Index:
-    """Where each message and each group is in Members, and the order of the groups to which nothing has happened."""
+    """The places of messages and groups in Members, and the order of free groups (see `Members.of_first`)."""
 
     def __init__(self, members: Members) -> None:
         self.count, self.groups = len(members), members.groups
-        #: Whether the messages stand in the order in which they were sent.
+        #: Whether the messages are in the order in which they were sent.
         self.in_time = not (members.sent_at[1:] < members.sent_at[:-1]).any()
         place = positions(members.segment, members.seq)
-        #: The members sorted by place, and their places; the members sorted by group, and where each group begins.
+        #: `by_place` has the members sorted by their places on the axis. `by_group` has the members sorted by group;
+        #: `begins` says where each group begins in it.
         self.by_place = np.argsort(place, kind="stable")
         self._places = place[self.by_place]
         self.by_group = np.argsort(members.group, kind="stable")
@@ -168,7 +172,10 @@ class Index:
         self.waiting = members.group[head[np.argsort(since, kind="stable")]]
 
     def found(self, members: Members, lanes: Lanes, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
-        """Return two arrays: the members of a piece have the places from the first number to before the second."""
+        """Return where the members of each piece begin in `by_place`, and before which place they end.
+
+        Pieces of segments without members are left out. The other pieces are sorted by place.
+        """
         number = lanes.look_up(members.segments)
         registered = np.flatnonzero(number != UNKNOWN)
         here = np.full(len(lanes.segments), UNKNOWN)
@@ -192,5 +199,5 @@ def _between(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def _beside(begins: np.ndarray, ends: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the gaps in 0 to `count` between ranges, which are sorted and do not overlap."""
+    """Return the gaps from 0 to `count` between ranges. The ranges are sorted and do not overlap."""
     return np.append(0, ends), np.append(begins, count)

@@ -1,7 +1,7 @@
 """The head rows of a queue's lanes: each counts the commits to its lane.
 
-A decision that was made on an older state conflicts through the head row. Edits are the rows that a MERGE into
-`visibility` gets. This module makes edits column by column, because each commit has only a few.
+A commit that was decided on an older state conflicts through the head row. Edits are the rows that a MERGE into
+`visibility` gets. This module makes edits column by column, because each commit has only a few head rows.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ class Heads:
         lanes, first, revision = (rows[name].to_pylist() for name in ("lane", "first_seq", "revision"))
         received, deleted = (milliseconds(rows[name]).to_pylist() for name in ("received_at", "deleted_at"))
         highest_last = sorted(zip(revision, (-at for at in first), lanes))
-        #: The revision by lane. If a lane has several head rows, the highest revision counts; upkeep joins them. Two
-        #: head rows of equal revision cannot be committed to.
+        #: The revision by lane. If a lane has several head rows, the highest revision counts, until upkeep makes one
+        #: head row of them. If two of them have the same highest revision, no commit to the lane succeeds before that.
         self.revisions = {lane: revision for revision, _, lane in highest_last}
         self._at = {lane: -below for _, below, lane in highest_last}
         self._all = list(zip(lanes, first))
         #: When the queue was last purged, from the head row of lane 0, if there is one.
         self.purged_at = max((at for lane, at in zip(lanes, deleted) if not lane and at is not None), default=None)
-        #: The time of the last commit to each lane, and to any of them.
+        #: `times` has the time of the last commit to each lane, `latest` that of the last commit to any lane.
         self.times = {lane: at for at, lane in sorted((at, lane) for lane, at in zip(lanes, received) if at)}
         self.latest = max(self.times.values(), default=0)
 
     def edits(self, lanes: Iterable[int], now: int) -> pa.Table:
-        """Return the edits that count up the head rows of some lanes and note the time of their last commit."""
+        """Return the edits that count up the head rows of some lanes and note `now` as the time of the last commit."""
         return self._rows([self._counted_up(lane) for lane in lanes], now)
 
     def one_more(self, lane: int, now: int) -> pa.Table:
-        """Return the edit that adds a head row to a lane: its revision is higher than all, its ordinal lower."""
+        """Return the edit that adds a head row to a lane, with the highest revision and the lowest ordinal."""
         lowest = min(at for one, at in self._all if one == lane)
         return self._rows([_Edit("insert", lane, lowest - 1, None, self.revisions[lane] + 1)], now)
 

@@ -1,4 +1,4 @@
-"""The journal of a commit: what the table `receipts` gets about it.
+"""The journal of a commit: its entries for the table `receipts`.
 
 The commit's own metadata carries the entries.
 """
@@ -26,7 +26,7 @@ class Events:
         self.entries: list[dict[str, Any]] = []
 
     def add(self, event: str, record: Record, runs: Runs) -> None:
-        """Note that `event` happened to the messages of `runs`; receipt, attempt and deadline are the record's."""
+        """Note that `event` happened to the messages of `runs`, with the receipt, attempt and deadline of `record`."""
         self._note(event, record, runs.count)
 
     def note(self, event: str, queue: str, messages: int) -> None:
@@ -56,18 +56,18 @@ class Events:
                 self.entries[-1]["counted"] = False
 
     def expired(self, lanes: Lanes, taken: Runs) -> None:
-        """Note the receipts whose deadline passed on messages that are now received again, or moved.
+        """Note the receipts that expired on messages that are now received again or moved.
 
-        If there are more than MOST_EXPIRED receipts, note those with the most messages, and the number of the other
-        messages. The version before the commit shows which receipts these messages had.
+        If there are more than MOST_EXPIRED receipts, note the receipts with the most messages, and the number of the
+        other messages. The version of `visibility` before the commit shows which receipts these messages had.
         """
         codes_taken = distinct_codes(taken.code)
         lanes.records.read(codes_taken)
         if not any(_ran_out(lanes.record(code)) for code in codes_taken):
-            # Most messages that are received were held by nobody before.
+            # Usually no holder had the received messages before.
             return
-        codes, which = np.unique(taken.code, return_inverse=True)
-        messages = np.bincount(which, taken.lengths, len(codes)).astype(np.int64)
+        codes, inverse = np.unique(taken.code, return_inverse=True)
+        messages = np.bincount(inverse, taken.lengths, len(codes)).astype(np.int64)
         over = lanes.per_code(codes, _ran_out, bool)
         codes, messages = codes[over], messages[over]
         by_size = np.argsort(-messages, kind="stable")
@@ -77,5 +77,5 @@ class Events:
 
 
 def _ran_out(record: Record) -> bool:
-    """Tell whether a receipt holds a message until its deadline: nobody has released it."""
+    """Tell whether a message has a receipt that no holder released: the hold ends at the deadline."""
     return record.receipt_id is not None and record.released_at is None

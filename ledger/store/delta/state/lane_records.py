@@ -22,7 +22,7 @@ _WRITTEN = pa.array(["update", "insert"])
 
 
 class Lanes:
-    """Visibility rows on one axis. The record of a run is `record(code)`; equal records share a code."""
+    """Rows of `visibility` as runs on one axis. The record of a run is `record(code)`. Equal records share a code."""
 
     def __init__(self, queue: str, rows: pa.Table) -> None:
         self.queue = queue
@@ -38,10 +38,10 @@ class Lanes:
         self.record, self.code, self.per_code = records.record, records.code, records.per_code
         recorded = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), records.codes)
         self._stored = stored(recorded, rows[BITS])
-        #: The codes of messages that are left alone, whatever their deadline: nobody can tell whether their rows are
-        #: written.
+        #: The codes of messages in doubt whose output table gave no answer. No receive gets them, whatever their
+        #: deadline.
         self.undecided: set[int] = set()
-        #: The runs that decisions start from: the recorded runs, and what `supersede` laid on them.
+        #: The runs that decisions start from: the recorded runs, with the replacements of `supersede` on top.
         self.runs = self._stored.runs
 
     def register(self, segments: Any, lanes: Any) -> np.ndarray:
@@ -50,9 +50,9 @@ class Lanes:
         Both arguments are Arrow columns or arrays, of equal length.
         """
         names, which = _each_once(segments)
-        some_lane = np.zeros(len(names), dtype=np.int64)
-        some_lane[which] = np.asarray(lanes)
-        numbers = [self._register_one(name, int(lane)) for name, lane in zip(names, some_lane)]
+        lane_of_name = np.zeros(len(names), dtype=np.int64)
+        lane_of_name[which] = np.asarray(lanes)
+        numbers = [self._register_one(name, int(lane)) for name, lane in zip(names, lane_of_name)]
         number_of_each: np.ndarray = np.array(numbers, dtype=np.int64)[which]
         return number_of_each
 
@@ -98,15 +98,15 @@ class Lanes:
     def edits(self, replacement: Runs, now: int) -> pa.Table:
         """Return the edits that turn the recorded runs into `runs` with `replacement` on top.
 
-        Every lane that changes gets its head row counted up, through which concurrent decisions about it conflict.
-        Without a change there are no rows.
+        The edits count up the head row of each lane that changes, so that concurrent decisions about the lane conflict.
+        Without a change there are no edits.
         """
         return self.replacing(self.runs.paint(replacement), now)
 
     def replacing(self, new: Runs, now: int) -> pa.Table:
-        """Return the edits that turn the recorded runs into `new`, one a key at most (see `run_sets.difference`).
+        """Return the edits that turn the recorded runs into `new`, at most one a key (see `run_sets.difference`).
 
-        A lane without edits is not counted up: a decision that changes nothing in a lane disturbs nobody there.
+        A lane without edits is not counted up: a decision that changes nothing in a lane conflicts with no other one.
         """
         change = difference(self._stored, new)
         if not len(change.written) and not len(change.gone):
@@ -136,7 +136,7 @@ class Lanes:
         return edit_rows(len(runs), columns)
 
     def _gone(self, runs: SetRows) -> pa.Table:
-        """Return the edits that delete rows; a row is identified by where it begins."""
+        """Return the edits that delete rows. The first ordinal identifies a row of a segment."""
         return edit_rows(len(runs), self._places(runs, pa.repeat("delete", len(runs)))) if len(runs) else NO_EDITS
 
     def _places(self, runs: Runs, operations: pa.Array) -> dict[str, pa.Array]:

@@ -1,8 +1,8 @@
 """The messages that each queue has, as runs of ordinals.
 
-The runs come from the log of `messages`; files are read only where the log does not show enough. A decision takes one
-`Listing` for all its questions. Threads may share a listing, because its files never change. When `messages` changes, a
-new listing is made. A decision keeps the listing that it began with.
+The runs come from the log of `messages`. A file is read only if the log does not show enough about it. A decision takes
+one `Listing` for all its questions. Threads may share a listing, because its files never change. When `messages`
+changes, a new listing is made. A decision keeps the listing that it began with.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class FileRuns:
     """The messages of one queue as runs of ordinals. Instants are in milliseconds.
 
     A run covers one file. Its `sent_at` is the earliest and its `available_at` the latest of the file's messages. If
-    some messages of a file are delayed or expired and others are not, the file's segment is read. Then all messages of
-    a run have the same `sent_at` and the same `available_at`, and a run may cross files.
+    some messages of a file are delayed or expired and others are not, the file's segment is read. In a segment that was
+    read, all messages of a run have the same `sent_at` and the same `available_at`, and a run may cross files.
     """
 
     lane: np.ndarray
@@ -86,8 +86,8 @@ class Listing:
     def of(self, queue: str, now: int, *borders: int) -> FileRuns:
         """Return the messages that were sent to a queue (`queue` is its id) and are not dropped, as runs.
 
-        All messages of a run are on the same side of `now` (delayed or not), and of each instant in `borders` (sent up
-        to it, or later).
+        All messages of a run are on the same side of `now`: delayed or not. They are on the same side of each instant
+        in `borders`: sent up to the instant, or later.
         """
         files = self._known(queue)
         inside = files.worth_reading(now, *borders)
@@ -130,7 +130,7 @@ class Listing:
         return {queue: [segment for segment, _ in places] for queue, places in self.places(segments).items()}
 
     def lanes_sent_to(self, segments: Sequence[str]) -> dict[str, int]:
-        """Return the lane that each segment was sent to, in the queue that it was sent to: that never changes."""
+        """Return the lane that each segment was sent to, in the queue that it was sent to. This lane never changes."""
         return dict(place for places in self.places(segments).values() for place in places)
 
     def home(self, segment: str) -> tuple[str, int, int] | None:
@@ -154,7 +154,7 @@ class Listing:
     def sent_since(self, queue: str, instant: int) -> int | None:
         """Return an upper bound of the messages that were sent to a queue after an instant.
 
-        All messages count of each file that has at least one such message. Return None if the log lacks the numbers of
+        A file with at least one such message counts with all its messages. Return None if the log lacks the numbers of
         some file.
         """
         files = self._files.filter(pc.equal(self._files["queue"], queue))
@@ -182,7 +182,7 @@ class Listing:
         return pa.concat_tables([one.cast(runs[0].schema) for one in runs])
 
     def has_all(self, segment: str, first_seq: int, last_seq: int) -> bool:
-        """Return True if the log shows that every message of a run exists. After False the messages may exist, too."""
+        """Return True if the log shows that every message of a run exists. If not, the messages may still exist."""
         gapless = self._told.get(segment)
         if gapless is None:
             gapless = self._told[segment] = self._told_of(segment)
@@ -218,14 +218,14 @@ class Listing:
         )
 
     def _inside(self, queue: str, segments: tuple[str, ...], files: pa.Table) -> pa.Table:
-        """Read the runs of segments from their files, because the log does not show enough about these.
+        """Read the runs of segments from their files, because the log does not show enough about the files.
 
         The files are read at the newest version, which may be later than the listing's. A message never changes, so the
         only difference is that messages were added or dropped since. Messages that were added to an open segment behind
         the last listed file, or between two listed files, are left out. One kind of added message is not left out.
-        Upkeep may join files into one that has a gap, and a slow send may fill the gap later. The decision then sees
-        this message early, as in a listing made a moment later. Messages that upkeep dropped, perhaps all, are final in
-        every queue: no decision is about them any more.
+        Upkeep may join files into one that has a gap, and a slow send may fill the gap later. The decision sees this
+        message early, as if its listing were newer. Upkeep may have dropped some or all of the messages. Dropped
+        messages are final in every queue, and no decision is about them any more.
         """
         rows = self._engine.messages(
             Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
@@ -275,8 +275,8 @@ class _QueueFiles:
 def _doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:
     """Return the segments that have overlapping files, or a file with more messages than ordinals.
 
-    `too_many` is the mask of the latter files. A file whose ordinals the log does not show counts as overlapping no
-    other.
+    `too_many` is the mask of the files with more messages than ordinals. A file whose ordinals the log does not show
+    counts as a file without overlap.
     """
     segments = files["segment"].combine_chunks().dictionary_encode()
     numbers = segments.indices.to_numpy().astype(np.int64)
@@ -288,7 +288,7 @@ def _doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:
 
 
 def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
-    """Return a mask of the messages that lie between the first and the last ordinal of a file.
+    """Return a mask of the messages whose ordinals are between the first and the last ordinal of a file.
 
     If the log does not show the ordinals of a file, every message of its segment counts as listed.
     """
@@ -301,8 +301,8 @@ def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
         for table, name, otherwise in ((files, "first_seq", 0), (files, "last_seq", highest), (rows, "seq", 0))
     )
     sort = np.argsort(first, kind="stable")
-    # Files of one segment may overlap. So compare with the highest end of all files that begin at or before the
-    # message, not with the end of the last one.
+    # Files of one segment may overlap. Compare with the highest end of all files that begin at or before the message,
+    # not with the end of the last one of them.
     before = np.searchsorted(first[sort], at, "right") - 1
     listed: np.ndarray = (before >= 0) & (at <= np.maximum.accumulate(last[sort])[before])
     return listed

@@ -1,4 +1,4 @@
-"""What every verb gets of an open ledger: tables, files, transactions, shared state."""
+"""The parts of an open ledger that every verb gets: tables, files, transactions, shared state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from ledger.store.protocol import QueueRecord
 class OpenTables:
     """The parts of an open ledger that every verb gets. `tables` and `files` are one engine under two protocols.
 
-    Verbs share `listings`, which has what is known about `files`, and `times`, which has what sends know about lanes.
+    Verbs share `listings`, which keeps the newest listing of `files`. They share `times`, which keeps the commit times
+    of lanes for sends.
     """
 
     tables: Tables
@@ -38,7 +39,7 @@ class OpenTables:
         others: Sequence[QueueRecord] = (),
         receipt_id: str | None = None,
     ) -> Loaded:
-        """See `snapshot.load`."""
+        """Load lanes, see `snapshot.load`. If clocks disagree, make the next send look at the lanes again."""
         try:
             return load(self.tables, self.settings, queue, clock, lanes, others, receipt_id)
         except ClocksDisagree:

@@ -1,9 +1,10 @@
 """The messages that this process has just sent, so that small claims need no read.
 
 Most receives of a broker take messages that the same broker has just appended. Rows of a segment never change once they
-are committed, so a read of the file would find the appended rows. Rows can only disappear: upkeep drops them, somebody
-removes them from the table, or another ledger takes this one's place. So `find` returns only messages that the newest
-listing has, in the generation of the ledger in which they were appended. All other messages are read from the table.
+are committed, so a read of the file would find the appended rows. Rows can only disappear: upkeep drops them, a user
+removes them from the table, or another ledger takes this one's place. `find` therefore returns only messages that its
+listing has, in the generation of the ledger in which they were appended. If `find` lacks a message of a claim, the
+whole claim is read from the table.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ledger.store.protocol import StoredMessage
 
 #: At most this many bytes of rows are kept, those of the newest appends.
 MOST_BYTES = 32 << 20
-#: A larger append is not kept: a claim of its messages is large, or each message is.
+#: An append of more bytes is not kept: only small claims are to save a read.
 MOST_BYTES_OF_AN_APPEND = 4 << 20
 _GIVEN = tuple(field.name for field in STORED if field.is_given)
 _given = attrgetter(*_GIVEN)
@@ -74,7 +75,7 @@ class Append(NamedTuple):
 
 
 class RecentMessages:
-    """The newest appends of one sender. Threads may share it."""
+    """The newest appends of one sender. Threads may share the object."""
 
     def __init__(self, sender: str | None, most_bytes: int = MOST_BYTES) -> None:
         """Prepare an empty store of appends. `sender` is the sender that the messages name, see `Ledger.open`."""
@@ -94,7 +95,7 @@ class RecentMessages:
         self._bytes = 0
 
     def add(self, append: Append) -> None:
-        """Keep a committed append; the oldest appends make room."""
+        """Keep a committed append. If the appends take too many bytes, forget the oldest."""
         if append.size > MOST_BYTES_OF_AN_APPEND:
             return
         with self._lock:
@@ -105,8 +106,7 @@ class RecentMessages:
                 while self._bytes > self.most_bytes:
                     self._forget_oldest()
             except BaseException:
-                # An interrupt may have come in the middle of the change: then the parts of the kept state would not fit
-                # together.
+                # An interrupt may have come in the middle of the change, and left parts that do not fit together.
                 self._clear()
                 raise
 

@@ -1,8 +1,8 @@
 """The distinct records of some rows of `visibility`, each with a code.
 
-A queue with many claims has many records, and most decisions are about few of them. So if there are many records, only
+A queue with many claims has many records, and most decisions are about few of them. If there are many records, only
 those in use are read as objects, and questions about all records are answered from columns. A few rows are read as
-objects at once: to find the distinct rows in columns takes as long for ten rows as for a thousand.
+objects at once: finding the distinct rows in columns takes as long for ten rows as for a thousand.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ _POSITION = {name: number for number, name in enumerate(RECORD_COLUMNS)}
 NONE = -1
 #: Up to this many rows count as few.
 FEW = 200
-#: Up to this many stored records are indexed by receipt once. If there are more, each receipt is searched for in the
-#: column.
+#: Up to this many stored records are indexed by receipt. If there are more, each receipt is searched for in the column.
 MOST_INDEXED = 20_000
 
 
@@ -41,9 +40,9 @@ class Records:
         self._stored = _NOTHING
         #: By receipt, the codes of the stored records; None until the first search.
         self._by_receipt: dict[str | None, list[int]] | None = None
-        #: Answers about fields of the stored records.
+        #: Answers about fields of the stored records, by field and question.
         self._columns: dict[tuple[str, object], np.ndarray] = {}
-        #: The fields of the other records, and how many records there were when these were collected.
+        #: The fields of the records that are not stored, and the number of all records when the fields were collected.
         self._fields, self._fields_of = list[Sequence[Any]](), -1
         #: The code of each row's record.
         self.codes: np.ndarray
@@ -70,7 +69,7 @@ class Records:
         return self._read_all(range(len(self._read)))
 
     def code(self, record: Record) -> int:
-        """Return the code of a record, new or known."""
+        """Return the code of a record. A new record gets the next code."""
         code = self._codes.get(record)
         if code is None:
             if self._stored.num_rows:
@@ -86,7 +85,7 @@ class Records:
     ) -> np.ndarray:
         """Return `rule` of each piece's record, evaluated once per distinct record.
 
-        `among` is a mask by code (see `is_there`). For codes that are not in the mask the answer is 0, and the rule is
+        `among` is a mask by code (see `is_there`). For a code that the mask excludes, the answer is 0, and the rule is
         not evaluated.
         """
         if among is None and len(codes) <= FEW_CODES:
@@ -114,7 +113,7 @@ class Records:
         return self._column((name, None), values, lambda: pc.fill_null(_as_numbers(self._stored[name], name), NONE))
 
     def is_there(self, name: str, value: str | None = None) -> np.ndarray:
-        """Return a mask of all records, the untouched one first: the field is recorded (or is `value`, if given)."""
+        """Return a mask of all records, the untouched one first: field `name` is recorded, or is `value` if given."""
         if value is None:
             answers = [field is not None for field in self._met(name)]
             return self._column((name, True), answers, lambda: pc.is_valid(self._stored[name]))
@@ -122,7 +121,10 @@ class Records:
         return self._column((name, value), answers, lambda: pc.fill_null(pc.equal(self._stored[name], value), False))
 
     def _column(self, asked: tuple[str, object], met: list[Any], of_stored: Callable[[], Any]) -> np.ndarray:
-        """Return the answer `asked` about all records: the untouched, then the stored, then those `met` later."""
+        """Return the answer `asked` about all records: the untouched record, the stored records, then all others.
+
+        `met` has the answers for the untouched record and the others. `of_stored` computes those of the stored records.
+        """
         answers = np.array(met)
         if not self._stored.num_rows:
             return answers
@@ -140,7 +142,7 @@ class Records:
         return self._fields[_POSITION[name]]
 
     def _under(self, receipt_id: str | None) -> list[int]:
-        """Return the codes of the stored records under a receipt, or under none, that are not read yet."""
+        """Return the codes of the stored records with this receipt (None: without one) that are not read yet."""
         return [code for code in self._stored_under(receipt_id) if self._read[code] is None]
 
     def _stored_under(self, receipt_id: str | None) -> list[int]:
@@ -156,11 +158,11 @@ class Records:
         return self._by_receipt.get(receipt_id, [])
 
     def _read_all(self, codes: Sequence[int]) -> list[Record]:
-        """Return the records of codes."""
+        """Return the records of codes; read first those that are not read yet."""
         missing = [code for code in codes if self._read[code] is None]
         if missing:
             if self._stored.num_rows <= FEW:
-                # To read all records takes no longer than to read a few one by one.
+                # Reading all records takes no longer than reading a few one by one.
                 missing = [code for code, one in enumerate(self._read) if one is None]
             for code, record in zip(missing, _records(self._stored.take(pa.array(missing)))):
                 self._read[code] = record

@@ -1,14 +1,14 @@
-"""What a send has to know about earlier sends: attempts, the newest send, the times of lanes.
+"""The facts about earlier sends that a send needs: attempts, the newest send, the times of lanes.
 
 *The newest send to a FIFO queue* (`last_send`): no send may be earlier than the send before it. A clock that was ahead
 may have dated some sends. After a repair (`verbs.clock_repair`) the instants of all sends before the repair do not
-count any more. The log has the number of these sends, and the instant at which they count as arrived: before any send
-that follows. The repairs are read only if an instant is ahead of the caller's clock.
+count any more. The log has the number of these sends, and the instant at which they count as arrived. Every later send
+is after this instant. `last_send` reads the repairs only if the newest instant is too far ahead of the caller's clock.
 
 *The times of lanes* (`LaneTimes`). If a lane's time is further ahead than clocks may be apart, every receive is
-refused. A message that was sent there meanwhile could expire before anybody may receive it. So a send is refused, too.
-To look at the lanes takes longer than all else in a send. So a send looks once in LOOKED seconds for each queue, and
-only if anything was committed.
+refused. A message that was sent meanwhile could expire before a receiver may get it, so a send is refused, too. A look
+at the lanes takes longer than the rest of a send. A send therefore looks again only after LOOKED seconds, or if the
+known time is too far ahead. It reads the lanes only if `visibility` has a new version.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ledger.store.protocol import QueueRecord
 def sent_before(tables: Tables, attempt: Attempt) -> str | None:
     """Return the key of the segments that an earlier send under this attempt wrote; None if there was no such send.
 
-    The earlier send then survives a power cut. Raises InvalidParameterValue if another send was committed under the
-    attempt.
+    The earlier send is made durable first, so that it survives a power cut. Raises InvalidParameterValue if another
+    send was committed under the attempt.
     """
     content = tables.transaction_version("messages", attempt.transaction[0])
     if content is None:
@@ -48,7 +48,9 @@ _COLUMNS = ["sequence_number", "sent_at"]
 
 
 def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: float) -> int:
-    """Return the earliest instant for a next send, in milliseconds, ignoring sends that a clock repair set aside.
+    """Return the earliest instant for a next send, in milliseconds.
+
+    If `last` is too far ahead, sends that a clock repair set aside do not count.
 
     Args:
         engine: The ledger's engine.
@@ -67,8 +69,8 @@ def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: flo
 def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
     """Return the newest instant of the messages in `rows` that were sent after the last clock repair of the queue.
 
-    The result is later than the repair's instant, if there was a repair; 0 if there is neither. Raises what the storage
-    does.
+    The result is in milliseconds. If there was a repair, the result is later than the repair's instant. The result is 0
+    if there is neither a repair nor such a message. Raises what the storage raises.
     """
     repaired, at = max(repairs(tables, queue), default=(0, None))
     counted = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired)))
@@ -77,10 +79,10 @@ def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
 
 
 def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
-    """Return the rows, of messages with sequence numbers and instants, of which a send can be a duplicate.
+    """Return the rows (`sequence_number`, `sent_at`) of those messages of which a new send can be a duplicate.
 
-    Messages that a clock sent ahead of the last repair are left out: nobody knows how long ago they were sent. Raises
-    what the storage does.
+    A message is left out if it was sent before a clock repair and its instant is later than the repair's. The real time
+    of its send is not known. Raises what the storage raises.
     """
     for repaired, at in repairs(tables, queue):
         is_counted = pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired))
@@ -89,7 +91,7 @@ def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
 
 
 def not_set_aside(tables: Tables, queue: str) -> str:
-    """Return the twin of `without_set_aside`: the condition in Spark's SQL. Raises what the storage raises."""
+    """Return the condition of `without_set_aside` in Spark's SQL. Raises what the storage raises."""
     conditions = (
         f"(sequence_number >= {fifo.first_remembered(repaired)} OR sent_at <= timestamp_millis({at}))"
         for repaired, at in repairs(tables, queue)
@@ -98,7 +100,7 @@ def not_set_aside(tables: Tables, queue: str) -> str:
 
 
 def repairs(tables: Tables, queue: str) -> list[tuple[int, int]]:
-    """Return the last repairs of a queue's clock, by slot: the number of sends before each, and their new instant."""
+    """Return the last repairs of a queue's clock by slot: for each, the number of sends before it and its instant."""
     last_repairs = []
     for slot in range(fifo.REPAIRS):
         repaired = tables.transaction_version("messages", fifo.clock_repairs(queue, slot))
@@ -114,7 +116,7 @@ def slot_of_next(known: list[tuple[int, int]]) -> int:
     return len(known) if len(known) < fifo.REPAIRS else known.index(min(known))
 
 
-#: A look at the lanes counts for this many seconds.
+#: A look at a queue's lanes is good for this many seconds.
 LOOKED = 60.0
 #: At most this many queues are remembered. If there are more, all are forgotten, and looked at again.
 MOST_QUEUES = 10_000
@@ -127,25 +129,25 @@ class _Look(NamedTuple):
 
 
 class LaneTimes:
-    """The time of the last commit to a queue's lanes, as sends check it. Threads share it."""
+    """The time of the last commit to a queue's lanes, as sends check it. Threads share the object."""
 
     def __init__(self, tables: Tables, settings: Settings) -> None:
         self._tables, self._skew = tables, settings.maximum_clock_skew
         self._looks: dict[str, _Look] = {}
 
     def require(self, queue: QueueRecord, clock: Clock) -> None:
-        """Raise ClocksDisagree if the time of a lane of the queue, or of its expiry, is too far ahead of the clock."""
+        """Raise ClocksDisagree if the time of a lane, or of the queue's noted expiry, is too far ahead of the clock."""
         look, passed, now = self._looks.get(queue.id), passing_of(clock)(), clock()
         if look is None or passed - look.at > LOOKED or look.latest - now > self._skew * MILLISECONDS:
             look = self._look(queue.id, look, passed)
-            # Read the clock again after the look. If the thread stood still before the look, the look finds later
-            # commits.
+            # Read the clock again after the look. If the thread was suspended before the look, the look finds commits
+            # that are later than `now`.
             now = clock()
         instants.not_before(now, look.latest, self._skew)
         instants.require_expiry(now, queue.noted_at, self._skew)
 
     def forget(self, queue: str) -> None:
-        """Look again at the next send, because a verb was refused there."""
+        """Make the next send to a queue look at the lanes again."""
         self._looks.pop(queue, None)
 
     def _look(self, queue: str, known: _Look | None, passed: float) -> _Look:

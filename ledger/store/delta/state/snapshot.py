@@ -46,10 +46,10 @@ class Classified(NamedTuple):
 class Decision(Generic[Answer]):
     """The changes of one verb to the queue's lanes, and to lanes of other queues (`arriving`, by queue).
 
-    A decision also has the events to note, and the answer once its commit has a version.
+    A decision also has the events to note. `answer` makes the verb's answer from the version of the commit.
 
-    `meeting` has lanes to count up even though nothing changes there: when anything changes at all, or `always`.
-    `granted` is the part of the replacement that a claim gets; the claim's holder knows it by the commit's version.
+    `meeting` has lanes that the commit counts up although nothing changes in them. The commit does so if another lane
+    changes, or if a decision of the commit has `always`. `granted` is the part of the replacement that a claim gets.
     """
 
     replacement: Runs
@@ -79,13 +79,13 @@ class Loaded:
     targets: Sequence[QueueRecord] = ()
     #: The output tables that could not say whether they have the rows of a write.
     silent: dict[str, OutputUnreadable] = field(default_factory=dict)
-    #: Where the queue's messages lie, by the listing's version, the number of registered segments, and the borders.
+    #: The queue's PlacedRuns, by the listing's version, the number of registered segments, and the borders.
     _placed: dict[tuple[int, ...], PlacedRuns] = field(default_factory=dict)
 
     def classify(self, listings: Listings, *borders: int) -> Classified:
         """Return every message of the queue.
 
-        All messages of a piece are on the same side of each instant in `borders`: sent up to it, or later.
+        All messages of a piece are on the same side of each instant in `borders`: sent up to the instant, or later.
         """
         expired, listing = self.queue.retention.expired(self.now), listings.newest()
         self.read["messages"] = listing.version
@@ -95,8 +95,8 @@ class Loaded:
             placed = self._placed[looked_at] = placed_files(self.lanes, listing, self.now, expired, *borders)
         files, pieces = placed.files, placed.messages(self.lanes)
         state = states(self.lanes, files, pieces, self.now, expired)
-        # Undecided messages count as locked. They are not received, nor is anything behind them in their groups on FIFO
-        # queues.
+        # Undecided messages count as locked, so no receive gets them. On a FIFO queue no receive gets the later
+        # messages of their groups either.
         undecided = np.isin(pieces.code, list(self.lanes.undecided)) & (state == INDEX[Status.VISIBLE])
         return Classified(listing, files, pieces, np.where(undecided, INDEX[Status.LOCKED], state))
 
@@ -109,7 +109,7 @@ class Loaded:
         arriving: dict[str, Runs] | None = None,
         always: bool = False,
     ) -> Plan[Answer]:
-        """Return the commit that does one verb, the commit of a Decision with these arguments."""
+        """Return the commit of one Decision, which has these arguments."""
         decision = Decision(replacement, events, answer, meeting, arriving or {}, always)
         self.take(decision)
         return self.commit_of([decision], answer)
@@ -159,7 +159,7 @@ def load(
 ) -> Loaded:
     """Load lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree.
 
-    With a `receipt_id`, load only the records under this receipt; no verb may decide on such a state. The clock is read
+    With a `receipt_id`, load only the records under this receipt. No verb may decide on the result. The clock is read
     after the lanes, so a lease counts from its grant, however long the wait and the reading took. `clock` is None if
     the time is not needed.
     """
@@ -187,7 +187,10 @@ def load(
 def load_all(
     tables: Tables, settings: Settings, queues: Sequence[QueueRecord], clock: Clock
 ) -> tuple[Snapshot, int, dict[str, Loaded]]:
-    """Load all lanes of queues, by name, as of one version and one instant; return both, too."""
+    """Load all lanes of queues as of one version and one instant.
+
+    Return the snapshot, the instant, and the loaded lanes by the queue's name. Raises ClocksDisagree.
+    """
     snapshot, loaded = tables.load("visibility", Where()), {}
     now = clock()
     for queue in queues:

@@ -1,7 +1,7 @@
-"""A queue's messages, cut to what is recorded about them, and their states.
+"""A queue's messages as pieces with one record each, and their states.
 
-The messages may lie in other queues' segments. `missing_of` finds the messages of a claim that have no row in
-`messages`, mostly from the log alone.
+Messages that were moved here are in segments of other queues. `missing_of` finds the messages of a claim that have no
+row in `messages`, mostly from the log alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GONE_STATES = [INDEX[state] for state in GONE]
 
 
 class PlacedRuns(NamedTuple):
-    """The runs of the files in which a queue's messages lie, and where they begin and end on the axis.
+    """The runs of the files that have a queue's messages, and where these runs begin and end on the axis.
 
     The first `own` runs were sent to the queue itself.
     """
@@ -44,16 +44,16 @@ class PlacedRuns(NamedTuple):
 def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) -> tuple[FileRuns, Pieces]:
     """Return every message of the queue as pieces, each with its record's code and, as `query`, its run's number.
 
-    Dead letters are records about segments of other queues: of those segments only what is recorded counts. All
-    messages of a piece are on the same side of the instant `expired` (sent up to it, or later) and of `now` (delayed or
-    not).
+    Dead letters are in segments of other queues. Only those messages of these segments count that have a record in this
+    queue. All messages of a piece are on the same side of `expired` (sent up to this instant, or later). They are on
+    the same side of `now` (delayed or not).
     """
     placed = placed_files(lanes, listing, now, expired)
     return placed.files, placed.messages(lanes)
 
 
 def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> PlacedRuns:
-    """Return the runs that `existing_messages` cuts. They stay the same until the lanes register another segment.
+    """Return the runs that `existing_messages` cuts. The runs stay the same until the lanes register another segment.
 
     `borders`: see `Listing.of`.
     """
@@ -102,7 +102,8 @@ def recorded_states(records: Records, now: int) -> np.ndarray:
 def missing_of(listing: Listing, runs: pa.Table) -> pa.Table:
     """Return those messages of some runs (RUNS and more columns) that no file of the listing has, as RUNS.
 
-    Only segments with gaps between the ordinals of a file are read. For all other segments the log shows enough.
+    A segment is read only if the log does not show the ordinals of one of its files. The log shows enough about all
+    other segments.
     """
     return outside(runs, listing.ordinals(runs["segment"].unique()))
 

@@ -1,1 +1,1 @@
-"""The verbs on queues: each decides by the rules, in at most one commit."""
+"""The verbs on queues, and a ledger's upkeep, health and repair."""

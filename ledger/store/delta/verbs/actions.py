@@ -35,7 +35,7 @@ _OUTCOME_TEXTS = pa.array([one.value for one in OUTCOMES])
 
 @dataclass(frozen=True)
 class _AskedActions:
-    """The actions of one call, and the queue's rules for them."""
+    """The actions of one call, the queue's rules for them, and lanes that count up with any change (`meeting`)."""
 
     actions: Sequence[Action]
     limits: Limits
@@ -45,13 +45,13 @@ class _AskedActions:
 
 @dataclass(frozen=True)
 class _Wish:
-    """The effect of an action: the pieces of records that it names, their outcomes by code, and the changed runs."""
+    """The effect of an action: the pieces of runs that it names, their outcomes by code, and the changed runs."""
 
     action: Action
     pieces: Pieces
     outcome_of: Mapping[int, Outcome]
     change: Runs
-    #: The earlier reasons of parked or postponed messages, by their new code: for a release that gives no reason.
+    #: By new code, the earlier reasons of parked or postponed messages. A release without a reason keeps these.
     reason_of: Mapping[int, str]
 
 
@@ -64,37 +64,35 @@ class Applier:
     def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
-        """Apply actions by one MERGE over the lanes that they name, or by part of one."""
+        """Apply actions in one MERGE over the lanes that they name. Calls of other threads may share the MERGE."""
         named_lanes = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
         if not named_lanes:
             return [OUTCOME_RUNS.empty_table() for _ in actions]
         # A change can keep messages in flight, or put them in flight again when it comes late. A receive may have
-        # counted these messages as free. So under a quota the change and the receive must conflict.
+        # counted these messages as free. Under a quota, the change and the receive must therefore conflict.
         keeps_in_flight = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
         meeting = (0,) if keeps_in_flight and limits_of(queue.attributes).maximum_in_flight is not None else ()
-        asked = _AskedActions(actions, limits, receipts, meeting)
+        call = _AskedActions(actions, limits, receipts, meeting)
 
         def decide(loaded: Loaded, losses: int) -> Decision[list[pa.Table]]:
-            decided = self._decide([asked], loaded)
+            decided = self._decide([call], loaded)
             return Decision(decided.replacement, decided.events, decided.answers[0], meeting)
 
         names = {action.name for action in actions}
         name = names.pop() if len(names) == 1 else "settle"
         lanes = tuple_of((*named_lanes, *meeting))
-        return self._shared.run(
-            GroupedCall(name, queue, clock, decide, lanes, joint=self._decide_together, asked=asked)
-        )
+        return self._shared.run(GroupedCall(name, queue, clock, decide, lanes, joint=self._decide_together, asked=call))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
-        """Decide several calls in one step. Return None if two of them name one message.
+        """Decide several calls in one step. Return None if two of them may name one message.
 
-        The outcome of the second call would then depend on the first.
+        In that case the outcome of the second call depends on the first.
         """
-        asked = [verb.asked for verb in verbs]
-        decided = self._decide(asked, loaded)
+        calls = [verb.asked for verb in verbs]
+        decided = self._decide(calls, loaded)
         if decided.meets:
             return None
-        meeting = tuple_of(lane for one in asked for lane in one.meeting)
+        meeting = tuple_of(lane for call in calls for lane in call.meeting)
         decision = Decision(decided.replacement, decided.events, lambda version: None, meeting)
         return Joint(decision, decided.answers, decided.parts)
 
@@ -113,19 +111,20 @@ class Applier:
         return _Decided(replacement, events, answers, parts, len(asked) > 1 and _may_meet([wishes[m] for m in calls]))
 
     def _outcomes(self, lanes: Lanes, wishes: Sequence[_Wish], contradicted: Runs) -> list[pa.Table]:
-        """Return OUTCOME_RUNS for each action. `contradicted` are messages for which two actions would record different
-        things (M2)."""
+        """Return OUTCOME_RUNS for each action. `contradicted` are messages for which two actions would make different
+        records (M2)."""
         runs, numbers = list[Runs](), list[np.ndarray]()
         for wish in wishes:
             named, refused = wish.pieces.coded(wish.pieces.code), None
             if len(contradicted):
                 pieces = wish.change.parted(contradicted)[0].cut(named.first, named.last)
                 named, refused = pieces.coded(named.code[pieces.query]), pieces.code != ABSENT
-            # Look outcomes up by number, in one step for all runs: there may be as many runs as messages.
+            # Look outcomes up by number, in one step for all runs: a call may have as many runs as messages.
             number = _looked_up(named.code, {code: OUTCOMES.index(one) for code, one in wish.outcome_of.items()})
             unknown = named.code == ABSENT
             if unknown.any():
-                # A message without a record was never received, or was deleted so long ago that upkeep dropped it.
+                # A message without a record was never received, or was deleted so long ago that upkeep dropped the
+                # message.
                 exists = self._listings.newest().segments()
                 dropped = np.array([name not in exists for name in lanes.segments])[named.segment]
                 gone = Outcome.SETTLED if wish.action.whole_claim else Outcome.ALREADY_DELETED
@@ -134,7 +133,7 @@ class Applier:
                 number[refused] = OUTCOMES.index(Outcome.CONTRADICTED)
             runs.append(named)
             numbers.append(number)
-        # One table for all calls: making it takes as long for the runs of one call as for those of thirty.
+        # Make one table for all calls: that takes as long for the runs of thirty calls as for the runs of one.
         outcome = _OUTCOME_TEXTS.take(pa.array(np.concatenate(numbers)))
         table = pa.table([*lanes.to_arrow(Runs.concatenated(runs)), outcome], schema=OUTCOME_RUNS)
         ends = pairwise(accumulate(map(len, runs), initial=0))
@@ -143,7 +142,7 @@ class Applier:
 
 @dataclass(frozen=True)
 class _Decided:
-    """The result of some calls together, with the answer and the part of the replacement of each call.
+    """The result of calls that are decided together. Each call has an answer, and its part of the replacement.
 
     `meets` tells whether two of the calls may name one message.
     """
@@ -156,7 +155,7 @@ class _Decided:
 
 
 def _wishes(tables: Tables, loaded: Loaded, asked: Sequence[_AskedActions]) -> list[_Wish]:
-    """Return the effect of each action of some calls, one after the other."""
+    """Return the effects of all actions of the calls, in the order of the calls."""
     lanes, actions = loaded.lanes, [(one, action) for one in asked for action in one.actions]
     # Look up the records of all actions in one step: this takes as long for one action as for thirty.
     pieces = lanes.cut(pa.concat_tables([action.runs for _, action in actions]).combine_chunks())
@@ -170,8 +169,8 @@ def _wish(tables: Tables, loaded: Loaded, asked: _AskedActions, action: Action, 
     lanes, outcome_of, new_code = loaded.lanes, dict[int, Outcome](), dict[int, int]()
     codes = distinct_codes(pieces.code)
     earlier_reasons = _earlier_reasons(tables, loaded, action, codes)
-    # Give each reason a mark of its own, as for a call that releases for several reasons. The views find a reason by
-    # the deadline that its mark changes.
+    # Give each reason a mark of its own, as in a call that releases for several reasons. The views find a reason by the
+    # deadline that its mark changes.
     marks = {reason: action.mark + number for number, reason in enumerate(dict.fromkeys(earlier_reasons.values()))}
     reason_of = dict[int, str]()
     for code in codes:
@@ -188,7 +187,7 @@ def _wish(tables: Tables, loaded: Loaded, asked: _AskedActions, action: Action, 
 def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iterable[int]) -> Mapping[int, str]:
     """Return the earlier reasons, by code, of parked or postponed messages that the action releases without a reason.
 
-    If such a message goes to the dead-letter queue next, this is the only reason that anybody gave. The receipts are
+    If such a message goes to the dead-letter queue next, its earlier reason is the only one on record. The receipts are
     read only if there are such messages.
     """
     if action.event != "released" or action.reason is not None:
@@ -230,7 +229,7 @@ def _together(changes: Sequence[Runs]) -> Runs:
 
 def _may_meet(wishes: Sequence[Sequence[_Wish]]) -> bool:
     """Tell whether two calls name one message. The answer may also be yes if one call names a message twice."""
-    places = Runs.concatenated([wish.pieces.coded(0) for some in wishes for wish in some])
+    places = Runs.concatenated([wish.pieces.coded(0) for call_wishes in wishes for wish in call_wishes])
     order = np.argsort(places.first, kind="stable")
     first, furthest = places.first[order], np.maximum.accumulate(places.last[order])
     return bool((first[1:] <= furthest[:-1]).any())
@@ -243,7 +242,7 @@ def _mapped(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:
 
 
 def _looked_up(codes: np.ndarray, known: Mapping[int, int]) -> np.ndarray:
-    """Return the value of each code in `known`; 0 if there is none."""
+    """Return the value of each code in `known` (0: `known` lacks the code)."""
     table = np.zeros(int(codes.max(initial=ABSENT)) - ABSENT + 1, dtype=np.int64)
     for code, value in known.items():
         if code - ABSENT < len(table):

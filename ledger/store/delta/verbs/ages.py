@@ -1,19 +1,20 @@
-"""Ages for upkeep: the instant by which it may judge that messages are old, and drop them.
+"""The instant by which upkeep may judge that messages are old.
 
-A clock that is days ahead makes every message look old. A verb that used such a clock can be put right later, but
-messages that upkeep has dropped are gone. So one look at the clock is never enough. Upkeep *marks* the instant of its
-first look. A later round drops messages when both the wall clock and the passing time say that the setting
-`mark_seconds` is over:
+A clock that is days ahead makes every message look old. A repair can put right what a verb did by such a clock, but
+messages that upkeep has dropped are gone. One look at the clock is therefore never enough. Upkeep *marks* the instant
+of its first look. A later round drops messages only after `mark_seconds` (a setting), by the wall clock and by the
+passing time:
 
 - A process that has been open for that long without a step of its clock needs no mark: its opening was the first look.
-- Otherwise the mark is the property MARK of the table `tasks`. It holds the instant, and how long the machine had been
-  running. If the two have drifted apart since, or the mark is in the future, the round marks anew and drops nothing.
+- Otherwise the mark is the property MARK of the table `tasks`. The mark holds the instant, and how long the machine had
+  been running. The round marks anew and drops nothing if the two have drifted apart or the mark is in the future. It
+  does the same if a commit since the mark has a much earlier instant.
 - On another machine, or after a restart, passing time cannot be compared. Then a round drops only messages that were
-  old at the instant of the mark, and only if no commit since the mark has an earlier instant.
-- A storage with a clock of its own (an object store, or Ledger.open's `storage_clock`) is the second look itself.
+  old at the instant of the mark.
+- If the storage has a clock of its own (an object store, or Ledger.open's `storage_clock`), that clock is the second
+  look. No mark is needed.
 
-The mark is a fact about looks at the clock. It records nothing about messages: their ages follow from the mark and from
-the instants at which they came.
+The mark records nothing about messages. Their ages follow from the mark and from the instants at which they arrived.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ledger.store.delta.verbs.tidying import retried
 log = logging.getLogger("ledger.upkeep")
 #: The property of the table `tasks` that holds the mark.
 MARK = "ledger.marked"
-#: The tables that verbs commit to all the time, and how many of their newest commits serve as evidence of the time.
+#: The tables that verbs commit to most, and how many of their newest commits serve as evidence of the time.
 WITNESSES, MOST_COMMITS = ("messages", "visibility"), 20
 
 
@@ -45,7 +46,7 @@ NEAR = 86_400
 
 
 class Judged(NamedTuple):
-    """The instant by which ages may be judged (None: none may), and whether the clock itself was confirmed.
+    """The instant by which ages may be judged (None: no age may be judged), and whether the clock itself was confirmed.
 
     With an unconfirmed clock, upkeep moves no queue's time beyond that instant.
     """
@@ -54,11 +55,10 @@ class Judged(NamedTuple):
     is_confirmed: bool
 
     def is_near(self, now: int) -> bool:
-        """Tell whether a clock that says `now` is ahead by no more than NEAR, far less than the time that files are
-        kept.
+        """Tell whether a clock that says `now` is at most NEAR ahead: far less than the time for which files are kept.
 
-        If so, work that goes by the machine's clock, such as the engines' vacuum, may be done. Rounds may each run on
-        another machine.
+        If so, upkeep may do work that uses the machine's clock, such as the engines' vacuum. Rounds that each run on
+        another machine may never confirm a clock.
         """
         return self.is_confirmed or (self.at is not None and now - self.at <= NEAR * MILLISECONDS)
 
@@ -69,7 +69,7 @@ UNCONFIRMED = Judged(None, is_confirmed=False)
 
 class _Mark(NamedTuple):
     """A look at the clock: the instant `at`, the milliseconds `passed` since the machine's start `boot`, and the
-    versions of WITNESSES then."""
+    versions of WITNESSES at that instant."""
 
     at: int
     passed: int
@@ -78,7 +78,7 @@ class _Mark(NamedTuple):
 
 
 class Ages:
-    """Tells upkeep by which instant it may judge ages. `storage` is the storage's own clock, if it has one."""
+    """Tells upkeep the instant by which it may judge ages. `storage` is the storage's own clock, if it has one."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Ages:
         self._wait, self._skew = settings.mark_seconds * MILLISECONDS, settings.maximum_clock_skew
 
     def judge(self) -> Judged:
-        """Return by which instant this round may judge ages. A round that may judge none leaves a mark.
+        """Return the instant by which this round may judge ages. If it may judge none, make sure that there is a mark.
 
         Raises StorageFailed. Raises ClocksDisagree if the clock made a step, or differs from the storage's clock.
         """
@@ -103,8 +103,8 @@ class Ages:
         mark, skew = self._marked(), round(self._skew * MILLISECONDS)
         if steady_for * MILLISECONDS >= self._wait:
             if mark is not None and mark.at > now + skew:
-                # A clock that was ahead made this mark. Replace the mark, so that it cannot confirm that clock if the
-                # clock is ahead again.
+                # A clock that was ahead made this mark. Replace the mark: it must not confirm that clock if the clock
+                # is ahead again.
                 self._mark(now)
             return Judged(now, is_confirmed=True)
         if mark is None:
@@ -128,13 +128,13 @@ class Ages:
             return UNCONFIRMED
         if here:
             return Judged(now, is_confirmed=True)
-        # The next round will have no more evidence than this one. So this round leaves the mark by which the next may
-        # drop messages.
+        # The next round will have no more evidence than this one. Leave the mark by which the next round may drop
+        # messages.
         self._mark(now)
         return Judged(mark.at, is_confirmed=False)
 
     def explain(self, now: int, expected: int) -> bool:
-        """Tell whether the storage's clock, or the commits of others, confirm a step of the clock."""
+        """Tell whether the storage's clock, or commits of other owners, confirm a step of the clock."""
         if self._storage is not None:
             return abs(self._storage() - now) <= self._skew * MILLISECONDS
         owner = self._transactions.owner

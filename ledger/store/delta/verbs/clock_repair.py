@@ -1,20 +1,20 @@
 """Repair of a queue's time after a commit by a clock ahead.
 
-Time in a queue never goes back. One commit by a clock that is ahead makes every right clock disagree until it has
-caught up. A repair is one commit for each queue. It sets the time of each lane that is ahead to now. Every event that
-the lane records in the future becomes an event of now. A deadline that is too far away for any hold by a right clock
-comes back by as much as the lane does. So a lease lasts as long as its timeout says (see `instants.put_back`). Message
-rows never change: a message that the wrong clock sent keeps its instant, and becomes visible when that instant has
-come.
+Time in a queue never goes back. After one commit by a clock that is ahead, verbs by right clocks raise ClocksDisagree
+until these clocks have caught up. A repair is one commit to the records of each queue. It sets the time of each lane
+that is ahead to now. Every event that the lane records in the future becomes an event of now. A hold that began in the
+future begins now, and lasts as long as its timeout says. A deadline too far away for any hold by a right clock moves
+back by as much as the lane's time does (see `instants.put_back`). Message rows never change: a message that the wrong
+clock sent keeps its instant, and becomes visible when that instant has come.
 
-The wrong clock may also have changed the queue itself. If somebody sets a longer MessageRetentionPeriod, the queue
-records which messages had expired until then. By a clock that is ahead these are too many, and can even be messages
-that are sent later. The repair records which messages have expired by the current period (`QueueRecord.put_back`).
+The wrong clock may also have changed the queue itself. If a user sets a longer MessageRetentionPeriod, the queue
+records which messages had expired until then. With a clock that is ahead it records too many, even messages that are
+sent later. The repair records anew which messages have expired, by the current period (`QueueRecord.put_back`).
 
-Sends to a FIFO queue follow each other: none has an earlier instant than the last. So the repair also records when the
-messages that were sent ahead arrived: now. A second commit, to `messages`, notes that the instants of the sends until
-now do not count (`state.send_history`). That commit counts as a send. If a send came in between or was decided before,
-either the send or the repair decides again. Then each message is before the next one, by number and by arrival.
+No send to a FIFO queue has an earlier instant than the send before it. The repair therefore also records an arrival for
+the messages that were sent ahead: now. A second commit, to `messages`, notes that the instants of the sends until now
+do not count (`state.send_history`). That commit counts as a send. If a send came in between or was decided before,
+either the send or the repair decides again. As a result, each message precedes the next one, by number and by arrival.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class ClockRepair:
         ahead: By how many seconds the queue's time was ahead.
         lanes: How many lanes were ahead.
         messages: The number of messages whose records change.
-        sent_ahead: The number of messages that a clock ahead sent (files that have such messages count whole). They
-            become visible when their time has come.
-        refused_sends: Whether sends to this FIFO queue were refused because of them.
-        changed_ahead: Whether such a clock made or changed the queue. Its timestamps are then set to now, and what had
-            expired is recorded anew.
+        sent_ahead: The number of messages that a clock ahead sent (files that have such messages count whole). These
+            messages become visible when their time has come.
+        refused_sends: Whether sends to this FIFO queue were refused because of these messages.
+        changed_ahead: Whether such a clock made or changed the queue. The queue's timestamps are then set to now, and
+            the expired messages are recorded anew.
         tasks: How many running message move tasks of the queue such a clock started or continued.
     """
 
@@ -77,15 +77,15 @@ class ClockRepair:
 
 
 def find_wrong_times(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
-    """Return the changes that a repair would make, by queue. This changes nothing."""
+    """Return the changes that a repair would make, by queue. Changes nothing."""
     return [one for one in (_repair(store, queue, clock, dry_run=True) for queue in store.queues()) if one is not None]
 
 
 def repair_clock(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
-    """Put the times of all queues right, by `clock`. Each queue that is ahead by more than maximum_clock_skew gets a
-    commit.
+    """Put the times of all queues right, by `clock`, and return the changes.
 
-    Raises ContentionOutlastedRetries, StorageFailed.
+    Queues that are ahead by at most maximum_clock_skew stay as they are. Raises ContentionOutlastedRetries,
+    StorageFailed.
     """
     return [one for one in (_repair(store, queue, clock, dry_run=False) for queue in store.queues()) if one is not None]
 
@@ -101,7 +101,7 @@ def _repair(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: boo
     if not dry_run and is_changed:
         store.put_back_queue(queue, clock)
     for task in tasks if not dry_run else ():
-        # Another process may store the task first: by a right clock, or else the next repair finds it.
+        # Another process may store the task first. If its clock is wrong, the next repair finds the task.
         store.put_task(move_task.put_back(task, clock()))
     repair = repair or ClockRepair(queue.name, 0.0, 0, 0, 0)
     latest = max([queue.latest, *(max(one.started_at, one.updated_at) for one in tasks)])
@@ -146,9 +146,10 @@ def _last_send(store: DeltaStore, queue: QueueRecord, now: int) -> int:
 def _set_times(
     store: DeltaStore, queue: QueueRecord, clock: Clock, last: int = 0, *, dry_run: bool
 ) -> tuple[ClockRepair | None, int]:
-    """Put a queue's time right in one commit to `visibility`. Return the change, and the latest arrival recorded then.
+    """Put a queue's time right in one commit to `visibility`. Return the change, and the latest of the new arrivals
+    (now, if there are none).
 
-    `last` is the instant of the last message sent to a FIFO queue, if sends are refused because of it; else 0.
+    `last` is the instant of the last message sent to a FIFO queue, if sends are refused because of it, else 0.
     """
     skew = store.settings.skew
 
@@ -190,12 +191,13 @@ class _Order(NamedTuple):
     """New arrivals for messages that arrived at a FIFO queue in the future: now, in the same order, and after all
     earlier arrivals.
 
-    Arrivals that would share an instant are a millisecond apart where the send instants would give another order. This
-    concerns messages that two wrong clocks sent, and messages that were moved here in between.
+    Arrivals that would share an instant are a millisecond apart where the send instants would give another order.
+    Examples are messages that two wrong clocks sent, and messages that were moved to the queue in between.
 
     Attributes:
-        sent: The messages that were sent ahead, by their numbers, each with its arrival (`arrived_at`, milliseconds).
-        moved: By the future instant of a move to this queue, the new arrival of its messages.
+        sent: The messages that were sent ahead, in the order of their numbers, each with its arrival (`arrived_at`,
+            milliseconds).
+        moved: By the future instant of a move to this queue, the new arrival of the messages that it moved.
         last: The latest of all new arrivals.
     """
 
@@ -214,7 +216,7 @@ class _Order(NamedTuple):
         first, moved = max([now, *right, *recorded[recorded <= latest]]), np.unique(recorded[recorded > latest])
         places, between = _places(sent, moved)
         last = max([0, *places[-1:], *between[-1:]])
-        # Bound the spread, however many arrivals there are: no right clock may then seem to be behind.
+        # Bound the spread of the arrivals, however many there are: otherwise a right clock could seem to be behind.
         longest_spread = store.settings.skew // 2
         if last > longest_spread:
             places, between, last = places * longest_spread // last, between * longest_spread // last, longest_spread
@@ -257,7 +259,7 @@ def _arrived(order: _Order, lanes: Lanes, latest: int) -> Runs:
 
 
 def _changed(lanes: Lanes, times: Mapping[int, int], right_code: Callable[[int, Record], int]) -> Runs:
-    """Return the recorded runs whose records change, in the lanes whose `times` are ahead."""
+    """Return the recorded runs whose records change, with their new codes, in the lanes whose `times` are ahead."""
     parts = [Runs.empty()]
     lane_of = lanes.lanes(lanes.runs)
     for lane, latest in times.items():

@@ -1,8 +1,8 @@
 """The newest commits as a measure of the load: paths, conflicts, beats.
 
-Each commit is read once. At most so many commits are kept as may come together before a round of upkeep is due. The
-values come from the commits of all processes. So a process that has just started reports the same values as a process
-that has followed the log for days.
+Each commit is read once. The newest COMMITS_DUE commits of each table are kept: with so many commits a round of upkeep
+is due. The values come from the commits of all processes. A process that has just started therefore reports the same
+values as a process that has followed the log for days.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.commit_metadata import losses_in, verb_of
 from ledger.store.delta.engine import Tables
 
-#: The tables that verbs commit to all the time.
+#: The tables that verbs commit to most.
 WATCHED = ("messages", "visibility")
 #: The number of commits that are kept of each table.
 MOST_COMMITS = COMMITS_DUE
@@ -35,13 +35,14 @@ BEATS = ("granted", "granted again", "extended")
 class RecentCommits:
     """The commits of `messages` and `visibility` within `seconds`.
 
-    The period is the last hour, or as far back as the newest 2,000 commits of each table reach.
+    The period is the last hour. It is shorter if the newest 2,000 commits of a table do not reach back so far.
 
     Attributes:
         commits: The number of these commits.
         conflicts: How often these commits lost to other writers before they landed, by their own metadata.
         seconds: The length of the period.
-        merges: By path ("direct", "statement"), the newest 2,000 commits of `visibility`, however old.
+        merges: By path ("direct", "statement"), the number of commits among the newest 2,000 of `visibility`, however
+            old.
     """
 
     commits: int
@@ -56,8 +57,8 @@ class RecentCommits:
 
 
 class _SeenCommit(NamedTuple):
-    """The facts about a commit that are kept. `verb` is empty for a commit that made a table, or that is not the
-    ledger's."""
+    """The facts about a commit that are kept. `verb` is empty for a commit that made a table, or that another program
+    made."""
 
     verb: str
     at: int
@@ -89,7 +90,7 @@ class CommitWatch:
                 self._last[table] = max([since, *(commit.version for commit in commits)])
 
     def recent(self, now: int) -> RecentCommits:
-        """Return the values of the last hour before `now` (milliseconds), as of the last `follow`."""
+        """Return the values of the last hour before `now` (milliseconds), as of the last call of `follow`."""
         with self._lock:
             full = [seen[0].at for seen in self._seen.values() if len(seen) == MOST_COMMITS]
             since = max([now - RATE_SECONDS * MILLISECONDS, *full])
@@ -100,7 +101,7 @@ class CommitWatch:
         return RecentCommits(len(lately), sum(one.losses for one in lately), seconds, merges)
 
     def last_beat(self, receipt_id: str) -> int | None:
-        """Return the instant at which a claim was last granted or extended; None: no kept commit did so."""
+        """Return the instant at which a claim was last granted or extended (None: no kept commit did so)."""
         with self._lock:
             return max((one.at for one in self._seen["visibility"] if receipt_id in one.beats), default=None)
 

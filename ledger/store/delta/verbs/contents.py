@@ -57,14 +57,15 @@ class QueueContents:
     def _in_order(
         self, lanes: Lanes, alive: Runs, after: Position | None, until: int | None
     ) -> tuple[MessagesInOrder, int]:
-        """Return the messages that the copy asks for, and the instant at which the last of them arrived."""
+        """Return the messages that the copy asks for, and the instant at which the last of them arrived (0: no
+        messages)."""
         columns = [np.concatenate(column) for column in zip(*self._rows(lanes, alive))]
         if not columns:
             nothing = np.empty(0, dtype=np.int64)
             return MessagesInOrder(nothing, nothing), 0
         place, sent_at, sequence = columns
         code = alive.code[alive.find(place)]
-        # A message without a recorded arrival has -1 here.
+        # The column has -1 for a message without a recorded arrival.
         moved_in = lanes.records.numbers("enqueued_at")[code - ABSENT]
         arrived = np.where(moved_in >= 0, moved_in, sent_at)
         halves = np.array([segment_numbers(name) for name in lanes.segments], dtype=np.int64)[place >> SEGMENT_SHIFT]
@@ -79,12 +80,11 @@ class QueueContents:
         return MessagesInOrder(place[order], code[order]), latest
 
     def _rows(self, lanes: Lanes, alive: Runs) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield, for the messages that exist: their places, when they were sent, and their sequence numbers
-        (0: none)."""
+        """Yield the places, the send instants and the sequence numbers (0: none) of the messages that exist."""
         names = [lanes.segments[number] for number in np.unique(alive.segment).tolist()]
-        for queue, there in self.opened.listings.newest().homes(names).items():
+        for queue, names_in_queue in self.opened.listings.newest().homes(names).items():
             # A predicate with very many segments takes longer than reading all segments of the queue.
-            segments = tuple_of(there) if len(there) <= MOST_SEGMENTS else None
+            segments = tuple_of(names_in_queue) if len(names_in_queue) <= MOST_SEGMENTS else None
             rows = self.opened.files.messages(Where(queue, None, segments), _ORDER)
             number = lanes.look_up(rows["segment"])
             place = positions(np.maximum(number, 0), rows["seq"].to_numpy())
@@ -106,7 +106,7 @@ class QueueContents:
 
 
 def _is_behind(keys: Sequence[np.ndarray], after: Position) -> np.ndarray:
-    """Tell which positions come after `after`. There is one array for each number of a position."""
+    """Tell which positions come after `after`. `keys` has one array for each number of a position."""
     behind, equal = np.zeros(len(keys[0]), dtype=bool), np.ones(len(keys[0]), dtype=bool)
     for key, number in zip(keys, after):
         behind |= equal & (key > number)

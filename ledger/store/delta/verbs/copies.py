@@ -37,8 +37,8 @@ class Copies:
     def progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
         """Return the progress of a copy (see Store.copy_progress).
 
-        The number of parts is read first. If another process commits a part before the marks are read, they may be the
-        marks of that newer part. Then the number of parts is too small, and `add` refuses the next part.
+        The number of parts is read first. If another process commits a part before the marks are read, the marks may be
+        those of the newer part. In that case the number of parts is too small, and `add` refuses the next part.
         """
         parts = self._version(copies.application(key))
         if parts is None:
@@ -58,7 +58,7 @@ class Copies:
         """Append a part. Return False if it is not the next part of the copy (see Store.add_copies).
 
         On a FIFO queue a part takes the next number of the queue's sends. If another send commits this number first,
-        the part is decided again with the number after it. So sequence numbers only grow.
+        the part is decided again with the number after it, so that sequence numbers only grow.
         """
         self._opened.times.require(queue, clock)
         in_order = is_fifo(queue.attributes)

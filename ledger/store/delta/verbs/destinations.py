@@ -1,4 +1,7 @@
-"""The queues that the messages of a verb may move to. Their lanes are loaded together with those of its own queue."""
+"""The queues that the messages of a verb may move to.
+
+Their lanes are loaded together with the lanes of the verb's own queue.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from ledger.store.protocol import QueueRecord
 
 
 def dead_letter_queues(queues: Queues, queue: QueueRecord) -> list[QueueRecord]:
-    """Return the queue that the redrive policy names, if it can take dead letters; else no queue.
+    """Return the queue that the redrive policy names. Return no queue if that queue cannot take dead letters.
 
-    Since the policy was set, somebody may have made another queue of this name.
+    The function checks the queue again: a user may have made another queue of this name since the policy was set.
     """
     policy = redrive.policy_of(queue.attributes)
     named = [record for record in queues.all() if record.name == policy.target] if policy else []
@@ -31,9 +34,9 @@ def load_with_destinations(
 ) -> Loaded:
     """Load the lanes of a queue and of those queues that its messages may move to (`Loaded.targets`).
 
-    `others` looks these queues up. All of them existed after the lanes had been read: if one was deleted in between,
-    they are looked up again. A message that moved to a deleted queue would be in no queue. Raises QueueDoesNotExist for
-    the queue itself.
+    `others` looks these queues up. All of these queues still exist after the read of the lanes: if one was deleted
+    meanwhile, they are looked up again. A message that moved to a deleted queue would be in no queue. Raises
+    QueueDoesNotExist if the queue itself is gone.
     """
     while True:
         targets = others()

@@ -1,9 +1,8 @@
 """The disk use of a ledger's tables, and the bytes that are written a day.
 
 Both follow from the sizes and times of the files. A file is never written twice, so its time tells when its bytes were
-written. Bytes that were removed meanwhile are not counted: the disk in use has not grown by them. From some day on,
-upkeep removes as much as is written (`deleted_file_retention` and `log_retention`). Then the disk in use stays the
-same.
+written. Bytes that were removed meanwhile are not counted: they no longer take up disk. When the retentions have passed
+(`deleted_file_retention` and `log_retention`), upkeep removes as much as verbs write, and the disk use stays the same.
 """
 
 from __future__ import annotations
@@ -28,8 +27,9 @@ class DiskUse:
         log_files: The number of files of the logs alone.
         log_bytes: The size of these files.
         written_a_day: The bytes that were written within `measured_seconds` and are still there, scaled to a day.
-        measured_seconds: The last day. For a younger ledger, its age, but at least an hour.
-        free: The bytes that this user may still write on the disk; None on an object store.
+        measured_seconds: The length of the period in seconds, a day. For a younger ledger it is the ledger's age, but
+            at least an hour.
+        free: The bytes that this user may still write on the disk (None: the tables are on an object store).
     """
 
     files: int
@@ -42,12 +42,13 @@ class DiskUse:
 
     @property
     def days_left(self) -> float | None:
-        """The days until the disk is full if nothing is removed; None: nothing was written, or there is no disk."""
+        """The days until the disk is full if nothing is removed (None: nothing was written, or the tables are on an
+        object store)."""
         return None if self.free is None or not self.written_a_day else self.free / self.written_a_day
 
 
 def measure_files(files: Iterable[StoredFile], now: float, free: int | None) -> DiskUse:
-    """Return the disk use of files, at a time in seconds since 1970 by the clock of their storage."""
+    """Return the disk use of files. `now` is in seconds since 1970, by the storage's clock."""
     count, total, logs, of_logs, lately, oldest = 0, 0, 0, 0, 0, now
     for path, size, at in files:
         count, total, oldest = count + 1, total + size, min(oldest, at)
@@ -59,7 +60,7 @@ def measure_files(files: Iterable[StoredFile], now: float, free: int | None) -> 
 
 
 def free_bytes(place: str) -> int | None:
-    """Return the bytes that this user may still write where a table lies; None unless it is a local path.
+    """Return the bytes that this user may still write at the place of a table (None: the place is no local path).
 
     Raises OSError.
     """

@@ -1,6 +1,6 @@
 """Answers of a receive to one request: a grant, or an error.
 
-A grant is the messages of one receipt. The error concerns this request alone.
+A grant is the messages of one receipt. An error concerns this request alone.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ def granted(
     """Grant messages under a new receipt, in `order` (see Grant).
 
     If there is no message to grant, the answer is `undecided`: the error that tells why messages stay in doubt, or
-    None.
-    `grants` collects the rows of all grants that are decided together.
+    None. `grants` collects the rows of all grants that are decided together.
     """
     lanes, (_, timeout, attempt_id) = loaded.lanes, request
 
@@ -76,8 +75,8 @@ def granted(
 def grant_of(
     lanes: Lanes, runs: Runs, order: np.ndarray | None = None, grants: GrantRows | None = None
 ) -> Callable[[int], Grant | None]:
-    """Return a function that makes the grant of one receipt's runs once the commit's version is known; None for no
-    messages.
+    """Return a function that makes the grant of one receipt's runs from the commit's version. Without messages it
+    returns None.
 
     `order`: see Grant. `grants` collects the rows of all grants that are decided together.
     """
@@ -105,7 +104,7 @@ class GrantRows:
         self._table: pa.Table | None = None
 
     def add(self, runs: Runs) -> int:
-        """Add the runs of a grant, before any rows are asked for; return its number."""
+        """Add the runs of a grant, and return its number. Call this before `of`."""
         self._runs.append(runs)
         return len(self._runs) - 1
 

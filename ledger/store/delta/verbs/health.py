@@ -35,26 +35,25 @@ from ledger.store.protocol import QueueRecord
 
 @dataclass(frozen=True)
 class TableHealth:
-    """One table.
+    """The health of one table.
 
     Attributes:
         version: The newest version.
         files: The number of its data files.
         bytes: The size of its data files.
         log_files: The number of files in its log.
-        since_checkpoint: The commits after the last checkpoint.
-        orphans: Files that no version within the retention needs; the next upkeep removes them.
-        damaged: The data files that the log names and that are missing, empty, or not as the log says; each with its
-            fault.
+        since_checkpoint: The number of commits after the last checkpoint.
+        orphans: The number of files that no version within the retention needs. The next upkeep removes them.
+        damaged: The path and the fault of each data file that is missing, empty, or not as the log says.
         unreadable_checkpoints: The paths of checkpoints that cannot be read. The next process that opens the ledger
             for writing moves them out.
-        by_statement: Why verbs of a process with these settings commit rows by statements of the engine, in words;
-            empty: they commit directly.
-        altered: What somebody changed in the table, and what undoes it, in the words of TableAltered; empty: nothing.
-        refused: Why no verb of a process with these settings works on the table any more, in the words of TableAltered;
-            empty: verbs work.
-        refused_fix: What to do about `refused`, in the words of TableAltered; empty: nothing.
-        format: The format of its layout (see `model.formats`); empty: the table does not record it.
+        by_statement: Why verbs of a process with these settings commit rows by statements of the engine, in words
+            (empty: they commit directly).
+        altered: What somebody changed in the table, and what undoes it, in the words of TableAltered (empty: nothing).
+        refused: Why no verb of a process with these settings works on the table any more, in the words of TableAltered
+            (empty: verbs work).
+        refused_fix: What to do about `refused`, in the words of TableAltered (empty: nothing).
+        format: The format of its layout, see `model.formats` (empty: the table does not record it).
     """
 
     version: int
@@ -74,23 +73,23 @@ class TableHealth:
 
 @dataclass(frozen=True)
 class Health:
-    """A ledger.
+    """The health of a ledger.
 
     Attributes:
         queues: How many queues it has.
         tables: Its tables, by name.
-        oldest_without_upkeep: The age in seconds of the oldest commit of a verb that no upkeep has gone over; None:
-            there is no such commit.
+        oldest_without_upkeep: The age in seconds of the oldest commit of a verb that neither upkeep nor the receipts
+            have covered (None: there is no such commit).
         log_retention: How many seconds commits are kept. If upkeep does not go over a commit within that time, the
             receipts get a gap.
         commits: The commits of this process that put rows into tables, by verb, table, path and reason (see
             `delta_log.paths`).
-        vitals: The values that grow with the load, and signs that something hangs; None if somebody altered a table so
-            that no verb works.
+        vitals: The values that grow with the load, and signs that something hangs (None: somebody altered a table so
+            that no verb works).
         clocks: The text of the error ClocksDisagree that verbs raise for this machine's clock, by queue.
         commits_without_upkeep: The commits of `messages` and `visibility` since the last round of upkeep.
-        upkeep_overdue: Why a round should have run long ago, in words; empty: upkeep is not overdue (see
-            `rules.upkeep`).
+        upkeep_overdue: Why a round should have run long ago, in words, see `rules.upkeep` (empty: upkeep is not
+            overdue).
     """
 
     queues: int
@@ -107,8 +106,8 @@ class Health:
 def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
     """Return the health of a ledger that delta-rs can read, from its logs and a list of its files.
 
-    With `deep`, also open each data file. This writes nothing. Raises StorageFailed, and LedgerDamaged for a log that
-    cannot be read.
+    With `deep`, also open each data file. Writes nothing. Raises StorageFailed, and LedgerDamaged for a log that cannot
+    be read.
     """
     engine = store.engine
     tables = {name: _table(name, engine.place(name), store.storage_options, deep=deep) for name in TABLES}
@@ -142,7 +141,7 @@ def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
 
 
 def _oldest_without_upkeep(store: DeltaStore, look: Look, now: int) -> float | None:
-    """Return the age of the first commit of a verb that neither upkeep nor the receipts have covered.
+    """Return the age, in seconds, of the first commit of a verb that neither upkeep nor the receipts have covered.
 
     The receipts count because `Ledger.fill_receipts` copies commits, too.
     """

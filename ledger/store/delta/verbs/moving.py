@@ -106,11 +106,13 @@ def move(
 ) -> Move:
     """Return the records of a move of `runs` to `target`, and note the move in `events`. Commits nothing.
 
-    `runs` have the codes of their records. The lanes of both queues are loaded. `target` may be the queue itself.
+    `runs` have the codes of their records. The lanes of both queues are loaded. `target` may be the queue that the
+    messages are in.
 
-    A segment has one lane in each queue, wherever its messages come from. So two moves of its messages change the same
-    head row, and receives find all of them. The lane follows from the lane that the segment was sent to, which never
-    changes. It does not follow from the segment's current lane, which depends on the way that the messages took.
+    A segment has one lane in each queue, wherever its messages come from. Two moves of its messages therefore change
+    the same head row, and receives find all of them. The lane follows from the lane that the segment was sent to, which
+    never changes. It does not follow from the segment's current lane, which depends on the queues that the messages
+    came through.
     """
     lanes, count = loaded.lanes, runs.count
     # Note the deadlines that have passed: the move replaces the records that show them.
@@ -136,8 +138,8 @@ def move(
 class Redriver:
     """D2: the verb `redrive` of a store.
 
-    It moves dead letters back to the queues that they came from, or to a named queue, in one commit: at most `maximum`,
-    and only those in `chosen`, if these are given.
+    The verb moves dead letters back to the queues that they came from, or to a named queue, in one commit. It moves at
+    most `maximum` messages (None: all), and only messages in `chosen` (None: any).
     """
 
     def __init__(self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs) -> None:
@@ -196,7 +198,7 @@ class Redriver:
 
 
 def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
-    """Return the index, among the loaded other queues, of the queue that a message goes to; -1: none of them."""
+    """Return the index, among the loaded other queues, of the queue that a message goes to (-1: none of them)."""
     queue = target.id if target is not None else record.origin_queue
     return list(loaded.others).index(queue) if queue in loaded.others else -1
 

@@ -1,7 +1,8 @@
-"""The open segments of one writer, and where each one ends.
+"""The open segments of one writer, and the end of each.
 
-An append takes a segment out, and gives it back once the outcome of its commit is known. So two threads never append to
-one segment. If a segment is not given back (its commit failed, or the thread was interrupted), it is never used again.
+An append takes a segment out, and gives it back once the outcome of its commit is known. Two threads therefore never
+append to one segment at once. If a segment is not given back (its commit failed, or the thread was interrupted), no
+append uses it again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.engine import SegmentEnd
 
-#: From this number of places (a queue and a lane) on, places without open segments are forgotten.
+#: With more places (a queue and a lane) than this, places without open segments are forgotten.
 FEW_OPEN = 64
 
 
@@ -79,9 +80,9 @@ class OpenSegments:
             self._let_go(now)
 
     def _let_go(self, now: int) -> None:
-        """Forget segments that nobody appends to any more, such as those of deleted queues.
+        """Forget segments that are too old to append to, such as those of deleted queues.
 
-        The next call of this method comes when there are twice as many places as now. A segment that another thread
+        The method runs again when there are twice as many places as it leaves. A segment that another thread
         gives back meanwhile may be forgotten, too.
         """
         kept = {key: [one for one in list(idle) if self._is_open(one, now)] for key, idle in list(self._idle.items())}

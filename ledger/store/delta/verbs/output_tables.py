@@ -1,7 +1,7 @@
-"""Output tables: their answers whether a claim's write is in, or fenced off.
+"""Output tables: whether a claim's write is in, or fenced off.
 
 An engine that can commit safely beside the table's other writers asks the table. If the write is not in, the question
-itself fences it off.
+itself fences the write off.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OutputTables:
         require_safe_output(table, self._settings, why)
 
     def publishing(self, table: str) -> OutputPublishing | None:
-        """Return the object that publishes files at a place; None if Spark has to commit there.
+        """Return the object that publishes files at a place (None: Spark has to commit to the place).
 
         Raises UnsafeStorage for a store that lets one commit overwrite another, and StorageFailed for a store that
         cannot be reached.
@@ -65,7 +65,8 @@ class OutputTables:
         if publishing is None or scheme not in DELTA_RS_COMMITS:
             return None
         if scheme in S3 and time.monotonic() - self._tried.get(table, -TRUSTED_SECONDS) >= TRUSTED_SECONDS:
-            # The output may lie on another store than the ledger, so the ledger's own check says nothing about it.
+            # The output may be on another store than the ledger, so the ledger's own check proves nothing about that
+            # store.
             from ledger.delta_log.object_store import ObjectStore
 
             require_conditional_puts(ObjectStore(table, publishing.storage_options))
@@ -87,7 +88,7 @@ class OutputTables:
         """Tell whether a write is in. If not, commit a fence to the table, so that the write can never get in.
 
         Waits up to `patience` seconds (None: without a limit) for others that are writing to the table. Raises
-        OutputUnreadable if the answer cannot be known: a missing table is not taken for one without the write.
+        OutputUnreadable if the answer cannot be known: a missing table does not prove that the write is not in.
         """
         if not self._fences:
             return self.committed(table, write_id) == output_doubts.WRITTEN
@@ -105,20 +106,20 @@ class OutputTables:
         Do not ask a table that hung recently: raise its last error again.
         """
         until, problem = self._silent.get(table, (0.0, None))
-        asked = time.monotonic()
-        if problem is not None and asked < until:
+        began = time.monotonic()
+        if problem is not None and began < until:
             raise problem
         try:
             return self.written_or_fenced(table, write_id)
         except OutputUnreadable as error:
             log.warning("%s", error)
             now = time.monotonic()
-            if now - asked > LONG:
-                self._silent[table] = now + PATIENCE * (now - asked), error
+            if now - began > LONG:
+                self._silent[table] = now + PATIENCE * (now - began), error
             raise
 
     def _first(self, table: str, ask: Callable[[ForeignTables], Answer]) -> Answer:
-        """Return the answer of the first engine that has one."""
+        """Return the answer of the first engine that can answer."""
         engine, *others = self._engines(table)
         try:
             return ask(engine)
@@ -145,7 +146,8 @@ class OutputTables:
         return spark
 
     def _engines_on_s3(self, table: str, spark: list[ForeignTables]) -> list[ForeignTables]:
-        """Return delta-rs, whose puts are conditional, and Spark if there is no other driver."""
+        """Return the engines for S3: delta-rs, whose puts are conditional, if the ledger uses it, and Spark if the
+        setting single_driver is on."""
         safe = [] if self._engine.output_publishing(table) is None else [self._engine]
         engines = [*safe, *spark] if self._settings.single_driver else safe
         if not engines:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Outputs:
-    """The writes of claims to Delta tables (OutputWrites), and the decisions of other verbs about writes in doubt."""
+    """The writes of claims to Delta tables (OutputWrites), and the decisions of other verbs about messages in doubt."""
 
     def __init__(self, opened: OpenTables, foreign: ForeignTables, by_spark: SparkOutputTables | None) -> None:
         self._opened, self._transactions = opened, opened.transactions
@@ -63,7 +63,8 @@ class Outputs:
         """See OutputWrites.require_allowed."""
         for table in TABLES:
             own, output = f"{self._opened.tables.place(table)}/", f"{location.rstrip('/')}/"
-            # Refuse an output above the ledger's tables, too: a VACUUM of the output would remove their files.
+            # Refuse an output folder that contains the ledger's tables, too: a VACUUM of the output would remove their
+            # files.
             if output.startswith(own) or own.startswith(output):
                 problem = "It is a table of the ledger's own, or the folder that they are in"
                 raise InvalidParameterValue("table", location, problem, "Name another place.")
@@ -115,7 +116,7 @@ class Outputs:
         """See OutputWrites.require_held."""
         loaded, pieces = self._pieces(queue, runs, clock)
         records = [loaded.lanes.record(code) for code in set(pieces.code.tolist())]
-        # For a write that was begun, only the output table knows whether it is in: `begin` asks it.
+        # For a write that was begun, only the output table knows whether it is in: `begin` asks that table.
         decided = [one for one in records if not output_doubts.to_ask(one, receipt_id)]
         kinds = {output_doubts.part(one, receipt_id, loaded.now, written=False) for one in decided}
         if not kinds <= {Part.HELD}:
@@ -157,7 +158,8 @@ class Outputs:
     ) -> int:
         """See OutputWrites.finish."""
         limits, receipts = attribute_rules.limits_of(queue.attributes), attribute_rules.receipts_of(queue.attributes)
-        # As in DeltaStore.apply: an action that keeps messages in flight must conflict with a receive that counts them.
+        # An action that keeps messages in flight must conflict with a receive that counts these messages (as in
+        # DeltaStore.apply).
         counted = limits.maximum_in_flight is not None and any(action.timeout for action in beside)
         lane_numbers = tuple_of(
             [*(0,) * counted, *(lane for some in (runs, *(a.runs for a in beside)) for lane in _lanes(some))]
@@ -199,13 +201,12 @@ class Outputs:
     def fence_doubts(
         self, loaded: Loaded, events: Events, attempts: Collection[str] = (), only: Record | None = None
     ) -> OutputUnreadable | None:
-        """Ask the output tables about writes in doubt whose messages a receive could take. Fence off writes that are
-        not in.
+        """Ask the output tables about messages in doubt that a receive could take. Fence off writes that are not in.
 
-        These are the messages in doubt that are free, or that an earlier run of `attempts` holds (`only`: of these, the
-        messages with exactly this record). Fencing commits to the output table. Afterwards `loaded` has each message as
-        deleted, or as never written. If a table gives no answer, its messages stay in doubt, no receive gets them
-        (`Lanes.undecided`), and the error is returned.
+        A receive could take a message that is free, or that an earlier run of `attempts` holds. With `only`, ask only
+        about messages with exactly this record. A fence is a commit to the output table. Afterwards `loaded` has each
+        message as deleted, or as never written. If a table gives no answer, its messages stay in doubt, no receive gets
+        them (`Lanes.undecided`), and the error is returned.
         """
         lanes, runs = loaded.lanes, loaded.lanes.runs
         silent: dict[str, OutputUnreadable] = {}
@@ -214,9 +215,9 @@ class Outputs:
             if not in_doubt(record):
                 return False
             attempt = record.attempt_id
-            mine = attempt is not None and attempt in attempts and same_attempt(record, attempt, loaded.now)
-            free = deadline(record) <= loaded.now
-            return (mine or free) and only in (None, record)
+            is_of_attempt = attempt is not None and attempt in attempts and same_attempt(record, attempt, loaded.now)
+            is_free = deadline(record) <= loaded.now
+            return (is_of_attempt or is_free) and only in (None, record)
 
         def code_after(code: int) -> int:
             record = lanes.record(code)
@@ -250,10 +251,10 @@ class Outputs:
         return next(iter(silent.values()), None)
 
     def fence_writes(self, loaded: Loaded, receipt_id: str) -> None:
-        """Ask the tables about the writes whose messages a restore under a receipt gives back. This commits to the
-        tables: none of these writes can get in afterwards.
+        """Ask the tables about the writes of messages that a restore under a receipt makes visible.
 
-        If a table is gone, nothing is raised: the caller of the restore has decided about its messages. Raises
+        A write that is not in is fenced off by a commit to its table, and can never get in. If a table is gone, nothing
+        is raised: the caller of the restore has decided about its messages. Raises
         OutputUnreadable for a table that exists and does not answer.
         """
         records = loaded.lanes.records.all()
@@ -290,7 +291,7 @@ def _lanes(runs: pa.Table) -> list[int]:
 def _acted(
     queue: QueueRecord, action: Action, limits: Limits, receipts: Receipts, now: int, record: Record
 ) -> Record | None:
-    """Return the record after an action; None: the action does not change it."""
+    """Return the record after an action (None: the action does not change it)."""
     if record is UNTOUCHED:
         return None
     changed = apply_action(queue, action, record, limits, receipts, now)[1]
@@ -307,7 +308,7 @@ def _recorded(lanes: Lanes, pieces: Pieces, rule: Callable[[Record], Record | No
 def _recording(
     loaded: Loaded, pieces: Pieces, rule: Callable[[Record], Record | None], event: str | None
 ) -> Plan[None]:
-    """Return the plan that records what `rule` returns for each piece."""
+    """Return the plan that records, for each piece, what `rule` returns, with one `event`."""
     lanes, events = loaded.lanes, Events()
     replacement = _recorded(lanes, pieces, rule)
     if event and len(replacement):

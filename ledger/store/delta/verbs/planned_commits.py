@@ -1,9 +1,9 @@
 """The commit that a verb would make, found without a commit.
 
 A separate store runs the verb on the ledger's tables. The verb reads and decides as always. Its first call that would
-change a table ends the run. So the result is the verb's own decision, and no second code describes it. The run changes
-nothing else either: it takes no locks, and does not read the storage's clock. Output tables are asked without a commit
-(a write that is not in counts as fenced off).
+change a table ends the run. The result is therefore the verb's own decision: no other code computes it. The run changes
+nothing, takes no file locks, and does not read the storage's clock. Output tables are asked without a commit (a write
+that is not in counts as fenced off).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class PlannedCommit(NamedTuple):
     Attributes:
         table: The table that it changes.
         statement: The statement that makes the commit.
-        rows: The rows that the statement gets; None: the commit has no rows, or it removes rows.
+        rows: The rows that the statement gets (None: the commit has no rows, or it removes rows).
         engine: The name of the engine.
-        why_statement: Why the statement would be run (see `delta_log.paths`); empty: the rows would be written
-            directly.
+        why_statement: Why the statement would be run, see `delta_log.paths` (empty: the rows would be written
+            directly).
     """
 
     table: str
@@ -43,7 +43,7 @@ class PlannedCommit(NamedTuple):
 
 
 class _Planned(Exception):
-    """A verb has come to its commit, which ends the run."""
+    """A verb has reached its first commit, which ends the run."""
 
     def __init__(self, commit: PlannedCommit) -> None:
         super().__init__("the verb ends here")
@@ -70,7 +70,7 @@ class _LookedAt:
         raise self._planned(table, self._engine.statement(table, None, SOURCE_VIEW), rows)
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> NoReturn:
-        """Raise _Planned with a commit of no rows."""
+        """Raise _Planned with a commit without rows."""
         raise self._planned(table, f"-- no rows: {', '.join(f'{name} = {version}' for name, version in transactions)}")
 
     def delete(self, table: str, predicate: str, *rest: object, **options: object) -> NoReturn:
@@ -87,7 +87,7 @@ class _LookedAt:
 
 
 def planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> PlannedCommit | None:
-    """Return the first commit that `run` would make through the store that it gets; None: it would commit nothing.
+    """Return the first commit that `run` would make through the store that it gets (None: it would commit nothing).
 
     Raises what `run` raises.
     """
@@ -103,7 +103,7 @@ def planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> Pl
 
 
 def some_rows(rows: pa.Table, most: int) -> Sequence[Mapping[str, Any]]:
-    """Return the first rows, without the columns that are null in every row."""
+    """Return the first `most` rows, without the columns that are null in every row."""
     columns = [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
     first_rows: list[dict[str, Any]] = rows.select(columns).slice(0, most).to_pylist()
     return first_rows

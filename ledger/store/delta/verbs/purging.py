@@ -35,14 +35,15 @@ class Purger:
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Purge a queue (see Store.purge).
 
-        On a FIFO queue this is two commits. The first deletes all messages. The second makes the queue forget the sends
-        until now, and counts as a send. If a send comes in between, both commits are made again: so each send is wholly
-        before or wholly after the purge. A send before it, which may have recognized duplicates of messages that are
-        deleted now, is deleted too. A send after it recognizes no earlier message.
+        On a FIFO queue a purge is up to three commits. The first deletes all messages. The second makes the queue
+        forget the sends until now, and counts as a send. The third records the instant, if the queue has a purge
+        interval. If a send comes in between the first two, both are made again. Each send is therefore wholly before or
+        wholly after the purge. A send before the purge may recognize duplicates of earlier messages, and the purge
+        deletes its messages, too. A send after the purge recognizes no duplicates of earlier messages.
 
-        If this process ends between the two commits, the queue is empty and still remembers its sends. The next call
-        continues: a purge counts for the purge interval only when all of it is done. A purge by age forgets nothing,
-        and is one commit.
+        If this process ends between the first two commits, the queue is empty and still remembers its sends. The next
+        call continues: a purge counts for the purge interval only when all of it is done. A purge by age forgets
+        nothing, and is one commit.
         """
         if older_than is not None:
             return self._empty_by_age(queue, clock, older_than)
@@ -62,8 +63,8 @@ class Purger:
     def _empty(self, queue: QueueRecord, clock: Clock, *, whole: bool) -> int:
         """Delete all messages of one snapshot of `messages`.
 
-        The head row of lane 0 records the instant of the last purge, so two purges conflict there. This commit records
-        it if this commit is the `whole` purge.
+        The head row of lane 0 records the instant of the last purge, so two purges conflict on this row. This commit
+        records the instant if it is the `whole` purge of a queue with a purge interval.
         """
         limits, interval = limits_of(queue.attributes), self._settings.purge_interval
         noted = whole and self._has_interval(queue)
@@ -83,7 +84,8 @@ class Purger:
     def _empty_by_age(self, queue: QueueRecord, clock: Clock, older_than: int) -> int:
         """Delete the messages that were sent more than `older_than` milliseconds before now.
 
-        All tries use the instant of the first: a purge that waits does not delete more messages than the caller meant.
+        All tries use the instant of the first try: a purge that waits does not delete more messages than the caller
+        meant.
         """
         border = clock() - older_than - 1
 

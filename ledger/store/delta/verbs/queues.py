@@ -33,7 +33,7 @@ CHANGES = 20
 
 
 class Queues:
-    """The queues of a ledger. The rows that were read are kept until the table has another version."""
+    """The queues of a ledger. The rows that were read are kept until the table has another version or generation."""
 
     def __init__(self, tables: Tables, transactions: Transactions, settings: Settings) -> None:
         self._tables, self._transactions, self._settings = tables, transactions, settings
@@ -75,8 +75,8 @@ class Queues:
         """Return the table's version in which this very queue exists, and whether all `others` exist too.
 
         Raises QueueDoesNotExist if the queue itself is gone. A decision that moves or grants messages calls this after
-        it has read its lanes. If the queue is deleted later, upkeep makes that decision run again before it drops a
-        message of the queue.
+        it has read its lanes. If the queue is deleted later, the deletion or upkeep makes that decision run again
+        before a message of the queue is dropped.
         """
         version, queues_by_name, _ = self._newest()
 
@@ -113,8 +113,8 @@ class Queues:
     def expire(self, queues: Sequence[QueueRecord], at: int, clock: Clock) -> list[QueueRecord]:
         """Record for good, in one commit, which messages of these queues had expired at the instant `at`.
 
-        Returns the queues as they are then, without the queues that were deleted meanwhile. Afterwards no change of the
-        retention brings these messages back. A change that is under way has to decide again.
+        Returns the queues as they are after the commit, without the queues that were deleted meanwhile. Afterwards no
+        change of the retention brings these messages back. A change that is under way has to decide again.
         """
         return self._rewrite("expire", queues, lambda known, others, now: known.expired(at), clock)
 
@@ -127,11 +127,11 @@ class Queues:
         """Remove the queue's row. Afterwards its messages belong to no queue, and upkeep drops them.
 
         One commit before and one after the removal count up all lanes of the queue. A verb that had decided to move
-        messages there and has not committed yet must then decide again. A verb that decides after the last commit finds
-        no queue. Messages that arrive while the queue is being deleted go with it.
+        messages to the queue and has not committed yet must then decide again. A verb that decides after the last
+        commit finds no queue. Messages that arrive during the deletion are deleted with the queue.
 
         If this process ends before the last commit, verbs that decided before the deletion began still conflict. Upkeep
-        finds the lanes and does the rest (`Tidying.forget`).
+        finds the lanes and completes the deletion (`Tidying.forget`).
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -146,8 +146,8 @@ class Queues:
         def close(losses: int) -> Plan[None]:
             snapshot, now = self._tables.load("visibility", Where(queue.id)), clock()
             lanes = Lanes(queue.id, snapshot.rows)
-            # A lane that was never used has no head row yet. This commit makes one, so that other verbs conflict with
-            # it.
+            # A lane that was never used has no head row yet. This commit adds a head row, so that other verbs conflict
+            # with the commit.
             all_lanes = tuple_of({*range(int(queue.attributes["Lanes"])), *lanes.heads.revisions})
             at = max(now, lanes.latest)
             edits = lanes.heads.edits(all_lanes, at)
@@ -165,7 +165,8 @@ class Queues:
         change: Callable[[QueueRecord, Sequence[QueueRecord], int], QueueRecord],
         clock: Clock,
     ) -> list[QueueRecord]:
-        """Replace each of `queues` that still exists, by its id, with the record that `change` returns, in one commit.
+        """Replace the rows of those `queues` that still exist, by id, with the records that `change` returns, in one
+        commit.
 
         `change` is called in the decision: if another commit to the table came first, it is called again with the newer
         rows.
@@ -185,7 +186,8 @@ class Queues:
     def _deleted_at(self, name: str, version: int, now: int, interval: int) -> int | None:
         """Return the instant at which the last queue of this name was deleted, by the log up to a version.
 
-        Returns None if the queue was deleted more than `interval` seconds ago, or if the log does not record it.
+        The search goes back `interval` seconds or more. Returns None if it finds no deletion, or if a clock that was
+        ahead dated the deletion.
         """
         since = now - interval * MILLISECONDS
         skew, most = self._settings.skew, FEW_COMMITS
@@ -197,7 +199,7 @@ class Queues:
                     at: int = metadata["at"]
                     # If a clock that was ahead set the instant of the deletion, the true instant is unknown.
                     return at if at <= now + skew else None
-            # The instants come from the committers' clocks.
+            # Allow for the skew: the instants come from the committers' clocks.
             if behind < 0 or not commits or commits[0].metadata.get("at", since) < since - skew:
                 return None
             most *= 4
@@ -226,7 +228,7 @@ def _understood(record: QueueRecord) -> QueueRecord:
 
 
 def _first_revision(queue_id: str) -> int:
-    """Return where a queue's revisions begin.
+    """Return the first revision of a queue.
 
     A MERGE finds the row by the queue's name. Different ranges of revisions keep a decision about a deleted queue from
     changing a new queue of the same name.
@@ -247,7 +249,7 @@ def _record(
     modified_at: datetime,
     revision: int,
 ) -> QueueRecord:
-    # The default value is not stored.
+    # The default value of Receipts is not stored.
     shown = {"Receipts": FENCED, **dict(attributes)}
     expiry = (int(shown.pop(hidden, "-1")) for hidden in (EXPIRED_BEFORE, EXPIRY_NOTED_AT))
     instants = milliseconds_of(created_at), milliseconds_of(modified_at)

@@ -1,9 +1,9 @@
 """The bound on the messages of a queue, which a send checks in its commit.
 
-So two sends together cannot exceed the bound. Sends to other standard queues are blind appends, which do not see each
-other. Sends to a queue with a bound are counted in the log, as sends to a FIFO queue are. A send reads the count of
-sends, then counts the queue's messages, and commits only as the next send of the count. Deletes in between only make
-room. The bound does not apply to moves: a dead letter needs a queue.
+Two sends together therefore cannot exceed the bound. Sends to other standard queues are blind appends: they do not read
+each other. Sends to a queue with a bound are counted in the log, as sends to a FIFO queue are. A send reads the count
+of sends, then counts the queue's messages, and commits only as the next send of the count. Deletes in between only make
+room. The bound does not apply to moves: a dead letter must have a queue to go to.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Quotas:
     opened: OpenTables
 
     def next_send(self, queue: QueueRecord) -> tuple[str, int] | None:
-        """Return the transaction under which a send must be committed; None: the queue has no bound.
+        """Return the transaction under which a send must be committed (None: the queue has no bound).
 
         Call this before the send reads anything else that it decides on.
         """

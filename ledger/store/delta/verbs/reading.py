@@ -1,4 +1,4 @@
-"""Reads of messages, a few at a time, as Python objects."""
+"""Reads of messages as Python objects."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Reader:
         self._files, self._listings, self._recent = files, listings, recent
 
     def message(self, queue: QueueRecord, lane: int, message_id: str, record: Record) -> StoredMessage:
-        """Return one message by its id. It belongs to `queue` and `lane`. Raises MessageDoesNotExist."""
+        """Return one message of `queue` and `lane` by its id. Raises MessageDoesNotExist."""
         segment, seq = ids.place(message_id)
         rows = self._rows(segment, seq, seq)
         if not rows.num_rows:
@@ -64,8 +64,7 @@ class Reader:
         return self.messages_of(queue, [grant])[0]
 
     def messages_of(self, queue: QueueRecord, grants: Sequence[Grant]) -> list[list[StoredMessage]]:
-        """Return the messages of each grant that are not dropped, oldest first, on FIFO queues in order (see
-        Store.read).
+        """Return the messages of each grant, without dropped messages, in the order of Store.read.
 
         One read covers many small segments, for all grants. A read of a single segment covers no more than the span of
         ordinals that the grants have in it.
@@ -81,12 +80,12 @@ class Reader:
     def _reads(self, runs: pa.Table) -> Iterator[tuple[Where, int, int]]:
         """Yield the reads that cover all runs: the segments of each, and the span of ordinals.
 
-        Each read covers segments of one queue: as many as cannot have more than MOST_MESSAGES in the span, or a single
-        one.
+        Each read covers segments of one queue. A read of several segments covers at most MOST_MESSAGES places: segments
+        times ordinals in the span.
         """
         listing, spans = self._listings.newest(), _spans(runs)
-        for queue, there in listing.places(list(spans)).items():
-            lanes = dict(there)
+        for queue, places in listing.places(list(spans)).items():
+            lanes = dict(places)
             for batch, lowest, highest in _batches(sorted((spans[name], name) for name in lanes)):
                 yield Where(queue, tuple_of(lanes[name] for name in batch), tuple_of(batch)), lowest, highest
 
@@ -98,7 +97,7 @@ class Reader:
 
 
 class _Picked:
-    """Picks the messages of one grant from rows that may contain others."""
+    """Picks the messages of one grant from rows that may contain other messages."""
 
     def __init__(self, queue: QueueRecord, grant: Grant) -> None:
         self._queue, self._names = queue, grant.runs["segment"].unique()
@@ -130,8 +129,8 @@ class _Picked:
 
 
 def _in_order(queue: QueueRecord, found: list[StoredMessage], numbers: Sequence[int] | None) -> list[StoredMessage]:
-    """Return messages in the order of their `numbers`. Without numbers: oldest first, on a FIFO queue as `fifo.drained`
-    says."""
+    """Return messages in the order of their `numbers`. Without numbers, the oldest come first, and a FIFO queue has the
+    order of `fifo.drained`."""
     if numbers is not None:
         return [found[at] for at in np.argsort(numbers)]
     found.sort(key=lambda m: (arrived_at(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))
@@ -168,7 +167,7 @@ def _spans(runs: pa.Table) -> dict[str, tuple[int, int]]:
 
 
 def _batches(spans: list[tuple[tuple[int, int], str]]) -> Iterator[tuple[list[str], int, int]]:
-    """Yield sorted segments with their spans of ordinals in batches: the segments, and the span that covers them."""
+    """Yield batches of sorted segments: the segments, and the span of ordinals that covers them."""
     batch: list[str] = []
     lowest = highest = -1
     for (first, last), name in spans:
@@ -185,7 +184,7 @@ def _batches(spans: list[tuple[tuple[int, int], str]]) -> Iterator[tuple[list[st
 
 
 def _segment(rows: pa.Table, names: pa.Array) -> np.ndarray:
-    """Return the number of each row's segment in `names`; -1 if `names` lacks the segment."""
+    """Return the number of each row's segment in `names` (-1: `names` lacks the segment)."""
     numbers: np.ndarray = pc.fill_null(pc.index_in(rows["segment"], names), -1).to_numpy().astype(np.int64)
     return numbers
 

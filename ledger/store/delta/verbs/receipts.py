@@ -1,6 +1,6 @@
-"""The receipts ledger: the owners that were granted messages, and what happened to these messages.
+"""The table `receipts`: which owners were granted messages, and what happened to these messages.
 
-The table `receipts` is filled from the commits of `visibility`.
+A fill copies the events in the commits of `visibility` into this table.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
     """Append the events of the commits since the last fill, exactly once. Return the number of entries.
 
     The transaction id names the version that was filled last. If two fills start from the same version, Delta takes
-    one, and the other starts again from there.
+    one, and the other reads again and continues after the first.
     """
     attempts = transactions.attempts("fill_receipts")
     for losses in attempts:
         with transactions.turn("receipts", "", losses):
             since = tables.version("receipts")
-            # All reads from here to the commit are of one ledger: otherwise the commit is refused.
+            # If the ledger is replaced after this line, the commit is refused.
             generation = tables.generation()
             filled, rows = unfilled(tables)
             if not rows.num_rows:

@@ -1,4 +1,4 @@
-"""Receiving: one MERGE that grants messages to new receipts.
+"""The verb `receive`: one MERGE that grants messages to new receipts.
 
 The same MERGE moves messages that were received too often to the dead-letter queue.
 """
@@ -50,10 +50,10 @@ class _AskedReceives:
 
     @property
     def is_plain(self) -> bool:
-        """Whether such calls may be decided in one step.
+        """Whether calls like this one may be decided in one step.
 
-        Not with an attempt id: the attempt may hold messages already, which are granted again. Not with a timeout of 0:
-        a message stays visible then, and two calls may be granted it, in two commits.
+        A call with an attempt id may not: the attempt may hold messages already, which are granted again. A call with a
+        timeout of 0 may not: its messages stay visible, and two calls may get the same message, in two commits.
         """
         return all(request.attempt_id is None and request.timeout for request in self.requests)
 
@@ -68,25 +68,25 @@ class Receiver:
         self._shared = shared
 
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
-        """Receive messages, by one MERGE over the chosen lanes, or by part of one.
+        """Receive messages in one MERGE over the chosen lanes. Calls of other threads may share the MERGE.
 
-        The result is None for a request for which there was no message, or whose messages others took meanwhile.
+        The result is None for a request for which no message is left.
         """
-        asked = _AskedReceives(requests, [new_receipt_id() for _ in requests])
+        call = _AskedReceives(requests, [new_receipt_id() for _ in requests])
 
         def decide(loaded: Loaded, losses: int) -> Decision[list[Received]]:
-            decision, parts = self._decide(asked, loaded, losses)
+            decision, parts = self._decide(call, loaded, losses)
             return replace(decision, answer=_answer_of(parts))
 
         targets = partial(dead_letter_queues, self._queues, queue)
-        joint = self._decide_together if asked.is_plain else None
-        return self._shared.run(GroupedCall("receive", queue, clock, decide, targets=targets, joint=joint, asked=asked))
+        joint = self._decide_together if call.is_plain else None
+        return self._shared.run(GroupedCall("receive", queue, clock, decide, targets=targets, joint=joint, asked=call))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
         """Decide several receives in one step. Return None after many losses.
 
-        A receive that has lost takes messages of some lanes only, so that later receives find the messages of the other
-        lanes.
+        After many losses a receive takes messages of some lanes only. If receives are decided one by one, the later
+        ones find the messages of the other lanes.
         """
         if losses >= LOSSES_TO_HALVE:
             return None
@@ -103,8 +103,8 @@ class Receiver:
         """Return the decision about some requests together, and the grant of each request."""
         requests, events = asked.requests, Events()
         attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
-        # A request that asks for fewer messages than the attempt holds is refused, and must not fence the earlier
-        # run's write. Another request of the same attempt may be served beside it.
+        # A request that asks for fewer messages than the attempt holds is refused, and must not fence the earlier run's
+        # write. Another request of the same attempt may still be served.
         served = [request.attempt_id for request in requests if not _asks_for_fewer(loaded, request)]
         undecided = self._outputs.fence_doubts(loaded, events, attempts.intersection(served))
         again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
@@ -184,7 +184,7 @@ def _answer_of(parts: Sequence[RequestGrant]) -> Callable[[int], list[Received]]
 def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
     """Tell whether an earlier run of the attempt holds more messages than the request asks for.
 
-    Then the request is no retry.
+    A request that asks for fewer messages is no retry.
     """
     if request.attempt_id is None or request.maximum is None:
         return False
@@ -194,7 +194,10 @@ def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
 def _again(
     loaded: Loaded, request: ReceiveRequest, undecided: OutputUnreadable | None, events: Events
 ) -> RequestGrant | None:
-    """F3: return the claim that an earlier receive under the attempt id holds; None: it holds none."""
+    """F3: return the claim that an earlier receive under the attempt id holds (None: it holds none).
+
+    The outcome is an error if the request asks for fewer messages, or if messages of that receive stay in doubt.
+    """
     if request.attempt_id is None:
         return None
     lanes = loaded.lanes
@@ -214,10 +217,10 @@ def _again(
 
 
 def _meeting(queue: QueueRecord, attempts: Collection[str]) -> tuple[int, ...]:
-    """Return lanes that receives count up although they take no messages there, so that two receives conflict.
+    """Return lanes that receives count up although they take no messages from them, so that two receives conflict.
 
-    Two receives of one attempt may choose different lanes, so they conflict on the attempt's own lane. And a quota
-    holds exactly only if every receive has seen the receive before it.
+    Two receives of one attempt may choose different lanes, so they conflict on the attempt's own lane. A quota holds
+    exactly only if every receive has seen the receive before it, so receives under a quota conflict on lane 0.
     """
     lanes = {crc32(attempt.encode()) % int(queue.attributes["Lanes"]) for attempt in attempts}
     return tuple_of(lanes if limits_of(queue.attributes).maximum_in_flight is None else lanes | {0})

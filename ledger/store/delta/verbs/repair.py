@@ -1,23 +1,25 @@
 """Repair of a local ledger after a power cut or a partial copy.
 
 The repair cuts a table back to its last whole version. A version is whole if all log entries up to it are readable. For
-every table but `messages`, its data files must be there, too. Each later entry is replaced by an entry of the same
-version that changes nothing and says so. So a version number never comes to mean another commit. All version numbers
-that were written down stay valid: in `visibility` about other tables, in `receipts` about its last fill, and by users.
-The newest entry is replaced first and the damaged one last, so the next repair can continue a repair that was stopped.
+every table but `messages`, its data files must exist, too. Each later entry is replaced by an entry of the same version
+that changes nothing and records the loss. A version number therefore never stands for another commit. Noted version
+numbers stay valid: those of other tables in `visibility`, those of `visibility` in `receipts`, and those that users
+noted. The newest entry is replaced first and the damaged one last, so the next repair can continue a repair that was
+stopped.
 
 Each table is cut by itself, and the tables are still consistent. A message exists if its row in `messages` exists.
-Records in `visibility` of lost messages refer to nothing, as after an upkeep that dropped them. If an acknowledgement
-is lost, the message is received again. If `visibility` still records that a write to an output table had begun, the
-output table is asked, as after any crash.
+Records in `visibility` of lost messages refer to nothing, as after an upkeep that dropped the messages. If an
+acknowledgement is lost, the message is received again. If `visibility` still records that a write to an output table
+had begun, the output table is asked, as after any crash.
 
-A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. But the versions
-between the entry and the checkpoint are lost: both engines would read them as if the entry had changed nothing. So the
-repair moves away the files from which a read of these versions starts: older checkpoints, and the first entry. Then it
-replaces the damaged entry by an entry that says so. The other entries stay, and `receipts` are filled from them.
+A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. The versions
+between the entry and the checkpoint are lost: both engines would read them as if the entry had changed nothing. The
+repair therefore moves away the files from which a read of these versions starts: older checkpoints, and the first
+entry. Then it replaces the damaged entry by an entry that records the loss. The other entries stay, and `receipts` are
+filled from them.
 
-A missing data file of `messages` takes its messages along: a commit removes the file from the table, so that the other
-messages can be received. Other tables cannot spare a file. They are cut to the version before the file was added.
+If a data file of `messages` is missing, its messages are lost. A commit removes the file from the table, so that the
+other messages can be received. Another table that lacks a file is cut to the version before the file was added.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ from ledger.store.delta.commit.file_locks import all_locked
 from ledger.store.delta.commit_metadata import said_in
 from ledger.store.delta.model.tables import TABLES
 
-#: The only table whose files can be spared one by one.
+#: The only table that can do without some of its files.
 SPARED = "messages"
 BACKUP = (
     "Restore a backup (`ledger restore-backup BACKUP ROOT --replace`): what is left does not tell how the table was."
@@ -79,14 +81,14 @@ class LostCommit:
 
 @dataclass(frozen=True)
 class TableRepair:
-    """What a repair does to one table.
+    """The changes that a repair makes to one table.
 
     Attributes:
         version: The newest version that stays.
         commits: The later commits, which are lost.
         files: The data files that are taken out, each with what is wrong.
-        messages: The number of messages in these files; None: not known.
-        past: The faults, by version, of entries that a checkpoint sums up. This costs no message.
+        messages: The number of messages in these files (None: not known).
+        past: The faults, by version, of entries that a checkpoint sums up. These faults cost no message.
         readable_from: The first version that can still be read.
     """
 
@@ -101,10 +103,10 @@ class TableRepair:
 
 @dataclass(frozen=True)
 class Repair:
-    """What a repair of a ledger did, or would do.
+    """The changes that a repair of a ledger made, or would make.
 
-    `lost` is the folder to which it moves what it takes out. `tables` are the damaged tables. `checkpoints` are those
-    that cannot be read; they cost nothing.
+    `lost` is the folder for the files that the repair takes out. `tables` are the damaged tables. `checkpoints` are the
+    paths of unreadable checkpoints. Their loss costs no message.
     """
 
     lost: str
@@ -117,10 +119,11 @@ class Repair:
 
 
 def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
-    """Cut a ledger back to its last whole version, and return what was lost. With `dry_run` only look.
+    """Cut a ledger back to its last whole version, and return what was lost. With `dry_run`, change nothing.
 
     Raises InvalidParameterValue for a root that is no local path, LedgerDoesNotExist, and LedgerError while another
-    process uses the ledger. Raises LedgerDamaged if a table cannot be repaired: then no table is changed.
+    process uses the ledger. Raises LedgerDamaged if a table cannot be repaired: then only broken checkpoints were taken
+    out.
     """
     place = here("root", root)
     if not place.is_local:
@@ -138,7 +141,8 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
         read = {name: read_checkpoints(str(folder / name), None) for name in TABLES}
         checkpoints = tuple(f"{name}/{path}" for name, one in read.items() for path in (*one.bad, *one.old))
         if not dry_run:
-            # The entries hold the same facts, and delta-rs cannot read a table past a broken checkpoint.
+            # Take broken checkpoints out: the entries hold the same facts, and delta-rs cannot read a table past a
+            # broken checkpoint.
             for name in TABLES:
                 mend_checkpoints(str(folder / name), lost, deep=True)
         planned = [_planned(name, folder / name) for name in TABLES]
@@ -215,7 +219,7 @@ def _lost(files: Any, version: int) -> LostCommit:
 
 
 def _rows_of(place: Path, version: int, paths: set[str]) -> int | None:
-    """Return how many rows the log records for some files of a version; None: the log does not record it."""
+    """Return how many rows the log records for some files of a version (None: the log does not record it)."""
     actions = pa.table(DeltaTable(str(place), version=version).get_add_actions(flatten=True)).to_pylist()
     counts = [one.get("num_records") for one in actions if one["path"] in paths]
     return None if None in counts else sum(counts)
@@ -227,7 +231,7 @@ def _carry_out(one: TableRepair, place: Path, lost: Path) -> None:
         _cut_past(one, place, lost)
     for commit in reversed(one.commits):
         _replace(place, lost, log_file(commit.version), _nothing(one.table, commit))
-    # A checkpoint of a version that was cut off could not be taken out while earlier entries were missing.
+    # Take out checkpoints of versions that were cut off. While earlier entries were missing, that was not possible.
     mend_checkpoints(str(place), lost, deep=True)
     newest = one.version + len(one.commits)
     if not one.files:
@@ -247,7 +251,8 @@ def _carry_out(one: TableRepair, place: Path, lost: Path) -> None:
 
 
 def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
-    """Move away what the versions before `readable_from` are read from, then replace the damaged entries.
+    """Move away the files from which a read of versions before `readable_from` starts, then replace the damaged
+    entries.
 
     If a repair is stopped in between, the next one finds the damaged entries again.
     """
@@ -278,7 +283,8 @@ def _said(table: str, known: Mapping[str, Any], now: int) -> dict[str, Any]:
 def _replace(place: Path, lost: Path, path: str, content: bytes) -> None:
     """Replace a log entry in one step, and keep the old one.
 
-    The version's checksum file describes the old entry, and engines take columns and properties from it: it goes first.
+    The version's checksum file describes the old entry, and engines take columns and properties from this file. The
+    function moves it away first.
     """
     with contextlib.suppress(FileNotFoundError):
         set_aside(place, lost, path.replace(".json", ".crc"))

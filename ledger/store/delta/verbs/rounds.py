@@ -1,8 +1,9 @@
 """The record of upkeep's rounds: the last round, and the current lease.
 
-The record tells how far the last round went, and which process runs a round now. To look at it, a process reads three
-version numbers. The record is in the log of `tasks`, the quietest table, as transactions (Delta's application ids with
-a number each). The log keeps the newest number of each for good, also in its checkpoints, and so needs no tidying:
+The record tells how far the last round went, and whether a process holds the lease to run a round now. To look at the
+record, a process reads three version numbers. The record is in the log of `tasks`, the table with the fewest commits,
+as transactions (Delta's application ids with a number each). The log and its checkpoints keep the newest number of each
+for good, so the record needs no tidying:
 
 | application | its number |
 |---|---|
@@ -10,17 +11,17 @@ a number each). The log keeps the newest number of each for good, also in its ch
 | `upkeep/at` | when that round began, in milliseconds |
 | `upkeep/lease` | a number for each lease that was taken |
 | `upkeep/free` | the number of the lease that was given back last |
-| `upkeep/records` | a number for each commit of this record, so that two never pass each other |
+| `upkeep/records` | a number for each commit that notes a round or frees a lease: two at once conflict |
 
 **The lease.** A process takes the lease by committing the next number: Delta lets one process have it. The lease is
-held while the two numbers differ. Upkeep is safe when two processes run it at once (see `upkeep`), so the lease saves
-work and protects nothing. That allows the simplest rule for a holder that died. A process that has *seen* the same
-number held for long enough, by its own passing time, takes the next one (see `ledger.upkeep_daemon`). The rule compares
-no clock of one machine with another's. So a wrong clock cannot keep a lease for ever, and cannot take it too early. A
-holder that was only slow goes on beside the next one.
+held while the numbers of `upkeep/lease` and `upkeep/free` differ. Upkeep is safe when two processes run it at once (see
+`upkeep`), so the lease only saves work. A simple rule for a holder that died is therefore enough. A process that has
+*seen* the same number held for long enough, by its own passing time, takes the next one (see `ledger.upkeep_daemon`).
+The rule compares no clock of one machine with another's. A wrong clock therefore cannot keep a lease for ever, and
+cannot take it too early. A holder that was only slow continues its round beside the next holder.
 
 **How far a round went.** A round notes the versions when it begins: commits that land meanwhile are for the next round.
-Upkeep's own commits after these versions count as gone over, as long as no other commit lies between.
+Upkeep's own commits after these versions count as gone over, up to the first commit that is not upkeep's.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from ledger.store.delta.commit_metadata import is_of_upkeep
 from ledger.store.delta.engine import Engine
 
 log = logging.getLogger("ledger.upkeep")
-#: The table of the record, and those whose commits are the load.
+#: The table of the record, and the tables whose commits are the load.
 RECORD, LOADED = "tasks", ("messages", "visibility")
 OF_TABLE = {table: f"upkeep/{table}" for table in LOADED}
 AT, LEASE, FREE, RECORDS = "upkeep/at", "upkeep/lease", "upkeep/free", "upkeep/records"
@@ -64,7 +65,7 @@ ATTEMPTS, FIRST_PAUSE = 10, 0.08
 class Look:
     """The record and the newest versions, as of one moment.
 
-    `lease` is the number of the last lease (0: none was taken); `is_held` tells whether it is held.
+    `lease` is the number of the last lease (0: none was taken), and `is_held` tells whether it is held.
     """
 
     last: Round | None
@@ -73,11 +74,11 @@ class Look:
     is_held: bool
 
     def load(self, now: int) -> Load:
-        """Return the load that upkeep has not gone over by an instant (milliseconds)."""
+        """Return the load that upkeep has not gone over at an instant (milliseconds)."""
         return load_since(self.last, self.versions["messages"], self.versions["visibility"], now)
 
     def gone_over(self) -> int:
-        """Return the version of `visibility` up to which upkeep has gone over it."""
+        """Return the version up to which upkeep has gone over `visibility`."""
         return gone_over(self.versions["visibility"], 0 if self.last is None else self.last.visibility)
 
 
@@ -137,8 +138,8 @@ class Rounds:
     def record(self, begun: Look, at: int) -> None:
         """Record that a round, begun at the instant `at`, went over the versions of that instant. Give the lease back.
 
-        If there is nothing new to record and no lease to give back, nothing is committed. A failure is only logged: the
-        round is done, and at worst the next one comes sooner.
+        If a record of the last AGE_DUE seconds has the same versions, and there is no lease to give back, nothing is
+        committed. A failure is only logged: the round is done, and at worst the next one comes sooner.
         """
         try:
             reached = {table: self._reached(table, version) for table, version in begun.versions.items()}
@@ -151,7 +152,7 @@ class Rounds:
             log.warning("the round of upkeep is done, and could not be recorded: %s", error)
 
     def _reached(self, table: str, version: int) -> int:
-        """Return the last version before a commit that is not upkeep's, from the version at which a round began."""
+        """Return the last version up to which all commits after `version` are upkeep's."""
         for commit in self._engine.history(table, version):
             if not is_of_upkeep(commit.metadata):
                 break
@@ -168,7 +169,7 @@ class Rounds:
                 with self._transactions.turn(RECORD):
                     self._engine.mark(RECORD, self._metadata(at), (RECORDS, number), *facts, *free)
             except LogReplaced:
-                # Another ledger is in its place now, and this round did nothing in that one.
+                # Another ledger has replaced this one, and the round did nothing in the new ledger.
                 break
             except Conflict:
                 continue
@@ -192,10 +193,10 @@ class Rounds:
 class OverdueNotice:
     """Logs a warning that upkeep is overdue, once in a process, after commits that the process makes anyway.
 
-    Each verb costs one subtraction. The record is read when the commits that this process has seen may be too many, and
-    then again only after COMMITS_DUE more commits. In a ledger with fewer than COMMITS_OVERDUE commits the record is
-    never read. Only the tables that this process commits to count. So the warning comes later than that of `health`,
-    and never without reason.
+    The check costs a verb one addition. The record is read when the commits that this process has seen may be too many,
+    and then again only after COMMITS_DUE more commits. In a ledger with fewer than COMMITS_OVERDUE commits the record
+    is never read. Only the tables that this process commits to count. The warning therefore comes no earlier than that
+    of `health`.
     """
 
     def __init__(self, look: Callable[[], Look], log_retention: Callable[[], int]) -> None:

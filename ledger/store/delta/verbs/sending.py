@@ -1,8 +1,8 @@
 """Small sends: each call is one append to an open segment.
 
-The open segment belongs to this writer and lies in one lane. Every append adds a file, and every verb looks at the
-files that exist. So the writer joins the files of its segment from time to time, beside its sends. Readers see no
-difference. Upkeep joins what a writer leaves behind.
+The open segment belongs to one writer and to one lane. Every append adds a file, and every verb looks at the files that
+exist. The writer therefore joins the files of its segment after every WORTH_JOINING appends. Readers see no difference.
+Upkeep joins the files that a writer leaves behind.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ledger.store.protocol import QueueRecord, StoredSend
 #: The key under which two messages are duplicates, see `deduplication_key`.
 Key = tuple[str, str]
 #: The number of appends after which an open segment's small files are joined. A join takes as long as about three
-#: sends. Measured: with 2,000 files a verb takes 40 ms longer.
+#: sends. With 2,000 files a verb takes 40 ms longer (measured).
 WORTH_JOINING = 32
 _REMEMBERED = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id", "sequence_number"]
 log = logging.getLogger("ledger.verbs")
@@ -47,10 +47,10 @@ log = logging.getLogger("ledger.verbs")
 
 @dataclass
 class _Append:
-    """The facts about an append, beside its messages.
+    """The facts about an append, besides its rows.
 
     Attributes:
-        segments: The open segments that the append extends: their state after the append, by their state before it.
+        segments: By their state before the append, the open segments that it extends, in their state after it.
         transactions: The transaction ids of the commit, with their versions.
         is_taken: Whether another writer extended one of the segments.
         entries: The entries that are appended to each open segment, with their sequence numbers on a FIFO queue.
@@ -70,8 +70,8 @@ class _Append:
 class Sender:
     """Appends small sends. A segment has exactly one writer: this object, which numbers its messages itself.
 
-    If the object exists twice (say, after a fork), one of the two goes on with a segment. The other gets SegmentTaken
-    and begins a new one.
+    If the object exists twice (say, on two copies of a running machine), one of the two goes on with a segment. The
+    other gets SegmentTaken and begins a new one.
     """
 
     def __init__(self, opened: OpenTables, sender: str | None, recent: RecentMessages) -> None:
@@ -86,9 +86,9 @@ class Sender:
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """Send messages; return their ids in the order of `entries`.
+        """Send messages, and return their ids in the order of `entries`.
 
-        If a send under the attempt id was committed before, this sends nothing, and returns the ids of that send.
+        If a send under the attempt id was committed before, the call sends nothing, and returns the ids of that send.
         Raises ClocksDisagree where a receive would.
         """
         if not entries:
@@ -106,7 +106,8 @@ class Sender:
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", losses=losses):
-                # Read the count before looking for the attempt: a send that commits the attempt meanwhile counts up.
+                # Read the count before looking for the attempt: a send that commits the attempt meanwhile counts up,
+                # and this send does not commit.
                 counted = self._quotas.next_send(queue)
                 earlier_send = attempt and sent_before(self._opened.tables, attempt)
                 if earlier_send:
@@ -129,8 +130,8 @@ class Sender:
     def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[StoredSend]:
         """Send to a FIFO queue (F1, and the order of F2): the log itself counts the sends.
 
-        A send that was decided without the send before it does not commit. So its decision about duplicates holds, and
-        sequence numbers grow.
+        A send that was decided without the send before it does not commit. A committed decision about duplicates
+        therefore holds, and sequence numbers grow.
         """
         application = fifo.sends(queue.id)
         attempts = self._transactions.attempts("send")
@@ -163,7 +164,7 @@ class Sender:
                         {key: StoredSend(*one) for (_, _, key), one in zip(lane_entries, zip(places, numbers))}
                     )
                 if not tables:
-                    # The answer reports sends of others: they must survive a power cut.
+                    # The answer reports sends of others: these sends must survive a power cut.
                     self._opened.tables.make_durable()
                 if not tables or self._append(queue, pa.concat_tables(tables), at, append, attempts):
                     return [sent_by_key[key] for key in keys]
@@ -179,14 +180,14 @@ class Sender:
         since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
         rows = self._opened.files.messages(Where(queue.id), _REMEMBERED, sent_after=since)
         last = (pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
-        # Read the clock again, after the rows: if this process stood still before, others' sends would seem to be in
-        # the future.
+        # Read the clock again, after the rows: if this process was stopped in between, the sends of others would seem
+        # to be in the future.
         now, skew = clock(), self._settings.maximum_clock_skew
         if last > now + round(skew * MILLISECONDS):
             last = last_counted(self._opened.tables, queue.id, rows)
         at = instants.not_before(now, last, skew)
         deduplication_ids = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
-        # Look up the last purge after the count of sends: so a purge in between counts, too.
+        # Look up the last purge after the count of sends, so that a purge in between counts, too.
         purged = self._opened.tables.transaction_version("messages", fifo.purges(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
         rows = without_set_aside(self._opened.tables, queue.id, rows)
@@ -200,7 +201,8 @@ class Sender:
     def _append(self, queue: QueueRecord, rows: pa.Table, now: int, append: _Append, attempts: Attempts) -> bool:
         """Commit one append, and give back the open segments that it extends. Return False if another writer was first.
 
-        After any other error nobody knows the state of the segments, and they are not used again.
+        Segments that another writer extended are not used again. After an error nobody knows the state of the segments,
+        and they are not used again either.
         """
         tables = self._opened.tables
         generation, since = tables.generation(), tables.version("messages")
@@ -237,8 +239,8 @@ class Sender:
     def _join(self, segment: OpenSegment) -> None:
         """Join the files of an open segment that has many.
 
-        A failure does not affect what was sent. If another writer committed to the segment, a later call joins the
-        files.
+        A failure, such as a conflict with another commit, does not affect the sent messages. A later call or upkeep
+        joins the files.
         """
         try:
             self._opened.tables.compact(Where(segment.queue, (segment.lane,), (segment.name,)), growing=True)

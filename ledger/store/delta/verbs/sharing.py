@@ -1,14 +1,14 @@
 """Shared commits: one commit serves the waiting calls of several threads.
 
-While one thread of a process commits, other threads' calls on the same queue wait. The next commit serves them all.
+While one thread of a process commits, other threads' calls on the same queue wait. The next commit serves as many of
+them as `transactions.MOST_TOGETHER` allows.
 
 The verbs of a commit are decided one after the other, each on the lanes as the verb before it left them. Together they
 become one MERGE. The result is the same as if each verb had been committed alone and nobody had read in between. All
 verbs of a commit wait at the same time, so any order of them is correct.
 
-Verbs of one kind are decided in one step where the result is the same: most of a decision's cost does not depend on the
-number of verbs. Each verb has its own answer, or its own error. If a commit loses or fails, it does so for all its
-verbs.
+Verbs of one kind are decided in one step if the result is the same. Most of a decision's cost does not depend on the
+number of verbs. Each verb has its own answer, or its own error. If a commit loses or fails, all its verbs lose or fail.
 
 Small sends share one append. Reads of granted messages share one read of the table.
 """
@@ -57,11 +57,11 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
 
     The decision covers `lanes` (None: all lanes of the queue). `targets` looks up the queues that messages may move to.
     `decide` takes the lanes and the number of times that the commit has lost. An error that `decide` raises concerns
-    this verb alone. Verbs share a commit if they have read the queue in the same state.
+    this verb alone. Verbs share a commit if their records of the queue are equal.
 
     Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes and the number of losses. It decides all
-    of these verbs in one step, or returns None where the result could differ from deciding them one after the other.
-    `asked` has the facts about each verb that `joint` needs.
+    of these verbs in one step, or returns None if the result could differ from decisions one after the other. `asked`
+    has the facts about this verb that `joint` needs.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
         self.joint, self.asked = joint, asked
         self.name, self.queue, self.clock, self.decide, self.lanes = name, queue, clock, decide, lanes
         self.targets = targets
-        #: Whether a commit that landed left this verb out for the next commit. That does not count as a loss.
+        #: Whether a commit that landed left this verb out for the next commit. A verb that is left out has not lost.
         self.put_off = False
 
 
@@ -92,7 +92,7 @@ class SharedVerbs:
 
     @releasing
     def run(self, verb: GroupedCall[Result]) -> Result:
-        """Commit a verb as one MERGE, or as part of one.
+        """Commit a verb in one MERGE, alone or with other verbs.
 
         Raises what the decision raises, ContentionOutlastedRetries and StorageFailed. Raises QueueDoesNotExist if the
         ledger was replaced meanwhile and the new one lacks the queue.
@@ -117,8 +117,8 @@ class SharedVerbs:
     def _commit(self, verbs: Sequence[GroupedCall[Any]], losses: int, attempts: Attempts) -> None:
         """Try all verbs in one commit. If a verb is not done afterwards, it lost to another writer, or is put off.
 
-        A verb is put off if it would grant a message that another verb of this commit grants: holders are told apart by
-        the commit's version.
+        A verb is put off if it would grant a message that another verb of this commit grants: the commit's version
+        tells holders apart.
         """
         first = verbs[0]
         with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):
@@ -140,7 +140,7 @@ class SharedVerbs:
                 verb.put_off = True
 
     def _load(self, verbs: Sequence[GroupedCall[Any]]) -> Loaded:
-        """Load the lanes that the verbs are about."""
+        """Load the lanes that the verbs decide on."""
         queue, clock = verbs[0].queue, verbs[0].clock
         targets = next((verb.targets for verb in verbs if verb.targets is not None), None)
         if targets is not None:
@@ -155,10 +155,10 @@ class SharedVerbs:
 class _OneLedger:
     """Checks that the ledger that took a verb's commit still has the queue that the verb was called on.
 
-    This process notices a replaced log by comparing it with what it has read of the log in the current generation. The
-    first read of a table in a generation has nothing to be compared with. So the queue is looked up again after the
-    first verb of each generation. After later verbs of the generation, it is enough that the last read list of queues
-    contains the queue. That check reads nothing from the storage.
+    A process notices a replaced log by a comparison with what it has read of the log in the current generation. The
+    first read of a table in a generation has nothing to be compared with. The queue is therefore looked up again after
+    the first verb of each generation. After later verbs of the generation, it is enough that the last read list of
+    queues contains the queue. That check reads nothing from the storage.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
@@ -240,7 +240,8 @@ class SharedReads:
 
     @releasing
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """Read a grant's messages (see Store.read). Messages that this process sent a moment ago come from memory."""
+        """Read a grant's messages (see Store.read). If this process sent all of a small grant's messages a moment ago,
+        they come from memory."""
         if count_messages(grant.runs) > MOST_MESSAGES:
             return self._reader.messages(queue, grant)
         recent = self._reader.recent_messages(queue, grant)
@@ -270,8 +271,8 @@ class CommitDecisions:
     Attributes:
         names: The names of the verbs in the commit.
         joints: The decisions about several verbs at once.
-        put_off: Verbs that would grant a message that another verb of this commit grants. Holders are told apart by the
-            commit's version.
+        put_off: Verbs that would grant a message that another verb of this commit grants. The commit's version tells
+            holders apart.
     """
 
     def __init__(self, loaded: Loaded, losses: int) -> None:
@@ -327,7 +328,7 @@ class CommitDecisions:
         self._commit(decision)
 
     def _can_grant(self, decision: Decision[Any]) -> bool:
-        """Tell whether no message that a decision grants has another holder in this commit."""
+        """Tell whether the messages that a decision grants have no other holder in this commit."""
         granted = decision.granted
         return not len(granted) or not any(_holders_differ(self.loaded, one, granted) for one in self._granted)
 

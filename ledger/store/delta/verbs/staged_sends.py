@@ -28,12 +28,12 @@ log = logging.getLogger("ledger.upkeep")
 
 
 def staged_folders(store: DeltaStore) -> Folders | None:
-    """Return the folders of a ledger's bulk sends; None if this process cannot list them."""
+    """Return the folders of a ledger's bulk sends (None: this process cannot list them)."""
     return folders_below(f"{store.engine.place('messages')}/{staging.FOLDER}", store.spark, store.storage_options)
 
 
 def end_of(tables: Tables, folder: str) -> int | None:
-    """Return how a folder ended: PUBLISHED, or FENCED (given up), see `rules.staging`; None: it has not ended."""
+    """Return how a folder ended: PUBLISHED, or FENCED (given up), see `rules.staging` (None: it has not ended)."""
     return tables.transaction_version("messages", staging.application(folder))
 
 
@@ -57,7 +57,7 @@ class Publisher:
     def publish(
         self, metadata: dict[str, Any], transaction: tuple[str, int] | None, turn: Any, attempts: Attempts
     ) -> bool:
-        """Publish in one commit, tried again while it may still land. `turn(losses)` is a context in which a commit is
+        """Publish in one commit, and try again as long as it may land. `turn(losses)` is a context in which a commit is
         safe.
 
         Returns False if another send under the transaction was first, or if upkeep has given the folder up. Raises
@@ -85,10 +85,10 @@ class Publisher:
 
 
 def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
-    """Remove folders of bulk sends that are over; return how many were removed.
+    """Remove folders of bulk sends that are over, and return how many were removed.
 
-    This removes files that were staged and never published, once nobody can publish them any more. It also removes the
-    rest of published folders, when no file in them is needed. Other folders are not touched.
+    The folders of unpublished files are removed once nobody can publish the files any more. The function also removes
+    the rest of published folders, when no file in them is needed. Other folders are not touched.
     """
     folders, removed = staged_folders(store), 0
     if folders is None:
@@ -98,7 +98,7 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
         if not staging.is_abandoned(folder, clock()):
             continue
         try:
-            # An unpublished folder must be given up before a vacuum can remove its files.
+            # Give an unpublished folder up before a vacuum can remove its files.
             removed += _is_over(store, folder, clock()) and _remove(store, folders, folder)
         except StorageFailed as error:
             # A Spark task that was not stopped may still be writing to the folder.
@@ -109,7 +109,7 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
 
 
 def settle(folders: Folders, folder: str) -> None:
-    """Remove the log of a published folder's own table, which nobody needs."""
+    """Remove the log of a published folder's own table: nobody reads that table."""
     with contextlib.suppress(StorageFailed):
         folders.remove(f"{folder}/_delta_log")
 
@@ -117,7 +117,7 @@ def settle(folders: Folders, folder: str) -> None:
 def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
     """Tell whether a folder has ended: published, or given up. If it has not, commit that it is given up.
 
-    Returns False if its sender was first.
+    Returns False if the folder's sender committed first.
     """
     if end_of(store.engine, folder) is None:
         metadata = store.transactions.metadata("", "upkeep", "", now, [])
@@ -130,7 +130,7 @@ def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
 
 
 def _remove(store: DeltaStore, folders: Folders, folder: str) -> bool:
-    """Remove the files of an ended folder that are not needed; return whether the folder is removed."""
+    """Remove the files of an ended folder that are not needed. Return whether the folder is removed."""
     if end_of(store.engine, folder) != staging.FENCED:
         settle(folders, folder)
         if folders.has_files(folder):

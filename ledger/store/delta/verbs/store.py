@@ -1,6 +1,6 @@
 """DeltaStore: the Store on Delta tables.
 
-Each verb decides by the rules, and records its decision as one MERGE into `visibility`.
+Sends append to `messages`. Most other verbs record their decision as one MERGE into `visibility`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class DeltaStore:
     """A Store on one ledger's tables, through one engine. Threads may share it.
 
     `outputs` are the output tables as the engine reaches them. `by_spark` reaches them through the user's Spark
-    session: some tables only Spark can read or commit to.
+    session: only Spark can read or commit to some tables.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class DeltaStore:
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """See Store.send, and `verbs.sending`; sends of several threads share an append (`verbs.sharing`)."""
+        """See Store.send, and `verbs.sending`. Sends of several threads share an append (`verbs.sharing`)."""
         return self._sends.send(queue, entries, clock, attempt_id)
 
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
@@ -310,9 +310,8 @@ class DeltaStore:
     def _require_none_held(self, queue: QueueRecord, grant: Grant, missing: pa.Table) -> None:
         """Raise LedgerDamaged if a grant still holds messages that have no row.
 
-        Upkeep drops a message only when every queue records it as deleted, under no receipt. This method reads the
-        records after the rows. So a message that is still held was not dropped by upkeep: its row was lost in another
-        way.
+        Upkeep drops a message only when it is final in every queue (see `tidying`). This method reads the records after
+        the rows. Upkeep therefore did not drop a message that is still held: its row was lost in another way.
         """
         held = self.held(queue, grant.receipt_id)
         lost = count_messages(missing) - count_messages(missing if held is None else outside(missing, held.runs))
@@ -363,7 +362,8 @@ class DeltaStore:
         return self.engine.version("messages"), self.engine.version("visibility"), self.engine.generation()
 
     def require_tables(self) -> None:
-        # The newest version alone proves nothing: a table that is gone also shows no version after the last known one.
+        # The newest version alone proves nothing: a table that is gone also shows no newer version than the last known
+        # one.
         for table in TABLES:
             if not self.engine.exists(table):
                 gone = gone_folder(self.engine.place(table))

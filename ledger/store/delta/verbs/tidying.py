@@ -2,8 +2,8 @@
 
 A message is *final* when it is recorded as deleted and nobody can restore it any more. No verb ever changes a final
 message, however old the state that the verb decided on. An expired message must become final, too, before it may be
-dropped. First the queue records for good what has expired. Then the lane records the message as deleted. A verb that is
-about to move or grant the message conflicts with that commit, and decides again.
+dropped. First the queue records for good which messages have expired. Then the lane records the message as deleted. A
+verb that is about to move or grant the message conflicts with that commit, and decides again.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from ledger.store.protocol import QueueRecord
 log = logging.getLogger("ledger.upkeep")
 #: How often upkeep tries a commit of its own, and the first pause between tries, in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
-#: An instant before all others: no message is old by it.
+#: An instant before all others: by NEVER, no message is old.
 NEVER = -1
 
 
 def is_final(record: Record, before: int) -> bool:
-    """Tell whether a message is final in this queue: no verb can change it there any more.
+    """Tell whether a message is final in this queue: no verb of the queue can change it any more.
 
     A message is final if it was deleted by the instant `before` and has no receipt to restore it by. A message that was
     moved to another queue is also final here: that queue has its own record of it.
@@ -52,9 +52,9 @@ def is_final(record: Record, before: int) -> bool:
 class Tidying:
     """The changes that one round of upkeep makes to records.
 
-    Deletions before the instant `before` lose their receipts; with NEVER, nothing is final by age. A clock that is not
-    confirmed moves no lane's time beyond the instant `not_beyond`; None: the clock is confirmed. Everything is decided
-    in the `generation` in which the round began. Each method raises LogReplaced if that generation is over.
+    Deletions before the instant `before` lose their receipts. With NEVER, nothing is final by age. A clock that is not
+    confirmed moves no lane's time beyond the instant `not_beyond` (None: the clock is confirmed). The round began in
+    `generation`. `repair`, `forget` and `tidy` change no rows of a later generation: they raise LogReplaced.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None, generation: int) -> None:
@@ -64,7 +64,7 @@ class Tidying:
     def repair(self, rows: pa.Table) -> None:
         """Give lanes that have several head rows one head row again.
 
-        Each such lane gets a new head row, with a higher revision and another ordinal than its other head rows. The new
+        Each such lane gets a new head row, with a higher revision and a lower ordinal than its other head rows. The new
         row counts from its commit on. Then the other head rows are removed.
         """
         heads = rows.filter(pc.equal(rows["segment"], HEAD)).group_by(["queue", "lane"]).aggregate([([], "count_all")])
@@ -94,8 +94,8 @@ class Tidying:
         """Remove the records about a deleted queue, which has messages in `lanes`. Return False if the next round has
         to do it.
 
-        A verb that decided earlier to move some of these messages does not commit: each of its lanes gets a head row,
-        if it has none, and loses it. A verb that decides later finds no queue.
+        Each of the queue's lanes gets a head row, if it has none, and loses it. A verb that decided earlier to move
+        some of these messages therefore does not commit. A verb that decides later finds no queue.
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -112,7 +112,7 @@ class Tidying:
     def expire(self, queues: list[QueueRecord], rows: pa.Table, listing: Listing, at: int) -> list[QueueRecord]:
         """Record for good which messages had expired at the instant `at`, in the queues that have such messages.
 
-        Return all queues as they are then.
+        Return all queues as they are after that.
         """
         with_expired = [queue for queue in queues if self._has_expired(queue, _lanes(queue, rows), listing, at)]
         changed_by_id = (
@@ -121,11 +121,13 @@ class Tidying:
         return [changed_by_id.get(queue.id, queue) for queue in queues]
 
     def tidy(self, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
-        """Tidy the lanes of a queue; return how many rows were joined.
+        """Tidy the lanes of a queue, and return how many rows were joined.
 
-        This removes rows about messages that are gone, removes the receipts from rows about old deletions, joins these
-        rows, and records expired messages that nobody holds as deleted. `rows` and `listing`, of any version, show
-        which lanes are worth a commit. Each commit decides on the state that it reads itself.
+        Each commit removes rows about messages that are gone. It removes the receipts from rows about old deletions,
+        and joins these rows. It records expired messages that nobody holds as deleted.
+
+        `rows` and `listing`, of any version, show which lanes are worth a commit. Each commit decides on the state that
+        it reads itself.
         """
         lanes = _lanes(queue, rows)
         new, _ = self._tidied(queue, lanes, listing)
@@ -137,7 +139,8 @@ class Tidying:
             clock, not_beyond = self._clock if self._not_beyond is None else None, self._not_beyond or NEVER
             loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
             loaded = replace(loaded, now=max(loaded.now, not_beyond))
-            # List the messages after reading the rows: so each message that has a row is listed, unless it was dropped.
+            # List the messages after reading the rows, so that each message that has a row is listed, unless it was
+            # dropped.
             new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), lane)
             require_generation("visibility", self._generation, self._engine.generation())
             edits = loaded.lanes.replacing(new, loaded.now)
@@ -213,9 +216,9 @@ def _lanes(queue: QueueRecord, rows: pa.Table) -> Lanes:
 
 
 def retried(transactions: Transactions, table: str, commit: Callable[[], object]) -> bool:
-    """Try a commit of upkeep that decides nothing until no other writer is first.
+    """Try a commit of upkeep, which decides nothing, until it lands. Return False after ATTEMPTS losses.
 
-    Upkeep gives way to other writers: False leaves the commit to the next round. Raises LogReplaced.
+    Upkeep then leaves the commit to the next round. Raises LogReplaced.
     """
     attempts = Attempts(f"upkeep of {table}", ATTEMPTS, FIRST_PAUSE)
     for _ in attempts:

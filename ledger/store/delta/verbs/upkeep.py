@@ -1,6 +1,6 @@
 """Upkeep: one round removes what is finished and joins files.
 
-Upkeep keeps a ledger small and fast; correctness never depends on it.
+Upkeep keeps a ledger small and fast. Correctness never depends on upkeep.
 
 The settings for how long a ledger's past is kept become properties of the tables, which both engines obey (`retain`).
 """
@@ -50,8 +50,7 @@ def kept(engine: Engine, table: str) -> Kept:
 def require_possible(engine: Engine, settings: Settings) -> None:
     """Raise InvalidParameterValue if a table would keep files for longer than commits.
 
-    The check matters where the settings give only one of the two retentions and the table has the other one from
-    before.
+    The check matters if the settings give only one of the two retentions and the table has the other one from before.
     """
     log_retention, file_retention = settings.log_retention, settings.deleted_file_retention
     if (log_retention is None) == (file_retention is None):
@@ -126,18 +125,19 @@ class Upkeep:
     """Rounds of upkeep. A round is safe beside every verb and other rounds, however long it pauses between two steps.
 
     A message may be dropped when it is *final* (see `tidying`). A final message stays final, so the tables may be read
-    at different versions, as long as nothing that counts is missed:
+    at different versions, as long as the round misses no message and no record:
 
     - A round lists the files of `messages` first. It does not drop messages that are sent afterwards: a sealed segment
       gains none, and of an open segment the round drops only the listed ordinals.
-    - The round lists queues after those files and after `visibility`: a queue exists before its messages and records.
-      So a queue that is missing from the list was deleted for good. The round removes the records of that queue before
-      it drops any of its messages. These commits force a verb that is about to move messages out of the queue to decide
-      again.
-    - The round reads last whether messages are final, from one version of `visibility`: a message that moves from one
-      queue to another is in one of them. All queues in that version count, also those made or deleted meanwhile.
+    - The round lists queues after those files and after `visibility`: a queue exists before its messages and records. A
+      queue that is missing from the list was therefore deleted for good. The round removes the records of that queue
+      before it drops any of its messages. These commits force a verb that is about to move messages out of the queue to
+      decide again.
+    - The round reads last whether messages are final, from one version of `visibility`. A message that moves from one
+      queue to another is in one of them in that version. All queues in that version count, also those made or deleted
+      meanwhile.
     - Each commit that removes rows names the generation in which the round began, and goes to a table that the round
-      has read. If the ledger is replaced meanwhile, the commit is refused and the round begins anew: a message that is
+      has read. If the ledger is replaced meanwhile, the commit is refused and the round begins anew. A message that is
       final in one ledger may be unfinished in a backup of it, under the same id.
     """
 
@@ -149,8 +149,8 @@ class Upkeep:
     def run(self, vacuum: bool, judged: Judged) -> UpkeepReport:
         """Do one round over all queues, which judges ages as `judged` says.
 
-        Deleted messages keep their rows for the setting keep_deleted_receipts. Raises ContentionOutlastedRetries if the
-        ledger is replaced again and again.
+        Deleted messages keep their receipts for keep_deleted_receipts seconds (a setting). Raises
+        ContentionOutlastedRetries if the ledger is replaced again and again.
         """
         attempts = self._store.transactions.attempts("upkeep")
         for _ in attempts:
@@ -224,8 +224,8 @@ class Upkeep:
     def _tidied(self, tidying: Tidying, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
         """Tidy a queue (see Tidying.tidy) and return how many rows were joined.
 
-        If the queue's time is ahead of the clock, skip it until the round after a repair: it must not stop the other
-        queues.
+        If the queue's time is ahead of the clock, skip the queue until the round after a repair: it must not stop the
+        other queues.
         """
         try:
             return tidying.tidy(queue, rows, listing)
@@ -244,7 +244,7 @@ class Upkeep:
     ) -> list[Segment]:
         """Return the segments that may be dropped once they are finished.
 
-        An open segment stays while its sender may still append to it: if it were dropped and then grew, nobody could
+        An open segment stays while its sender may still append to it. If a dropped segment grew again, nobody could
         tell which messages it once had. A segment that deduplication still reads, by any driver's clock, stays too.
         """
         opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS

@@ -39,7 +39,7 @@ class OldestClaim:
         queue: Its queue's name.
         receipt_id: Its receipt.
         age: Seconds since it was granted.
-        beat_age: Seconds since it was granted or extended last; None: not within the newest 2,000 commits.
+        beat_age: Seconds since it was granted or extended last (None: not within the newest 2,000 commits).
     """
 
     queue: str
@@ -50,7 +50,7 @@ class OldestClaim:
 
 @dataclass(frozen=True)
 class OldestMessage:
-    """The message that has been there for the longest time, in any state: its queue's name, and its `age` in
+    """The message that was sent first of those that still exist, in any state: its queue's name, and its `age` in
     seconds."""
 
     queue: str
@@ -63,9 +63,10 @@ class Vitals:
 
     Attributes:
         disk: The room that the tables take.
-        unjoined_receipts: Receipts of acknowledged claims that can still be restored, and that upkeep has not joined.
-        oldest_claim: The oldest claim; None: no message is in flight.
-        oldest_message: The oldest message; None: there is no message, or the clocks disagree.
+        unjoined_receipts: The number of receipts of acknowledged claims that can still be restored, because upkeep has
+            not joined their rows.
+        oldest_claim: The oldest claim (None: no message is in flight).
+        oldest_message: The oldest message (None: there is no message, or the clocks disagree).
         recent: The values that the newest commits show.
     """
 
@@ -92,7 +93,7 @@ class VitalSigns:
         self._watch = CommitWatch(engine)
 
     def measure(self, clock: Clock) -> Vitals:
-        """Return the vital signs. This writes nothing.
+        """Return the vital signs. Writes nothing.
 
         Raises StorageFailed, LedgerDamaged, and TableAltered for a table that no verb can use.
         """

@@ -1,17 +1,17 @@
--- Why messages are dead letters: a row per dead-letter queue and last receipt before they died, with what its holder said.
--- queue: the name of the dead-letter queue that has them
--- source: the queue that they came from
--- cause: released, when the last holder gave them back, at once or for later; timed out, when its lease ran out
--- reason: what it said as reason when it gave them back, or hid them for longer
--- owner: who the last holder was
--- receipt_id: its receipt
--- attempt_id: its attempt, if it said one
--- received_at: when it received them
--- ended_at: when it gave them back, or its lease ran out
--- messages: how many dead letters are of this cause
--- greatest_receive_count: how often one of them was received, at most
--- oldest_sent_at: when the oldest of them was sent
--- example: the id of one of them
+-- Why messages are dead letters: a row for the messages of one dead-letter queue that had the same last receipt and cause.
+-- queue: the name of the dead-letter queue that has the messages
+-- source: the queue that the messages came from
+-- cause: released, when the last holder gave the messages back, at once or for later; timed out, when its lease ran out
+-- reason: the reason that the last holder gave when it gave the messages back, or hid them for longer
+-- owner: the process that held the messages last
+-- receipt_id: the last receipt of the messages
+-- attempt_id: the attempt id of the last receive, if it had one
+-- received_at: when the last holder received the messages
+-- ended_at: when the last holder gave the messages back, or its lease ran out
+-- messages: how many dead letters the row is about
+-- greatest_receive_count: the greatest receive count of one of these messages
+-- oldest_sent_at: when the oldest of these messages was sent
+-- example: the id of one of these messages
 WITH dead AS (
     SELECT queue, message_id, dead_letter_source, receive_count, first_received_at, sent_at, segment, seq,
         shiftright(seq, {block_shift}) AS block
@@ -30,7 +30,7 @@ died AS (
         ON recorded.segment = dead.segment AND recorded.block = dead.block AND {is_member_dead}
         AND left(recorded.queue, length(recorded.queue) - 9) = dead.dead_letter_source
         AND left(recorded.moved_to, length(recorded.moved_to) - 9) = dead.queue
-        -- Who was redriven from here was received for the first time, if at all, after that.
+        -- A message that was redriven has a later first receive, or none: its record from before does not match.
         AND recorded.first_received_at = dead.first_received_at
 ),
 said AS (

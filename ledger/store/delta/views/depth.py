@@ -1,4 +1,4 @@
-"""The view queue_depth of now, counted without reading a message."""
+"""The view queue_depth of the present, made from `DeltaStore.all_counts`."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
--- Who holds what right now, and what waits hidden for its next receive: a row per receipt, state and reason. Reads no
--- message, so what expired while it was held still counts here.
+-- The messages that are held now, or are hidden until their next receive: a row per receipt, state and reason. The view
+-- reads no message, so messages that expired while they were held still count.
 -- queue: the name of the queue
 -- receipt_id: the receipt of the claim, as Claim.receipt_id
--- attempt_id: the attempt that received it, if it said one; a worker numbers its claims: ID/0, ID/1
--- owner: who received it: what Ledger.open was given, or user, machine and process
--- state: held; postponed, when its holder gave it back for a retry at the deadline; parked, when it failed too often
--- reason: what its holder said when it postponed or parked it
--- messages: how many messages these are; they are rows of the view messages with this queue and receipt_id, in flight
--- received_at: when it was granted
--- earliest_deadline: when the first of them become visible again, unless they are held and extended
--- latest_deadline: when the last of them become visible again
--- greatest_receive_count: how often a message of it was received, at most, this time included
--- age: seconds since it was granted
+-- attempt_id: the attempt id of the receive, if it had one; a worker numbers its claims: ID/0, ID/1
+-- owner: the receiver: the name that Ledger.open was given, or user, machine and process
+-- state: held; postponed, when the holder gave messages back for a retry at the deadline; parked, when they failed too often
+-- reason: the reason that the holder gave when it postponed or parked the messages
+-- messages: how many messages the row is about; in the view messages they have this queue and receipt_id, and are in flight
+-- received_at: when the claim was granted
+-- earliest_deadline: when the first of these messages become visible again, unless they are held and extended
+-- latest_deadline: when the last of these messages become visible again
+-- greatest_receive_count: the greatest receive count of one of these messages, this receive included
+-- age: seconds since the claim was granted
 -- seconds_left: seconds until the earliest deadline
--- last_beat: when it was granted, granted again, or something of it extended last
+-- last_beat: when the claim was last granted, granted again or extended, even in part
 WITH current AS (
     SELECT * FROM {visibility}
     WHERE receipt_id IS NOT NULL AND deleted_at IS NULL AND moved_to IS NULL AND visible_at > {now}

@@ -1,28 +1,28 @@
--- Every message with the state that follows from what is recorded about it: a row per message. A message that was moved
--- (to a dead-letter queue, or back) counts in the queue that has it, and stands there.
+-- Every message with its state: a row per message. A message that was moved (to a dead-letter queue, or back) is a row of
+-- the queue that has it now.
 -- queue: the name of the queue that has the message
 -- message_id: its id, which stays when it is moved
 -- status: visible, delayed, locked, in flight, deleted or expired
--- receive_count: how often it was received; a redrive begins anew
+-- receive_count: how often it was received; a redrive sets the count to 0
 -- first_received_at: when it was received for the first time
 -- received_at: when it was received for the last time
--- visible_at: the deadline of its last hold, also when that is over
--- released_at: when its last receiver gave it back, if it did
+-- visible_at: the deadline of its last hold, also after the deadline
+-- released_at: when its last receiver gave it back; null if that receiver did not
 -- deleted_at: when it was acknowledged, or purged
 -- expires_at: when its retention ends
 -- receipt_id: the receipt of its last receive
--- dead_letter_source: the queue that it was moved here from, as a dead letter or by a redrive
--- body: what was sent
+-- dead_letter_source: the queue that it was moved from, as a dead letter or by a redrive
+-- body: its text
 -- message_attributes: the attributes that its sender gave it
 -- message_group_id: its group, on FIFO queues
--- message_deduplication_id: what it is known by when it is sent again, on FIFO queues
--- aws_trace_header: what SQS calls AWSTraceHeader
--- sequence_number: grows in the order of the sends, on FIFO queues
+-- message_deduplication_id: the id by which a second send of it is known, on FIFO queues
+-- aws_trace_header: the system attribute AWSTraceHeader of SQS
+-- sequence_number: its number in the order of the sends, on FIFO queues
 -- sent_at: when it was sent
--- sender_id: who sent it, where the sender said so
--- lane: the part of its queue that it is in
--- segment: what was written together with it
--- seq: its number there
+-- sender_id: the sender, if the send named one
+-- lane: the lane of its queue that it is in
+-- segment: its segment: messages that one writer wrote
+-- seq: its place in the segment
 WITH stored AS (
     SELECT *, shiftright(seq, {block_shift}) AS block FROM {messages}
 ),

@@ -14,8 +14,8 @@ from ledger.delta_log.protocol import Commit
 from ledger.errors import InvalidParameterValue, shown
 from ledger.store.delta.engine import Tables
 
-#: The tables whose versions are noted, or found. `receipts` is filled later than the commits that it reports, and each
-#: entry has its own version of `visibility`: versions of `receipts` say nothing.
+#: The tables whose versions a commit notes, or `_beside` finds. Versions of `receipts` say nothing, because this table
+#: is filled later than the commits that it reports. Each of its entries has a version of `visibility`.
 VERSIONED = ("visibility", "messages", "queues")
 KEPT = (
     "Those of the last days can be read, for as long as the settings deleted_file_retention and log_retention of "
@@ -31,15 +31,15 @@ class PastMoment(NamedTuple):
 
     @property
     def until(self) -> int | None:
-        """Return the last commit of `visibility` that counts; None if all count."""
+        """Return the last version of `visibility` that counts; None if all versions count."""
         return None if self.versions is None else self.versions["visibility"]
 
 
 def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | str | None) -> PastMoment:
-    """Return the moment of now; of a version of `visibility`, by the clock of that commit; or of an instant.
+    """Return the present moment, or that of a version of `visibility` (by its commit's clock), or that of an instant.
 
-    Raises InvalidParameterValue for a version that does not exist, and for an instant in the future or before all
-    commits.
+    Raises InvalidParameterValue if both are given, or if the log does not have the version or a version that goes with
+    it. Raises the same if the instant is in the future or before all commits.
     """
     if timestamp is not None:
         return _at(tables, now, version, timestamp)
@@ -88,7 +88,7 @@ def _milliseconds(given: datetime | str) -> int:
         bound = "Must be a datetime with a time zone, or such a text"
         fix = "Write 2026-01-31T12:00:00+00:00, or pass datetime(..., tzinfo=timezone.utc)."
         raise InvalidParameterValue("timestamp", shown(given), bound, fix)
-    # The ledger's clocks have milliseconds: an instant between two of them counts as the first.
+    # The ledger's clocks have milliseconds: an instant between two milliseconds counts as the earlier one.
     return milliseconds_of(moment.replace(microsecond=moment.microsecond // 1_000 * 1_000))
 
 
@@ -106,7 +106,7 @@ def _by(commits: Sequence[Commit], at: int) -> list[Commit]:
     """Return the commits before the first one with a later instant than `at`.
 
     That commit was decided, and so landed, after `at`. All commits behind it landed after `at`, too, even those that
-    were decided before. The first commit made the table, and always counts: nothing was before it.
+    were decided before. Version 0 made the table, and always counts.
     """
     return list(takewhile(lambda commit: not commit.version or _at_of(commit) <= at, commits))
 
@@ -123,14 +123,14 @@ def _versions(tables: Tables, then: Commit, commits: Sequence[Commit], at: int |
 
 
 def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], at: int | None) -> int:
-    """Return the version of a table that goes with a commit to `visibility`: the newest noted by it or by an earlier
-    commit.
+    """Return the version of a table that goes with a commit to `visibility`.
 
-    As of an instant `at` the result is the newest version by then, but not older than the noted one. Nor is the result
-    newer than what the next commit to `visibility` notes: that commit was decided later, and notes what existed. A
-    commit of another writer changes no row and notes no version, so the versions noted before it count. A commit that
-    could not read the versions goes by the timestamps of the commits, which clocks of several machines write, within
-    the same bounds.
+    Without an instant `at`, the result is the newest version that the commit or an earlier commit notes. A commit of
+    another writer changes no row and notes no version, so the versions noted before it count. As of an instant `at`,
+    the result is the newest version at that instant, within two bounds. The lower bound is the version noted by then.
+    The upper bound is the version that the next commit to `visibility` notes: that commit was decided later, and notes
+    the versions that existed. If the ledger's own commit could not read the versions, the timestamps of the commits
+    decide within the same bounds. The clocks of several machines write these timestamps.
     """
     noted = [(commit.version, _noted(commit, name)) for commit in commits]
     noted_by_then = max((read for version, read in noted if version <= then.version and read is not None), default=None)
@@ -153,8 +153,8 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
 def _require_all_noted(then: Commit, commits: Sequence[Commit], at: int | None) -> None:
     """Raise InvalidParameterValue if the log has lost a commit whose noted versions matter for `then`.
 
-    The lost commit landed between the version that `then` was decided on and `then` itself. So it may note newer
-    versions than `then` and all commits that are left before it.
+    The lost commit landed between the version that `then` was decided on and `then` itself. The lost commit may note
+    newer versions than `then` and all remaining commits before `then`.
     """
     decided_on = (_noted(commit, "visibility") for commit in reversed(commits) if commit.version <= then.version)
     since = next((version for version in decided_on if version is not None), None)

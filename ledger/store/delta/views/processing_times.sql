@@ -1,25 +1,26 @@
--- How long messages were held until they were acknowledged, and what else happened: a row per queue and hour. By the view
--- receipts, where a claim that is acknowledged as a whole took all of its messages as long as itself.
+-- How long messages were held until they were acknowledged, and what else happened: a row per queue and hour. The times
+-- come from the receipts: a message took as long as from the grant of its claim to the commit that acknowledged it.
 -- queue: the name of the queue
 -- hour: when the hour begins
 -- acknowledged: how many messages were acknowledged: the throughput
--- received: how many messages were received, those that came again included
--- released: how many were given back at once
--- postponed: how many were given back for a retry at a planned time, or extended for a reason until then
--- parked: how many were hidden because they failed too often
--- timed_out: of how many a lease had run out, when they were received again or became dead letters
--- redeliveries: released, postponed, parked and timed out: how many come, or came, again
--- p50: seconds from receive to acknowledgement, of the message in the middle
--- p95: of 95 in 100 messages it was at most so many seconds
--- p99: of 99 in 100 messages it was at most so many seconds
--- longest: the longest, in seconds
--- suggested_timeout: six times p99, in whole seconds, for workers without a heartbeat; null if none was acknowledged
+-- received: how many messages were received, repeated receives included
+-- released: how many messages were given back at once
+-- postponed: how many messages were given back for a retry at a planned time, or extended with a reason until that time
+-- parked: how many messages were hidden because they failed too often
+-- timed_out: how many messages were received again, or became dead letters, after their lease had run out
+-- redeliveries: the sum of released, postponed, parked and timed_out
+-- p50: the seconds from receive to acknowledgement that 50 in 100 messages did not exceed
+-- p95: the seconds that 95 in 100 messages did not exceed
+-- p99: the seconds that 99 in 100 messages did not exceed
+-- longest: the most seconds from receive to acknowledgement
+-- suggested_timeout: six times p99, in whole seconds, for workers without a heartbeat; null if no message was acknowledged
 WITH events AS (
     SELECT queue, event, receipt_id, version, messages, at, visible_at, reason,
         timestamp_millis(unix_millis(at) - unix_millis(at) % 3600000) AS hour
     FROM {receipts} AS every_event
 ),
--- A lease that was extended for a reason ends as planned. So releases before this one noted what they had parked.
+-- A lease that was extended with a reason ends as planned, and is no timeout. Earlier releases of this package noted parked
+-- messages in this way.
 planned AS (
     SELECT DISTINCT queue, receipt_id, visible_at, TRUE AS is_planned
     FROM events WHERE event = 'extended' AND reason IS NOT NULL

@@ -31,18 +31,18 @@ from ledger.store.delta.views.past import VERSIONED, PastMoment, moment
 from ledger.store.delta.views.statements import VIEWS, comments, tables_of, view_statement
 from ledger.store.delta.views.translated import translated
 
-#: This rule confuses a field of a map with a column on both sides of a join, and fails.
+#: This rule of DataFusion is off: it confuses a field of a map with a column on both sides of a join, and fails.
 _SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
-#: A table beside the views: what each view and each column is.
+#: The table beside the views that has the comments on each view and each column.
 _COMMENTS = "comments"
-#: What a query may begin with. DataFusion could also write files: COPY does, even behind EXPLAIN ANALYZE.
+#: The words that a query may begin with. Others could write files: COPY does, even behind EXPLAIN ANALYZE.
 _READS = ("select", "with", "values", "describe", "explain")
-#: What may follow explain and describe: options, then a name or a query.
+#: After explain and describe come options, then a name or a query. The group is the name or the query.
 _EXPLAINED = re.compile(r"\s*(?:explain|describe)(?:\s+(?:analyze|verbose|format\s+\w+))*\s(.*)", re.DOTALL | re.I)
 _NAME = re.compile(r"\s*\w+\s*;?\s*")
-#: What a query may have and a view may not: two columns of one name.
+#: DataFusion's error for two columns of one name. A query may have them, a view may not.
 _ONLY_A_VIEWS = "Schema error: Schema contains duplicate"
-#: How the errors of failing files begin. Later words may be a query's own.
+#: The beginning of errors about files. Words after the beginning may come from the query itself.
 _OF_STORAGE = re.compile(r"(?:External error: |Arrow error: |Shared error: )*(?:Parquet|Object Store|IO) error", re.I)
 
 
@@ -55,7 +55,7 @@ class Queries:
     def answer(self, query: str, version: int | None = None, timestamp: datetime | str | None = None) -> pa.Table:
         """Return the result of a query on the views, now, or as of a version or an instant; see `past.moment`.
 
-        Raises InvalidParameterValue for a text that is no query, in DataFusion's words; StorageFailed; LedgerDamaged.
+        Raises InvalidParameterValue with DataFusion's text for an invalid query, StorageFailed, and LedgerDamaged.
         """
         _require_reading(query)
         try:
@@ -123,11 +123,10 @@ class Queries:
                 raise InvalidParameterValue("query", query, " ".join(reason(error).split()), fix) from error
 
     def _present(self, depth: AllCounts | None) -> PastMoment:
-        """Return the versions at which all tables of a query are read while others commit, and the time after all of
-        them.
+        """Return the present moment, with the versions at which a query reads all tables while others commit.
 
-        The version of `visibility` is read first. So all that its commits have read exists, and receipts report no
-        later version.
+        The version of `visibility` is read first. The other versions therefore have everything that its commits read,
+        and `receipts` reports no later version.
         """
         visibility = self._engine.version("visibility") if depth is None else depth.version
         messages = self._engine.version("messages") if depth is None else depth.messages
@@ -135,7 +134,7 @@ class Queries:
         return PastMoment(self._clock() if depth is None else depth.now, versions)
 
     def _place_in(self, text: str) -> str:
-        """Return where the table lies that an error names a file of."""
+        """Return the place of the table whose file an error names; that of `messages` if the error names none."""
         tables_named = re.findall(rf"/({'|'.join(TABLES)})/", text)
         return self._engine.place(tables_named[-1] if tables_named else "messages")
 
@@ -165,7 +164,8 @@ class Queries:
             session.builder.register(f"stored_{table}", loaded)
         text = f"SELECT * FROM stored_{table}"
         if table == "receipts":
-            # Entries that are filled meanwhile count once.
+            # `receipts` may get the pending entries meanwhile: its versions up to `filled` count, so that each entry
+            # counts once.
             session.show("pending", rows)
             names = ", ".join(rows.column_names)
             text = f"SELECT {names} FROM ({text}) WHERE version <= {filled} UNION ALL SELECT {names} FROM pending"
@@ -175,7 +175,7 @@ class Queries:
 
 
 class _Session:
-    """The tables of one query. Rows in memory are written to `folder`: delta-rs takes no others."""
+    """The tables of one query. Rows in memory are written to `folder`, because delta-rs reads only files."""
 
     def __init__(self, folder: Path) -> None:
         forks.require_own("delta-rs")
@@ -189,10 +189,9 @@ class _Session:
             self.builder.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{file}'")
 
     def require_query(self, text: str) -> None:
-        """Raise DeltaError for a statement that is no query, however it is dressed: its first words may be in a
-        comment.
+        """Raise DeltaError for a statement that is no query, even if its comments look like one.
 
-        A view can only be made of a query, and making it runs nothing.
+        A view can only be made of a query, and making the view runs nothing.
         """
         explained = _EXPLAINED.fullmatch(text)
         query = explained[1] if explained else text

@@ -1,13 +1,13 @@
--- How many messages each queue has in each state: a row per queue. Reads no body.
+-- How many messages each queue has in each state: a row per queue. The view reads no body.
 -- queue: the name of the queue
--- visible: may be received now
--- delayed: were sent with a delay that is not over
--- locked: hidden by Queue.lock
--- in_flight: held by a receiver
--- deleted: acknowledged or purged, and not removed by upkeep yet
--- expired: older than the retention of the queue, and not removed by upkeep yet
--- moved: were moved to another queue, where they count, and are not removed by upkeep yet
--- age_of_oldest: seconds since the oldest message that is still there was sent; null where there is none
+-- visible: messages that may be received now
+-- delayed: messages that were sent with a delay that is not over
+-- locked: messages hidden by Queue.lock
+-- in_flight: messages that have a receipt and a deadline in the future
+-- deleted: messages that were acknowledged or purged, and that upkeep did not remove yet
+-- expired: messages older than the retention of the queue, that upkeep did not remove yet
+-- moved: messages that were moved to another queue, and that upkeep did not remove from this one yet
+-- age_of_oldest: seconds since the send of the oldest message that is not deleted, expired or moved; null if there is none
 WITH counted AS (
     SELECT
         queue,

@@ -1,14 +1,14 @@
--- What happened under each receipt, in the order of the commits: a row per event.
--- queue: the name of the queue; of one that is deleted, its id
--- version: the commit of the table visibility that did it, as Claim.version: what views take as version
--- at: when
+-- What happened under each receipt: a row per event.
+-- queue: the name of the queue; the id of the queue if it was deleted
+-- version: the version of the table visibility that made the event, as Claim.version; views take it as their version
+-- at: when the event happened
 -- event: granted, granted again, extended, released, postponed, parked, deleted, expired, locked, purged, moved, arrived, restored, writing, clock repaired
--- receipt_id: the receipt that it happened under, if any
--- attempt_id: the attempt that received it, if it said one; a worker numbers its claims: ID/0, ID/1
--- messages: how many messages
--- visible_at: their deadline from then on
--- owner: who did it: what Ledger.open was given, or user, machine and process; of expired, who had received them before
--- reason: what was said as reason when they were released, postponed, parked or extended
+-- receipt_id: the receipt of the messages, if they have one
+-- attempt_id: the attempt id of the receive, if it had one; a worker numbers its claims: ID/0, ID/1
+-- messages: how many messages the event is about
+-- visible_at: the deadline of the messages after the event
+-- owner: the process that caused the event (for expired: the earlier receiver): the name that Ledger.open was given, or user, machine and process
+-- reason: the reason that was given when the messages were released, postponed, parked or extended
 WITH holders AS (
     SELECT queue, receipt_id, owner, row_number() OVER (PARTITION BY queue, receipt_id ORDER BY version DESC) AS latest
     FROM {receipts} AS grants WHERE event IN ('granted', 'granted again')

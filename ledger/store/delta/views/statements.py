@@ -28,7 +28,7 @@ _LINE, _COLUMN = "-- ", re.compile(r"(\w+): (.+)")
 
 
 class Words(NamedTuple):
-    """What a view is, and what each of its columns is, in their order."""
+    """The comment on a view, and the comments on its columns in their order."""
 
     view: str
     columns: Mapping[str, str]
@@ -64,7 +64,7 @@ def tables_of(name: str) -> set[str]:
 
 
 def view_statement(name: str, tables: Mapping[str, str], now: str) -> str:
-    """Return the SELECT of a view over tables given by their names in SQL, at the instant `now` (SQL)."""
+    """Return the SELECT of a view. `tables` has the name of each table in SQL, and `now` is the instant in SQL."""
     values = {"now": now, "status": STATUS.format(now=now), "expires_at": EXPIRES_AT, "block_shift": BLOCK_SHIFT}
     values |= {"blocks": BLOCKS, "word": WORD, "bits": BITS_OF_BLOCK, "fields": ",\n    ".join(SHOWN_COLUMNS)}
     values |= {"is_member": is_member("stored.seq", "recorded."), "is_member_dead": is_member("dead.seq", "recorded.")}

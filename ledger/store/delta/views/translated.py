@@ -10,9 +10,9 @@ from ledger.store.delta.dataframes.columns import SENDER_ID, USER_ATTRIBUTES
 
 _CALL = re.compile(r"\b([a-z_]+)\(")
 _INSTANT = """'Timestamp(Microsecond, Some("UTC"))'"""
-#: Where the sender stands among the attributes; null if nowhere.
+#: The place of the sender among the attributes, from 1 on; null if there is none.
 _PLACE = f"arrow_cast(array_position(map_keys(message_attributes), '{SENDER}'), 'Int64')"
-#: Expressions without a twin, replaced whole.
+#: Expressions whose functions have no twin. They are replaced whole.
 _PIECES = {
     USER_ATTRIBUTES: f"""CASE
         WHEN map_keys(message_attributes) = make_array('{SENDER}') THEN NULL
