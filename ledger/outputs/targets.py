@@ -1,4 +1,4 @@
-"""The output table that a user names: its place, and how it is made."""
+"""The output table that a user names: its place, and its making by Spark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def place_of(table: object, spark: None) -> Location: ...
 @overload
 def place_of(table: object, spark: SparkSession | None) -> Location | None: ...
 def place_of(table: object, spark: SparkSession | None) -> Location | None:
-    """Return where the table lies; None if the catalog has no such table yet.
+    """Return the place of the table; None if the catalog has no such table yet.
 
     A text with a / or a scheme is a path. Any other text is the name of a table in Spark's catalog.
 
@@ -69,7 +69,7 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None:
 
 
 def place_of_new(table: str, spark: SparkSession) -> Location | None:
-    """Return where Spark would make a table that the catalog does not have; None if that cannot be told."""
+    """Return where Spark would make a table that the catalog does not have; None if Spark does not tell."""
     *schema, name = _PARTS.findall(table)
     try:
         within = ".".join(schema) or f"`{spark.catalog.currentDatabase()}`"
@@ -83,14 +83,14 @@ def place_of_new(table: str, spark: SparkSession) -> Location | None:
 def make_with_spark(
     table: object, place: Location | None, rows: DataFrame, properties: Mapping[str, str] | None = None
 ) -> Location:
-    """Make the table, empty, if there is none, and return where it lies. Only a table can tell who wrote to it.
+    """Make an empty table if there is none, and return its place. The write needs a table to keep its transaction id.
 
     `properties` are for a new table. Spark's writer cannot set them, so another statement does.
     """
     from ledger.delta_log.by_spark import CONFLICTS
 
     spark, nothing = rows.sparkSession, rows.limit(0).write.format("delta").mode("ignore")
-    # Two writers may begin at once and find no table: one of them makes it, and the other finds it made.
+    # Two writers may begin at once and find no table: one makes it, and the conflict of the other is no error.
     with not_written(table), contextlib.suppress(*CONFLICTS):
         if place is None:
             _make_in_catalog(str(table), nothing, spark)
@@ -143,7 +143,7 @@ def require_transactions_kept(table: object, place: Location, spark: SparkSessio
 
 @contextlib.contextmanager
 def not_written(table: object) -> Iterator[None]:
-    """Turn an error before a write has begun into OutputNotWritten."""
+    """Turn an error before a write into OutputNotWritten. The ledger's errors pass, except OutputUnreadable."""
     try:
         yield
     except OutputUnreadable as error:
@@ -185,7 +185,7 @@ def is_about_columns(failure: Exception) -> bool:
 
 
 def _plain(kind: str) -> str:
-    """Return one name for Arrow's types of text, which are one type to Delta."""
+    """Return the type's name without `large_` and `_view`: to Delta these variants are one type."""
     return kind.removeprefix("large_").removesuffix("_view")
 
 
@@ -224,7 +224,7 @@ def _one_of(place: Location) -> Location:
 
 
 def _require_delta_or_nothing(table: object, folder: Path) -> None:
-    """Raise InvalidParameterValue for a file, and for a folder that has something else than a table in it."""
+    """Raise InvalidParameterValue for a file, and for a folder that has other things than a table in it."""
     try:
         is_delta = (folder / "_delta_log").is_dir()
         # A write that staged rows for a new table has made a folder here.
