@@ -1,6 +1,6 @@
 """The project's own environment: `.venv` in the checkout, with everything pinned.
 
-Standard library only, because it runs before anything is installed.
+The module uses only the standard library, because it runs before any package is installed.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Environment:
         )
 
     def contents(self) -> str:
-        """Return a digest of what belongs into the environment: the project's place, and what its files ask for."""
+        """Return a digest of the checkout's path, and of the files that list the packages."""
         digest = hashlib.sha256(str(self.checkout).encode())
         for name in ("pyproject.toml", "constraints.lock"):
             digest.update((self.checkout / name).read_bytes())
@@ -133,7 +133,7 @@ class Environment:
 
     def _create(self) -> None:
         if shutil.which("uv"):
-            # uv refuses to replace a folder that it did not make, hence --clear only if there is one.
+            # uv does not replace an existing folder without --clear.
             clear = ["--clear"] if self.folder.exists() else []
             command = ["uv", "venv", "--quiet", *clear, "--python", sys.executable, str(self.folder)]
             if _run(command):

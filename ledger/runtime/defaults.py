@@ -1,4 +1,4 @@
-"""The machine's spark-defaults.conf, which every Spark started here obeys."""
+"""The machine's spark-defaults.conf, which every Spark on this machine obeys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def spark_defaults() -> dict[str, str]:
-    """Return what `$SPARK_CONF_DIR` (or Spark's own conf folder) sets for every Spark here; {} if nothing."""
+    """Return the settings of spark-defaults.conf in `$SPARK_CONF_DIR` or Spark's conf folder; {} without the file."""
     folder = os.environ.get("SPARK_CONF_DIR")
     if not folder:
         home = os.environ.get("SPARK_HOME") or _pyspark_folder()
