@@ -8,7 +8,7 @@ on queues. A request passes these modules from top to bottom, and imports go the
     application.py              ASGI: bounds on bodies, dispatch to threads and polls, health
     metrics.py                  counts in the text format of Prometheus
     access_log.py               a line for each request, without its body
-    polls.py pool.py            long polls that hold no thread; threads for the other calls, and their order
+    polls.py pool.py            long polls that hold no thread; threads for calls, and the order of calls
     handling.py                 one request: verify, read, do, answer
     signatures.py keys.py       SigV4: which key signed, the time, no replays, new keys on SIGHUP
     signed_requests.py          the parts of a signature, in a header or in the query
@@ -22,7 +22,7 @@ on queues. A request passes these modules from top to bottom, and imports go the
     statuses.py                 names of errors in both protocols, and all HTTP statuses
     wire.py refusals.py         requests and responses as values; errors that the endpoint itself raises
 
-**Concurrency.** One event loop reads and writes; every call that may touch a table runs in a thread of the pool. The
+**Concurrency.** One event loop reads and writes. Every call that may touch a table runs in a thread of the pool. The
 library groups commits, not the endpoint: threads that change one queue at the same time share its next commit, and each
 gets its own answer. One queue may use as many threads as the largest such group has calls. A long poll looks once when
 it arrives, on a thread. If the poll finds nothing, it waits as an object in a line (`polls.py`) and holds no thread.

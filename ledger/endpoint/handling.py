@@ -29,8 +29,8 @@ class Endpoint:
     """The ledger that is served, and the options of the service.
 
     Without `signatures` every caller is the owner. `new_queues` are attributes that new queues get in addition to the
-    attributes in the request. `public` is the beginning of queue URLs in answers; None: the address in the request's
-    header Host.
+    attributes in the request. `public` is the beginning of queue URLs in answers. If it is None, the URLs begin with
+    the address in the request's header Host.
     """
 
     ledger: Ledger
@@ -62,7 +62,7 @@ class Exchange:
     def begun(self) -> Call:
         """Verify the request, read it, and return its call.
 
-        Raise a LedgerError if the request is refused. This changes nothing in the ledger.
+        Raise a LedgerError if the request is refused. Change nothing in the ledger.
         """
         request, endpoint = self._request, self._endpoint
         if request.method not in ("GET", "POST"):

@@ -174,6 +174,6 @@ class Polls:
                     for line in lines:
                         if line.looked_at <= soon:
                             line.changed.set()
-                    # Wake the lines that had a look a moment ago in a later pass of this loop.
+                    # A later pass of this loop wakes the lines that had a look a moment ago.
                     seen = None if any(line.looked_at > soon for line in lines) else token
             await asyncio.sleep(self._interval)

@@ -7,7 +7,7 @@ Free threads take calls from the lines in rotation (`Lines`, which the pool lock
 threads but an eighth. While many calls wait for the next commit of a hot queue, calls to other queues find a thread. If
 too many calls wait or run, the pool refuses the newest waiting call of the queue with the most calls.
 
-The pool is cheaper than an executor of concurrent.futures: a call needs only one future, of asyncio. Calls that end
+The pool is cheaper than an executor of concurrent.futures: a call needs only one asyncio future. Calls that end
 while the event loop is busy wake the loop once for all of them.
 """
 
@@ -59,7 +59,7 @@ class Lines(Generic[Call]):
         return self._taken(fullest, self._lines[fullest].pop())
 
     def begin_next(self) -> tuple[str, Call] | None:
-        """Give a waiting call a thread; return its queue and the call, or None if no waiting call can have one."""
+        """Give a waiting call a thread. Return its queue and the call; None if no waiting call can have a thread."""
         if self.begun >= self._threads:
             return None
         for queue, line in self._lines.items():
@@ -102,7 +102,7 @@ class Pool:
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._is_closing = threads, False
         self._loop = asyncio.get_running_loop()
-        #: The lock guards the lines; only `waiting` and `busy` read them without it.
+        #: The lock guards the lines. Only `waiting` and `busy` read the lines without the lock.
         self._lock, self._lines = threading.Lock(), Lines[_Call](threads, backlog)
         #: Calls that count as having a thread, each with its queue. A free worker takes the next. None ends a worker.
         self._begun: SimpleQueue[tuple[str, _Call] | None] = SimpleQueue()
@@ -122,7 +122,7 @@ class Pool:
         return self._lines.begun
 
     async def run(self, call: Callable[[], Result], queue: str = NO_QUEUE) -> Result:
-        """Run a call in a thread; return what the call returns, or raise what it raises.
+        """Run a call in a thread. Return what the call returns, or raise what it raises.
 
         Raises Throttled if the pool refuses the call, at once or while it waits. A call that is not refused runs to its
         end, even if nobody awaits it any more. `queue` is the name of the queue that the call is about.

@@ -257,7 +257,7 @@ def _members(shape: Any, result: Mapping[str, Any], action: str) -> Iterator[str
 
 
 def _element(name: str, inside: str) -> str:
-    """Return an element. SQS writes an empty one as `<name/>` (LocalStack's test_get_send_and_receive_messages)."""
+    """Return an element. SQS writes an empty element as `<name/>` (LocalStack's test_get_send_and_receive_messages)."""
     return f"<{name}>{inside}</{name}>" if inside else f"<{name}/>"
 
 

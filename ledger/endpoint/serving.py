@@ -116,7 +116,7 @@ class Server(uvicorn.Server):
         self.application = application
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no new connections; answer long polls; do and answer the accepted requests."""
+        """Take no new connections, answer long polls, and do and answer the accepted requests."""
         self.application.stop()
         await super().shutdown(sockets)
 
@@ -139,7 +139,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def stop(self) -> None:
-        """Ask the server to stop; from any thread."""
+        """Ask the server to stop. Any thread may call this."""
         self.should_exit = True
 
 

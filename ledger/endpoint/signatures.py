@@ -58,7 +58,7 @@ class Signatures:
         """Return the caller who signed a request.
 
         Raises:
-            Refusal: No known key signed the request, its date is wrong, or it is a replay.
+            Refusal: No known key signed the request, its scope or date is wrong, or it is a replay.
         """
         signed = read(request, WINDOW // 1_000)
         key = self._key(signed)
@@ -142,7 +142,7 @@ class _SigningKeys:
 
 
 class _SeenSignatures:
-    """The signatures that came, with their invocations, while their dates are within the window; as digests only."""
+    """Digests of the signatures that came, with their invocations, while their dates are within the window."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -188,7 +188,7 @@ def _instant(date: str) -> int:
 
 
 def _require_date(signed: Signed, signed_at: int, now: int) -> None:
-    # A date may be 15 minutes ahead, as clocks differ. Only in a header may a date be 15 minutes behind.
+    # A date may be 15 minutes ahead, as clocks differ. In a header, a date may also be 15 minutes behind.
     after = WINDOW if signed.lifetime is None else signed.lifetime * 1_000
     if signed_at - WINDOW <= now <= signed_at + after:
         return

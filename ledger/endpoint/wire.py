@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Request:
-    """A whole HTTP request. `path` and `query` are as they were sent, with percent signs; the names of headers are in
+    """A whole HTTP request. `path` and `query` are as they were sent, with percent signs. The names of headers are in
     lower case."""
 
     method: str

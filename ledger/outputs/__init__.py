@@ -1,1 +1,1 @@
-"""Writes of a claim's rows to output tables: the writers, the tables, and the acknowledged messages."""
+"""Writes of a claim's rows to output tables, and their acknowledgement."""

@@ -84,7 +84,7 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
     by = id_column(rows) if isinstance(failed, str) else None
     columns = _named(queue, rows)
     # If no column names a message of the queue, a column of nulls means that no message has a row. A column with other
-    # values has another meaning, unless the failed rows are named by it.
+    # values has another meaning, unless it names the failed rows.
     carried = (
         _carried(columns)
         or [(column, named_by) for column, named_by in columns if column == by or not named_by.others][:1]

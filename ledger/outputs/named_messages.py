@@ -29,7 +29,7 @@ class Named:
     """The messages that some values name.
 
     Attributes:
-        messages: the messages (segment, first_seq, last_seq), sorted, without doubles.
+        messages: the messages (segment, first_seq, last_seq), sorted, without duplicates.
         receipts: the receipts of the handles.
         nulls: how many values are null.
         others: how many values are neither an id nor a handle of the queue.
@@ -178,8 +178,11 @@ def of_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
     """Compare the messages of a claim with named messages.
 
     Returns:
-        The messages of the claim that are named, as RUNS with the claim's lanes, the number of named messages that are
-        not the claim's, and the number of the claim's messages that are not named.
+        A tuple of three:
+
+        - the messages of the claim that are named, as RUNS with the claim's lanes;
+        - the number of named messages that are not the claim's;
+        - the number of the claim's messages that are not named.
     """
     names = sorted({*claimed["segment"].unique().to_pylist(), *named["segment"].unique().to_pylist()})
     lane = claimed["lane"].to_numpy().astype(np.int64)

@@ -119,7 +119,7 @@ class _OfSpark:
 
 
 class StagedWriter(_OfSpark):
-    """Spark writes the rows into a folder below the table, and delta-rs publishes them there."""
+    """Spark writes the rows into a folder below the table, and delta-rs publishes the files of that folder."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The staged rows of an output: Spark writes them below the table.
 
-`rules.publishable` has the rules. `rules.staging` has the same rules for bulk sends.
+See `rules.publishable`, and `rules.staging` for the staging of bulk sends.
 
 Published files stay in their folder, and belong to the table like any other file. If a writer died, VACUUM removes its
 files, as it removes any files that no version names: the folder's name does not begin with _. A writer that began more
@@ -40,7 +40,7 @@ LOOKED_AT = 20
 
 
 class StagedRows:
-    """The rows of one write, in a folder of their own. The folder lies below the table, which need not exist yet."""
+    """The rows of one write, in a folder of their own. The folder is below the table, which need not exist yet."""
 
     def __init__(self, publishing: OutputPublishing, spark: SparkSession, location: str, now: int) -> None:
         self._publishing, self._spark, self._now = publishing, spark, now

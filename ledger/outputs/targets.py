@@ -40,11 +40,12 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None: ...
 def place_of(table: object, spark: SparkSession | None) -> Location | None:
     """Return the place of the table; None if the catalog has no such table yet.
 
-    A text with a / or a scheme is a path. Any other text is the name of a table in Spark's catalog.
+    A path object is a path, and so is a text with a / or a colon. Any other text is the name of a table in Spark's
+    catalog.
 
     Raises:
         InvalidParameterValue: for anything else, and for a table that is not Delta.
-        SparkIsNeeded: for a name without Spark.
+        SparkIsNeeded: without Spark, for a name, or for a place to which only Spark writes.
     """
     if isinstance(table, os.PathLike) or (isinstance(table, str) and ("/" in table or ":" in table)):
         place = _one_of(here("table", table))
@@ -166,7 +167,7 @@ def refusal_of(location: str, failure: Exception) -> OutputNotWritten | None:
 
 
 def different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, needs_all: bool) -> str:
-    """Return in words how rows do not fit a table, both given by column name and type; empty if they fit."""
+    """Return in words how rows do not fit a table; empty if they fit. Both are given as types by column name."""
     table_columns = {name.lower(): kind for name, kind in table.items()}
     problems = [
         f"the table has no column {name} ({kind})" for name, kind in rows.items() if name.lower() not in table_columns

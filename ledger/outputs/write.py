@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Acknowledgement(NamedTuple):
-    """What becomes of a claim's messages in one commit.
+    """The changes to a claim's messages in one commit.
 
     `done` (RUNS) is acknowledged with the rows. `beside` has actions on other messages.
     """
@@ -56,11 +56,11 @@ def tried_again(write: Callable[[], Answer], lost: Callable[[OutputNotWritten], 
 
 
 class WrittenOutput(NamedTuple):
-    """What a write did.
+    """The result of a write.
 
-    `done` is the number of messages that are acknowledged with the rows, `changed` the number of other messages that
-    were changed. With `earlier`, an earlier call under the same receipt wrote rows for these messages, and the rows of
-    this call are not in the table.
+    `done` is the number of messages that are acknowledged with the rows. `changed` is the number of other messages that
+    were changed. If `earlier` is true, an earlier call under the same receipt wrote rows for these messages, and the
+    rows of this call are not in the table.
     """
 
     done: int

@@ -34,8 +34,8 @@ class BootstrapError(RuntimeError):
 def ensure_environment(extras: Iterable[str] = (), folder: str = ".venv") -> None:
     """Continue in an environment that holds the project and `extras`; make it first if it is missing.
 
-    If the running Python is already that environment, return at once. Otherwise bring `folder` up to date and start
-    the same command again with its Python, so this call does not return.
+    Bring `folder` up to date. If the running Python is that environment, return. Otherwise start the same command again
+    with the environment's Python: this call does not return then.
     `LEDGER_BOOTSTRAP=off` trusts the running Python to have everything.
     If the environment cannot be made, end the process with a message on stderr.
     """

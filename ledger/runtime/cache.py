@@ -36,7 +36,7 @@ def cache_folder() -> Path:
 
 
 def made_once(name: str, fill: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.exists) -> Path:
-    """Return the cache's folder `name`. Unless it `is_whole(folder)`, fill it by `fill(folder)`.
+    """Return the cache's folder `name`. Fill it by `fill(folder)`, unless `is_whole(folder)`.
 
     The folder appears whole or not at all. If several processes ask at once, one fills it while the others wait.
     Raises what `fill` raises, and then leaves no folder behind. Raises RuntimeSetupError if the cache cannot be

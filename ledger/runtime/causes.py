@@ -12,12 +12,12 @@ from pathlib import Path
 FULL = (errno.ENOSPC, errno.EDQUOT)
 DENIED = (errno.EACCES, errno.EPERM)
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
-#: The forms in which delta-rs and Arrow write the system's number of an error.
+#: The forms in which delta-rs and Arrow write an errno.
 _NUMBER = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
 
 
 def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
-    """Return what a storage error at a place means, and what to do; None if the error has no number of the system."""
+    """Return what a storage error at a place means, and what to do; None if the error has no errno."""
     number = _number_of(error)
     if number is None:
         return None
@@ -92,7 +92,7 @@ def _denied(folder: Path) -> Iterator[Path]:
 
 
 def _number_of(error: BaseException) -> int | None:
-    """Return the system's number of an error, or of its cause."""
+    """Return the errno of an error, or of its cause."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno:

@@ -222,7 +222,8 @@ def _files(folder: Path) -> Finding:
 def _ledger(folder: Path) -> Finding:
     """Look for tables: a mistyped root can be writable, and is no ledger.
 
-    This check does not open the tables. It does not see whether they are a ledger's tables, and complete.
+    This check does not open the tables. Only opening shows whether they are a ledger's tables, and whether any is
+    missing.
     """
     backup = describe_backup(folder)
     if backup is not None:

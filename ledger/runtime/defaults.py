@@ -11,8 +11,8 @@ from pathlib import Path
 def read_properties(text: str) -> dict[str, str]:
     """Return the settings in a file of spark-defaults format.
 
-    A line has a name, blanks or `=`, and a value. `#` starts a comment. A line that ends with a backslash continues in
-    the next line.
+    A line has a name, blanks or `=`, and a value. A line that begins with `#` is a comment. A line that ends with a
+    backslash continues in the next line.
     """
     lines = (line.strip() for line in re.sub(r"\\\n\s*", "", text).splitlines())
     pairs = (re.split(r"\s*=\s*|\s+", line, maxsplit=1) for line in lines if line and not line.startswith("#"))

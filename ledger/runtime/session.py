@@ -151,7 +151,7 @@ def submit_environment() -> dict[str, str]:
     """Return this process's environment, and what Spark needs: Java, Spark's home, this Python, the loopback address.
 
     Variables by which the new process would connect to this process's JVM are left out.
-    Raises RuntimeSetupError if there is no Java.
+    Raises RuntimeSetupError if there is no Java, or no pyspark.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY_")}
     return {

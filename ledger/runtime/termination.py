@@ -12,7 +12,7 @@ from typing import Any
 
 from ledger.delta_log.protocol import reason
 
-#: Seconds until a wait notices a signal.
+#: Most seconds until a wait notices a signal.
 LOOK_SECONDS = 0.25
 #: Why a claim is given back when its process is told to end.
 TERMINATED = "the process was told to end (SIGTERM)"
@@ -24,8 +24,8 @@ JVM_ENDED = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for wan
 def ended_by_sigterm() -> Iterator[None]:
     """Turn SIGTERM into SystemExit, if no other code handles it, so that the held claim can be given back.
 
-    An error that SIGTERM caused becomes SystemExit, too: in an interrupted call Py4J can raise any error (KeyError:
-    'p').
+    An error that SIGTERM caused becomes SystemExit, too. In an interrupted call Py4J raises any error, such as
+    `KeyError: 'p'`.
     """
     is_unhandled = (
         threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -48,7 +48,7 @@ def _terminated(number: int, frame: object) -> None:
 
 
 def is_termination(error: BaseException | None) -> bool:
-    """Tell whether an error is SIGTERM's, or was caused by it: Py4J raises its own error in an interrupted call."""
+    """Tell whether an error is the SystemExit of SIGTERM, or was caused by it (Py4J raises other errors)."""
     while error is not None:
         if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
             return True
@@ -96,7 +96,7 @@ def ignore_interrupts() -> None:
 
 
 class Drain:
-    """Notes the signal that tells this process to end: `asked` is its number, and None until it comes."""
+    """Notes the signal that tells this process to end. `asked` is the signal's number; None until a signal comes."""
 
     def __init__(self) -> None:
         self.asked: int | None = None

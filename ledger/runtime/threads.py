@@ -68,9 +68,10 @@ class Workers:
         self._waiting: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def begin(self, call: Callable[[], Result]) -> Job[Result]:
-        """Begin a call in one of the threads. If no thread can be started, make the call in the calling thread.
+        """Begin a call in one of the threads.
 
-        An interpreter that ends starts no thread.
+        If there is no thread and none can be started, make the call in the calling thread. An interpreter that ends
+        starts no thread.
         """
         job = Job(call)
         if sys.is_finalizing() or not self._has_thread():
