@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledger.errors import InvalidParameterValue, LedgerError, MessageNotInflight, ReceiptHandleIsInvalid
 from ledger.rules.visibility import Outcome, Verb
 
-#: The error of each verb and outcome. A pair that is not here is a success. V8: "change is an error; delete on a
+#: The error of each verb and outcome. A pair without an entry is a success. V8: "change is an error; delete on a
 #: standard queue succeeds and does nothing"; V13: "change is InvalidParameterValue [...], delete succeeds again".
 ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
     (Verb.CHANGE, Outcome.STALE): ReceiptHandleIsInvalid,
@@ -18,7 +18,7 @@ ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
     (Verb.CHANGE, Outcome.CONTRADICTED): InvalidParameterValue,
     (Verb.DELETE, Outcome.CONTRADICTED): InvalidParameterValue,
 }
-#: V13, recorded.
+#: V13: the recorded bound of the error for a change of a deleted message.
 NOT_AVAILABLE = "Message does not exist or is not available for visibility timeout change"
 
 
