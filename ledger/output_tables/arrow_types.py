@@ -142,8 +142,8 @@ def with_room(schema: Mapping[str, Any], rows: pa.Table, declared: Mapping[str, 
     """Return the schema for a new table, with wider decimals where only the first values decided the width.
 
     Some libraries choose a decimal type with exactly as many digits as the values have. If a value uses all digits of
-    its column, or all values are null, the column gets decimal(38,18), as in Spark. A type that does not fit into that
-    gets 38 digits and keeps its scale. The columns in `declared` stay unchanged.
+    its column, or all values are null, the column gets decimal(38,18), as in Spark. A type that does not fit into this
+    type gets 38 digits and keeps its scale. The columns in `declared` stay unchanged.
     """
     free = set(rows.column_names) - {one["name"] for one in (declared or {"fields": ()})["fields"]}
     fields = [

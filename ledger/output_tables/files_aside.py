@@ -85,12 +85,12 @@ def exact_bounds(rows: pa.Table) -> Bounds:
     """
     if _has_other_floats(rows):
         return None
-    found: dict[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] = {}
+    bounds: dict[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] = {}
     for path, values in _columns(rows, pa.types.is_decimal):
         both = pc.min_max(values).as_py()
         if both["min"] is not None:
-            found[path] = both["min"], both["max"]
-    return found
+            bounds[path] = both["min"], both["max"]
+    return bounds
 
 
 def corrected(file: StagedFile, bounds: Bounds, schema: Mapping[str, Any]) -> StagedFile:

@@ -44,7 +44,7 @@ def require_same(before: Target, now: Target) -> None:
 
 
 class OutputPublishing(Protocol):
-    """The commits to output tables for which no row goes through this process. Tables are identified by their place.
+    """The commits of rows that do not go through this process. The methods identify output tables by their place.
 
     Raises what the engine and the storage raise.
     """

@@ -62,7 +62,7 @@ _RAISED_IN_SQL = re.escape("[USER_RAISED_EXCEPTION] ")
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "part of cancelled job group", "cancelled part of")
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
-#: Spark's code, which calls the user's function, or which the function calls. A user's own file never has such a path.
+#: Paths of Spark's code, which calls the user's function, or which the function calls. They are never the user's own.
 _NEVER_OWN = re.compile(r"[/\\](pyspark|py4j)[/\\]|^<frozen ")
 _HERE = f"{Path(__file__).parents[1]}{os.sep}"
 

@@ -187,7 +187,7 @@ class DeltaRsOutputTables:
             how = _without_wrong_statistics(applied.schema, bounds)
             try:
                 here, is_plain = commits_here(loaded, stored), not not_applied(read_demands(loaded))
-                # By its own append, delta-rs would describe files with such values (`how`) so that readers are misled.
+                # If `how` leaves out statistics, delta-rs's own append would describe the files misleadingly.
                 is_staged = here or (bool(how) and is_plain)
                 if columns.added and (_asks_for_feature(loaded, columns) or (is_staged and not here)):
                     add(loaded, columns)

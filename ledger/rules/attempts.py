@@ -131,9 +131,9 @@ def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, 
 
 
 def content_of(queue: str, entries: Iterable[Entry]) -> int:
-    """Return the number of a list of messages, in their order: of bodies, attributes, groups and trace headers.
+    """Return a number that stands for a list of messages, in their order.
 
-    Delays do not count, because they may be a queue's default.
+    Bodies, attributes, groups and trace headers count. Delays do not count, because they may be a queue's default.
     """
     digest = hashlib.sha256(_framed([queue, "list"]))
     for entry in entries:
@@ -144,7 +144,7 @@ def content_of(queue: str, entries: Iterable[Entry]) -> int:
 
 
 def content_of_rows(queue: str, count: int, hashes: int) -> int:
-    """Return the number of a DataFrame's messages, in any order, from their count and the sum of their hashes."""
+    """Return a number that stands for a DataFrame's messages, in any order, from their count and sum of hashes."""
     return _number(hashlib.sha256(_framed([queue, "rows", str(count), str(hashes)])).digest())
 
 

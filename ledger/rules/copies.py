@@ -5,10 +5,10 @@ progress: the number of its parts and messages, and marks that say where the nex
 directly after the part before it, or not at all. A process that copies again, after a crash or beside another process,
 reads the progress and continues with the next part. So no message is sent twice, and none is skipped.
 
-The marks must stay true while the source changes. For a queue they are an instant, `until`, and the `Position` of the
-last message that was read. A message that is in the queue when the copy begins keeps its position. A message that is
-acknowledged before its part is read is not copied. A message that comes later, also by a move, arrives after `until`.
-For a file the mark is a number of row groups.
+The marks must stay true while the source changes. For a queue the marks are an instant, `until`, and the `Position` of
+the last message that was read. A message that is in the queue when the copy begins keeps its position. A message that
+is acknowledged before its part is read is not copied. A message that comes later, also by a move, arrives after
+`until`. For a file the mark is a number of row groups.
 """
 
 from __future__ import annotations

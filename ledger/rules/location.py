@@ -2,7 +2,7 @@
 
 All of the package reads places through this module. The module refuses a name that two readers could take for two
 places, and says what to write instead. Otherwise one process could open a folder that another process does not lock, or
-look for a table elsewhere than its writer. Both lose messages silently.
+look for a table in another place than its writer. Both errors lose messages silently.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ IDENTIFIER = r"[!-~]{1,128}"
 _INVALID, _NOT_VALIDATED = "One or more parameters are invalid.", "One or more parameters cannot be validated."
 #: The advice about a dictionary that is meant as a body, not as an entry.
 AS_JSON = "To send it as a JSON body, send json.dumps of it; rows of a table without a column body are sent so."
-#: The bound for a row that is sent whole.
+#: The bound in the error for a row that cannot be sent whole, as JSON.
 NOT_IN_JSON = "It holds a number that JSON has no way to write (NaN or infinite)"
 NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this queue type"
 
@@ -152,8 +152,8 @@ def left_out(names: Iterable[str], body: str | None) -> list[str]:
 def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool) -> list[str]:
     """Return the mistaken columns of a table whose rows are sent whole, because it has no column of bodies.
 
-    Such names resemble the column of bodies, or a FIFO queue's group or deduplication id, which count in such rows.
-    Each name is shown with the column that is perhaps meant. Columns that mean something only beside a body are
+    A mistaken name resembles the column of bodies, or a FIFO queue's group or deduplication id: these count in whole
+    rows. The name is shown with the column that is perhaps meant. Columns that mean something only beside a body are
     mistaken, too.
     """
     columns = list(names)
@@ -168,7 +168,7 @@ def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool
 def require_group(names: Iterable[str]) -> None:
     """Raise InvalidParameterValue for a table without the column that a FIFO queue needs.
 
-    The error names a column that is perhaps meant as that column.
+    If a column of the table resembles it, the error names that column.
     """
     columns, group = list(names), "message_group_id"
     if group not in columns:
@@ -296,7 +296,7 @@ def too_long(text: str, maximum_bytes: int, has: str = "It has more") -> Invalid
 def delay(seconds: object, queue: Mapping[str, str]) -> int:
     """Q6: return a message's own delay of 0 to 900 s, or else the queue's delay.
 
-    Messages of FIFO queues have only the queue's delay. There an own delay of 0 means the queue's delay (recorded: a
+    Messages of FIFO queues have only the queue's delay. For them a delay of 0 means the queue's delay (recorded: a
     zero delay "defaults to queue delay").
     """
     default = int(queue["DelaySeconds"])

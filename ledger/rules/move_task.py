@@ -59,7 +59,7 @@ def new_task(
     """Return a task that starts now; `others` are all tasks of the same source. Recorded: only one may run at a time.
 
     The id of the new task is computed from the ids of the others. So two tasks that start at once, without knowing of
-    each other, have the same id, and a store keeps only one of them. A MERGE by Spark finds nothing but an equal id.
+    each other, have the same id, and a store keeps only one of them. Spark's MERGE detects only an equal id.
     """
     others = list(others)
     if any(task.is_running for task in others):

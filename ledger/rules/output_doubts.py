@@ -73,7 +73,7 @@ def to_ask(record: Record, receipt_id: str) -> bool:
 def to_fence(record: Record, receipt_id: str, now: int) -> bool:
     """Tell whether a restore under `receipt_id` releases a message for which a write was begun.
 
-    Then the write's table must be asked first. The question fences the write off if its rows are not in. The message
+    If so, the write's table must be asked first. The question fences the write off if its rows are not in. The message
     may be in doubt, or was acknowledged separately. In both cases its writer may still run, and could write a row that
     the next receiver writes, too.
     """

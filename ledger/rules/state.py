@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Record(NamedTuple):
-    """The facts about one message, or about a run of messages that have the same. Instants in milliseconds, or None."""
+    """The facts about one message, or about a run of messages that share them. Instants in milliseconds, or None."""
 
     receipt_id: str | None = None
     attempt_id: str | None = None
@@ -134,7 +134,7 @@ class Retention(NamedTuple):
     def changed(self, period: int, now: int) -> Retention:
         """Return the retention after a change of the period at `now`.
 
-        A shorter period notes nothing: it expires every message that had expired before.
+        A shorter period notes nothing: every message that had expired before is expired by this period, too.
         """
         return Retention(period, self.expired(now) if period > self.period else self.expired_before)
 

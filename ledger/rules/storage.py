@@ -1,4 +1,4 @@
-"""The kinds of storage: the engines that commit to each, and its names.
+"""The kinds of storage, the engines that commit there, and the engines' names for places.
 
 The scheme of a URI tells the kind.
 """

@@ -51,7 +51,7 @@ class Outcome(str, Enum):
 
 
 class Receipts(str, Enum):
-    """The receipts through which a standard queue accepts changes: its attributes Receipts and LateChange (V8, V9)."""
+    """The receipts through which a standard queue accepts changes, by the queue's attributes (V8, V9)."""
 
     FENCED = "only those of a receipt that holds its message"
     LATE = "also those of a receipt whose message nobody received since"
