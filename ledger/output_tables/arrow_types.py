@@ -118,8 +118,8 @@ def arrow_type(kind: Any) -> pa.DataType | None:
 def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the schema of rows, as Delta's log writes it. Raises ColumnsDiffer for a type that no Delta table has.
 
-    `table` is the schema of the rows' table, if the table exists. With `table`, a column of nulls only gets the type
-    void if its own type does not fit the table's column: pandas gives columns of nulls a number type.
+    `table` is the schema of the rows' table, if the table exists. With `table`, a column without values gets
+    the type void if its own type does not fit the table's column. pandas gives such a column a number type.
     """
     fields, table_types = [], {one["name"].lower(): one["type"] for one in (table or {"fields": ()})["fields"]}
     for field in rows.schema:

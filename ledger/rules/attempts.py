@@ -26,8 +26,8 @@ OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
 class Share(NamedTuple):
     """The number of a worker, from 0, among several processes that consume under one attempt.
 
-    The worker continues claims of an earlier run: those of the process with the worker's number, and of processes whose
-    numbers are greater by a multiple of `processes`.
+    The worker continues an earlier run's claims of processes with the worker's number, or with a number that is greater
+    by a multiple of `processes`.
     """
 
     number: int

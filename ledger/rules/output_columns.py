@@ -115,8 +115,8 @@ class Columns:
 def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED) -> Columns:
     """Return the columns of a new table for rows with this schema.
 
-    Raises ColumnsDiffer if no column has a type, if a name or type cannot be used, if two names differ in their
-    capitals only, or if a column and its declared type mean different things.
+    Raises ColumnsDiffer if no column has a type, a name or type cannot be used, or two names differ in capitals only.
+    It also raises ColumnsDiffer if a column can never have its declared type (Fit.NEVER).
     """
     declared = asked.declared
     types = {field["name"]: field["type"] for field in rows["fields"]}

@@ -12,8 +12,8 @@ import stat
 import struct
 from typing import NamedTuple
 
-#: A default ACL in the kernel's format: the name of its extended attribute, its version, the tags of its entries, the
-#: id of an entry without an id, and the bits of permissions.
+#: The kernel's format of a default ACL: the name of its extended attribute, and its version. An entry has a tag, bits
+#: of permissions, and an id. _NO_ID is the id of an entry without one.
 DEFAULT_ACL, _VERSION = "system.posix_acl_default", 2
 _OWNER, _GROUP, _OTHERS, _NO_ID = 0x01, 0x04, 0x20, 0xFFFFFFFF
 _READ, _WRITE, _ENTER = 4, 2, 1

@@ -102,8 +102,8 @@ def _is_stateful(column: Mapping[str, Any]) -> bool:
 def demands_of_new(schema: str, properties: Mapping[str, str] | None = None) -> Demands | None:
     """Return the demands of a new table for rows with these columns (a JSON of Spark's) and these properties.
 
-    Every value may be null, and nothing else is demanded. Return None if Spark has to make the table: for columns that
-    demand more of Delta, for two names that differ in capitals only, and without any column.
+    Every value may be null, and nothing else is demanded. Return None if Spark has to make the table. Spark has to for
+    columns that demand more of Delta, for two names that differ in capitals only, and without any column.
     """
     try:
         fields = [_nullable_field(field) for field in json.loads(schema)["fields"]]

@@ -64,8 +64,8 @@ JSON = json.JSONDecoder(object_pairs_hook=names_once, parse_constant=_no_constan
 def json_value(text: str) -> Any:
     """Return the value of a JSON text. Numbers with a decimal point or an exponent are JsonFloat.
 
-    Raises ValueError, with the reason, for a text that is no JSON. It also raises ValueError for NaN and Infinity
-    (which Python's json accepts), for an object that has a name twice, and for values that are nested too deeply.
+    Raises ValueError, with the reason, for a text that is no JSON, and for NaN and Infinity, which Python's json
+    accepts. It also raises ValueError for an object that has a name twice, and for values that are nested too deeply.
     """
     try:
         return JSON.decode(text)

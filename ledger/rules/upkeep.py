@@ -12,8 +12,8 @@ greater share. If rounds wait for more commits, verbs stay slow for longer than 
 
 Time decides where few commits happen, because records and files grow old without another commit:
 
-- After AGE_DUE (an hour) deleted messages may lose their receipts, and open segments are closed: the defaults of the
-  settings keep_deleted_receipts and open_segment_seconds.
+- After AGE_DUE (an hour) deleted messages may lose their receipts, and open segments are closed. An hour is the default
+  of the settings keep_deleted_receipts and open_segment_seconds.
 - A round has to copy commits into `receipts` before log_retention removes them. After a quarter of log_retention a
   round is due, so three more tries are left.
 - After IDLE_DUE (a day) without any commit, files and messages may still have reached the end of their retention.
