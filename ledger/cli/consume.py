@@ -1,4 +1,4 @@
-"""`ledger consume`."""
+"""The command `ledger consume`: a Python function for each message."""
 
 from __future__ import annotations
 
@@ -97,12 +97,13 @@ def consume(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Call a Python function for each message of QUEUE, write the rows that it returns, and acknowledge. No Spark.
+    """Call a Python function for each message of QUEUE, write the rows that it returns, and acknowledge the message.
+    This needs no Spark.
 
     The function gets a message (message.body, message.message_id, ...), and returns a dict, a dataclass, a list of
     them, or None. If it raises for a message, only that message fails. Python also looks for modules in the current
-    folder. SIGTERM or the first Ctrl-C drains: finished messages are written, the others are given back. The Python
-    documentation of `Queue.consume` has the details.
+    folder. After SIGTERM or the first Ctrl-C, the command writes finished messages, gives the others back, and ends.
+    The Python documentation of `Queue.consume` has the details.
 
     To write rows: --function my_module:my_function --output ./answers.
 
@@ -175,14 +176,14 @@ def consume(
 
 
 def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
-    """Return the limits of --group-limit options, by group; None is each other group.
+    """Return the limits of --group-limit options, by group. The key None means each other group.
 
-    An option is GROUP=RATE[/PERIOD][,CALLS]; RATE or CALLS may be missing.
+    An option is GROUP=RATE[/PERIOD][,CALLS]. RATE or CALLS may be missing.
 
     Raises:
-        InvalidParameterValue: for a text of another form, and for a group that stands twice.
+        InvalidParameterValue: A text has another form, or a group has two limits.
     """
-    # The import is here because `ledger --help` needs no Arrow.
+    # The import is inside the function because `ledger --help` needs no Arrow.
     from ledger.work.group_limits import GroupLimit
 
     limits_by_group: dict[str | None, GroupLimit] = {}
@@ -204,15 +205,15 @@ def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
 
 
 def load(name: str) -> Callable[[Any], Any]:
-    """Return the function MODULE:NAME; Python looks for the module in the current folder, and on its path.
+    """Return the function MODULE:NAME. Python looks for the module in the current folder, and on its path.
 
     Raises:
-        InvalidParameterValue: if it cannot be loaded.
+        InvalidParameterValue: The function cannot be loaded.
     """
     module, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         function: Callable[[Any], Any] = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:

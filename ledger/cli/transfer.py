@@ -49,11 +49,11 @@ def copy(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Send every message of QUEUE, held or not, to another queue, and keep them here.
+    """Send a copy of every message of QUEUE, held or not, to another queue. The messages stay in QUEUE.
 
     First stop everything that sends to QUEUE or receives from it. After a crash, run the same command again: it sends
-    what is missing and nothing twice. RedrivePolicy, RedriveAllowPolicy and Policy name queues and accounts of one
-    ledger: --create leaves them out.
+    only the messages that are missing. --create leaves out RedrivePolicy, RedriveAllowPolicy and Policy: they name
+    queues and accounts of one ledger.
 
     \b
     Example:
@@ -91,7 +91,7 @@ def _made(target: Ledger, name: str, known: Queue) -> Queue:
 
 
 def _require_file(path: str) -> None:
-    """Raise a usage error for `-`: a Parquet file is read from its end, so no stream can hold an export."""
+    """Raise click.UsageError for `-`: a Parquet file is read from its end, so no stream can hold an export."""
     if path == "-":
         raise click.UsageError("FILE is -, and an export is a Parquet file, no stream: name a file.")
 
@@ -127,7 +127,7 @@ def import_(
 ) -> None:
     """Send the messages of FILE, which `ledger export` wrote, to QUEUE.
 
-    After a crash, run the same command again: it sends what is missing and nothing twice.
+    After a crash, run the same command again: it sends only the messages that are missing.
 
     \b
     Example:
