@@ -1,6 +1,6 @@
 """A queue's attributes and tags, its counts, its dead-letter source queues (D1), and its redrive (D2).
 
-The policy is the attribute Policy.
+The attribute Policy holds the queue's permissions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Copies of a queue's messages: to another queue, to a file, and from it.
+"""Copies of a queue's messages: to another queue, to a file, and from a file.
 
 `rules.copies` says why a copy is safe to retry.
 """
@@ -42,10 +42,10 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
         with Meter("messages", contents.count + done, report(say, log.info), show=bar) as meter:
             for part in contents.parts:
                 if not part:
-                    # All messages of the part were dropped meanwhile.
+                    # All messages of this part were dropped since the copy began.
                     continue
                 following = _behind(progress, part, until)
-                # Read the target anew: its bounds may have changed.
+                # Read the target again for each part: its bounds may have changed.
                 target_record = target.record()
                 copied = [_copied(message, target_record) for message in part]
                 with _told_of_parts(progress):
@@ -57,13 +57,13 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
             else:
                 log.info("%d messages of %s were copied to %s", done, record.name, target_record.name)
                 return Copied(done, before.messages if before else 0)
-        # Another process makes the same copy and is further: go on behind it.
+        # Another process makes the same copy, and has copied this part: continue behind its last part.
         progress = target.store.copy_progress(target_record, key) or _NOTHING
 
 
 @contextmanager
 def _told_of_parts(progress: CopyProgress) -> Iterator[None]:
-    """Add to an OverLimit how many messages of the copy are already in the target."""
+    """Add to the advice of an OverLimit how many messages of the copy are already in the target."""
     try:
         yield
     except OverLimit as error:
@@ -81,7 +81,7 @@ def _rest(source: Access, record: QueueRecord, progress: CopyProgress) -> Conten
 
 
 def _behind(progress: CopyProgress, part: Sequence[StoredMessage], until: int) -> CopyProgress:
-    """Return the copy's progress after a part."""
+    """Return the progress of the copy after this part."""
     return CopyProgress(progress.parts + 1, progress.messages + len(part), (until, *part[-1].position))
 
 
