@@ -40,7 +40,7 @@ class Run:
         self._output, self._picture = root / "embeddings", root / "embed.png"
 
     def run(self) -> int:
-        """Return the exit code: 0 if every check holds."""
+        """Run all steps, and return the exit code: 0 if every check holds, else 1."""
         self._root.mkdir(parents=True, exist_ok=True)
         self._texts = real_texts(self._options.texts)
         self._ledger = Ledger.open(str(self._root / "ledger"))
