@@ -70,8 +70,8 @@ def arguments(
 def run(parser: argparse.ArgumentParser, job: Callable[[argparse.Namespace], int | None]) -> int:
     """Run a job, and return its exit code.
 
-    The exit code is what the job returns. For errors it is 1 for an error of the ledger, 2 for wrong arguments, 130 for
-    Ctrl-C, and 143 for SIGTERM.
+    The exit code is the number that the job returns, or 0. It is 1 for an error of the ledger, 2 for wrong arguments,
+    130 for Ctrl-C, and 143 for SIGTERM.
     """
     options = parser.parse_args()
     prepare()

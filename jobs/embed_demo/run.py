@@ -33,7 +33,7 @@ QUESTION = "How long is a message hidden from other consumers?"
 
 
 class Run:
-    """Sends, embeds, proves and draws, all in one folder."""
+    """One run of the job: it sends, embeds, proves and draws, all in one folder."""
 
     def __init__(self, root: Path, options: argparse.Namespace) -> None:
         self._root, self._options = root, options

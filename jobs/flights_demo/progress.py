@@ -14,7 +14,7 @@ BAR = 20
 
 
 class Progress:
-    """Shows the counts of a queue. The rate is that between the last ten counts."""
+    """Shows the counts of a queue. The rate comes from the last ten counts."""
 
     def __init__(self, total: int) -> None:
         self._total, self._started, self._is_terminal = total, time.monotonic(), sys.stdout.isatty()
@@ -50,9 +50,9 @@ class Progress:
             self._is_open = False
 
     def _bar(self, counts: Counts) -> str:
-        done = BAR * counts.deleted // self._total
+        finished = BAR * counts.deleted // self._total
         begun = min(BAR, -(-BAR * (counts.deleted + counts.in_flight) // self._total))
-        return "█" * done + "▒" * (begun - done) + "░" * (BAR - begun)
+        return "█" * finished + "▒" * (begun - finished) + "░" * (BAR - begun)
 
     def _rate(self) -> float:
         (start, before), (end, after) = self._deleted[0], self._deleted[-1]

@@ -20,7 +20,7 @@ PARK, MAXIMUM_RECEIVES = 3_600, 2
 
 
 class Run:
-    """Sends, works, proves and draws, all in one folder."""
+    """One run of the job: it sends, works, proves and draws, all in one folder."""
 
     def __init__(self, root: Path, options: argparse.Namespace) -> None:
         self._root, self._options = root, options

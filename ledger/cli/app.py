@@ -1,6 +1,6 @@
 """The command `ledger`: its subcommands, and a line on stderr and an exit code for each error.
 
-Errors of the ledger, of click and of the operating system print no traceback. Any other exception does.
+Errors of the ledger, of click and of the operating system print no traceback. Any other exception prints its traceback.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def consume(
         click.echo(f"{datetime.now():%H:%M:%S} {step}", err=True)
 
     try:
-        done = ledger.queue(queue).consume(
+        consumed = ledger.queue(queue).consume(
             handler,
             output,
             concurrency=concurrency,
@@ -160,19 +160,19 @@ def consume(
             f"{function} raises for everything alike: {type(error).__name__}: {error}. Its messages were given back"
         ) from None
     counts = {
-        "messages": done.messages,
-        "rows": done.rows,
-        "failed": done.failed,
-        "retried later": done.retried,
-        "over a limit": done.limited,
-        "rejected": done.rejected,
-        "parked": done.parked,
-        "lost": done.lost,
+        "messages": consumed.messages,
+        "rows": consumed.rows,
+        "failed": consumed.failed,
+        "retried later": consumed.retried,
+        "over a limit": consumed.limited,
+        "rejected": consumed.rejected,
+        "parked": consumed.parked,
+        "lost": consumed.lost,
     }
     other_counts = "".join(f", {count:,} {name}" for name, count in counts.items() if count and name != "messages")
-    spent = f", {cost} {done.cost:,.10g}" if cost else ""
-    document = {"queue": queue, "claims": done.claims, **counts, **({"cost": done.cost} if cost else {})}
-    report(json, document, f"consumed {many(done.messages, 'message')} of {queue}{other_counts}{spent}")
+    spent = f", {cost} {consumed.cost:,.10g}" if cost else ""
+    document = {"queue": queue, "claims": consumed.claims, **counts, **({"cost": consumed.cost} if cost else {})}
+    report(json, document, f"consumed {many(consumed.messages, 'message')} of {queue}{other_counts}{spent}")
 
 
 def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:

@@ -277,7 +277,7 @@ def _judged(health: Health) -> Iterator[Finding]:
 
 
 def _paths(health: Health) -> Finding:
-    """Return the finding whether verbs commit directly or by statements, and why.
+    """Return a finding: whether verbs commit directly or by statements, and why.
 
     The finding also counts the newest MERGEs of each kind.
     """

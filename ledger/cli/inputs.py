@@ -81,11 +81,10 @@ def format_of(source: str, given: str | None) -> str:
 
 
 class Read(NamedTuple):
-    """The content of an input: an entry for each row, the line that each row begins in, and the lines that cannot be
-    read.
+    """The content of an input: an entry and a line for each row, and the lines that cannot be read.
 
-    `bodies` is a remark about rows that are sent whole, columns that are left out, or an input without rows. It is None
-    if there is nothing to remark.
+    `lines` has the number of the line that each row begins in. `bodies` is a remark about rows that are sent whole,
+    about columns that are left out, or about an input without rows. It is None if there is nothing to remark.
     """
 
     entries: list[dict[str, Any]]

@@ -48,7 +48,7 @@ def history(
     from the log.
 
     With --message, the earlier receipts of the message come from past versions of the tables, as far back as these are
-    kept. They include its receipts in queues from which it was moved to QUEUE.
+    kept. These include the message's receipts in earlier queues.
 
     \b
     Example:

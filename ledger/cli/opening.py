@@ -77,7 +77,7 @@ def named_root(root: str | None) -> str:
 
 
 def open_ledger(root: str | None, settings: str | None, *, read_only: bool = False, create: bool = False) -> Ledger:
-    """Open the ledger that the arguments name. `read_only` needs no right to write."""
+    """Open the ledger that the arguments name. With `read_only`, the user needs no right to write."""
     place = named_root(root)
     with _lightly():
         from ledger.ledger import Ledger

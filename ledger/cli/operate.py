@@ -109,11 +109,11 @@ def backup(dest: str, json: bool, root: str | None, settings: str | None) -> Non
     Example:
       ledger backup tuesday
     """
-    done = open_ledger(root, settings).backup(dest, lambda step: click.echo(step, err=True))
+    copied = open_ledger(root, settings).backup(dest, lambda step: click.echo(step, err=True))
     if json:
-        print_json(dataclasses.asdict(done))
+        print_json(dataclasses.asdict(copied))
     else:
-        click.echo(f"{done.files} files, {done.bytes} bytes, as of {done.taken_at}")
+        click.echo(f"{copied.files} files, {copied.bytes} bytes, as of {copied.taken_at}")
 
 
 @click.command("restore-backup", short_help="Make a ledger from a backup.")
@@ -124,8 +124,8 @@ def backup(dest: str, json: bool, root: str | None, settings: str | None) -> Non
 def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
     """Make the ledger ROOT from the backup SOURCE.
 
-    Nothing may be at ROOT, unless --replace moves it aside. Processes that have the old ledger open then use
-    the restored one.
+    Nothing may be at ROOT, unless --replace moves it aside. Processes that have the old ledger open then use the
+    restored one.
 
     \b
     Example:
@@ -184,15 +184,15 @@ def _repair_clock(root: str | None, settings: str | None, yes: bool, dry_run: bo
     for fix in fixes:
         if fix.lanes:
             lanes, messages = many(fix.lanes, "lane"), many(fix.messages, "message")
-            done = "would be put right" if dry_run else "put right"
-            click.echo(f"{fix.queue}: {lanes} {done}, {fix.ahead:,.1f} s ahead, with the leases of {messages}")
+            change = "would be put right" if dry_run else "put right"
+            click.echo(f"{fix.queue}: {lanes} {change}, {fix.ahead:,.1f} s ahead, with the leases of {messages}")
         if fix.refused_sends:
-            done = "would go on" if dry_run else "go on"
-            click.echo(f"{fix.queue}: sends {done}; the last was {fix.ahead:,.1f} s ahead")
+            change = "would go on" if dry_run else "go on"
+            click.echo(f"{fix.queue}: sends {change}; the last was {fix.ahead:,.1f} s ahead")
         if fix.changed_ahead:
-            done = "would be set" if dry_run else "are set"
+            change = "would be set" if dry_run else "are set"
             changed = f"it was made or changed by a clock that was {fix.ahead:,.1f} s ahead"
-            click.echo(f"{fix.queue}: {changed}; its timestamps, and what has expired, {done} by this one")
+            click.echo(f"{fix.queue}: {changed}; its timestamps, and what has expired, {change} by this one")
         if fix.tasks:
             tasks = f"{many(fix.tasks, 'message move task')} started by a clock that was ahead"
             click.echo(f"{fix.queue}: {tasks}; {'would be' if dry_run else 'is'} carried on")
@@ -333,8 +333,8 @@ def share(place: str | None, group: str, everyone: bool, json: bool, root: str |
     """
     from ledger.ledger import Ledger
 
-    done = Ledger.share(named_root(root), group=group, everyone=everyone)
-    sentence = f"shared {many(done.folders, 'folder')} and {many(done.files, 'file')} of {done.root} with {group}"
-    if not done.is_inherited:
+    shared = Ledger.share(named_root(root), group=group, everyone=everyone)
+    sentence = f"shared {many(shared.folders, 'folder')} and {many(shared.files, 'file')} of {shared.root} with {group}"
+    if not shared.is_inherited:
         sentence += ". The file system has no ACLs: every user sets `umask 002` before he uses the ledger"
-    report(json, dataclasses.asdict(done), sentence)
+    report(json, dataclasses.asdict(shared), sentence)

@@ -145,7 +145,7 @@ class Steps:
         self._shows, self._every, self._next = sys.stderr.isatty(), every, time.monotonic() + every
 
     def __call__(self, text: str) -> None:
-        """Replace the line by this text. A text that comes within `every` seconds after the last one is not shown."""
+        """Replace the line by this text. A text within `every` seconds after the last shown one is not shown."""
         if self._shows and time.monotonic() >= self._next:
             click.echo(f"\r\x1b[K{text} ...", err=True, nl=False)
             self._next = time.monotonic() + self._every

@@ -1,4 +1,4 @@
-"""`ledger send`: rows of a file, a table or stdin as messages, in one commit."""
+"""The command `ledger send`: rows of a file, a table or stdin as messages, in one commit."""
 
 from __future__ import annotations
 

@@ -74,9 +74,8 @@ def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> l
 def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iterator[dict[str, Any] | LedgerError]:
     """Yield for every row the fields of an entry for a queue with these attributes, by name.
 
-    The body comes from the column that the argument `body` names. Its default is the column `body`, else the whole row
-    as JSON. A row whose attributes cannot be read yields its error. Raises InvalidParameterValue for a table that
-    cannot be sent.
+    The argument `body` names the column of bodies. Default: the column `body`, else the whole row as JSON. A row whose
+    attributes cannot be read yields its error. Raises InvalidParameterValue for a table that cannot be sent.
     """
     fifo = is_fifo(queue)
     require_columns(table.column_names, body)

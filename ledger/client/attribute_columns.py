@@ -87,7 +87,7 @@ def attributes_by_row(table: pa.Table, body: str | None) -> Callable[[int], obje
     """Return a function from a row's number to its attributes, as a list of messages has them.
 
     This call raises InvalidParameterValue for a type that this module does not read. The returned function raises the
-    same error for such a value.
+    same error for a value that cannot be read.
     """
     if not _has_attributes(table, body):
         return lambda number: None

@@ -49,9 +49,9 @@ SCHEMA = pa.schema(
         ("message_deduplication_id", pa.string()),
         ("aws_trace_header", pa.string()),
         ("sender_id", pa.string()),
-        ("sequence_number", pa.int64()),  # only of FIFO queues; an import gives new ones in this order
+        ("sequence_number", pa.int64()),  # only of FIFO queues; an import gives new numbers in the same order
         ("sent_at", _INSTANT),
-        ("enqueued_at", _INSTANT),  # of a message that was moved here: when its retention restarted
+        ("enqueued_at", _INSTANT),  # only of a message that was moved: when its retention restarted
         ("available_at", _INSTANT),  # when its delay ends
         ("receive_count", pa.int32()),  # an import ignores it: imported messages begin at 0
     ]

@@ -112,8 +112,8 @@ class HandleList:
 def _mark(marks: Mapping[str, int], reason: str | None) -> int:
     """Return the mark of a reason (see `visibility.change`).
 
-    Reasons that `marks` does not have share the next mark. No reason has the mark behind these, or 0 if `marks` is
-    empty.
+    Reasons that are not in `marks` share the next mark. A message without a reason gets the mark behind that one, or 0
+    if `marks` is empty.
     """
     if reason is None:
         return len(marks) + 1 if marks else 0

@@ -1,4 +1,4 @@
-"""Settling messages by their receipt handles: delete, release and extend, in any combination.
+"""The settling of messages by their receipt handles: delete, release and extend, in any combination.
 
 Each call is one commit, or none. A queue and its claims settle in the same way. Handles are a list, an Arrow table or a
 Spark DataFrame. `delete_one` and `change_one` take one handle, a text.

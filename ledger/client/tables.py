@@ -100,7 +100,7 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
     _require_as_given(value, table)
     table = table.drop_columns([name for name in table.column_names if _INDEX.fullmatch(name)])
     _require_names(table.column_names)
-    columns = {one.name: _plain(one, table[number]) for number, one in enumerate(table.schema)}
+    columns = {column.name: _plain(column, table[number]) for number, column in enumerate(table.schema)}
     return pa.table(columns) if columns else table.select([])
 
 
