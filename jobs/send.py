@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("delta", "parquet", "json", "csv", "table")
-#: Finds in Spark's errors the line that has a wrong format, or the value that has a wrong type.
+#: Finds in the text of Spark's errors the line with a wrong format, or the value of a wrong type.
 WRONG_LINE = re.compile(r"\[(?:MALFORMED_(?:CSV_)?RECORD|CAST_INVALID_INPUT)[^\]]*\] ([^\n]*?)(?:\. Correct|\n|$)")
 
 
@@ -67,8 +67,10 @@ def main(options: argparse.Namespace) -> None:
 
 
 def read(spark: SparkSession, source: str, kind: str | None, body: str | None = None) -> DataFrame:
-    """Return the rows of a table or of files; raise InvalidParameterValue if the input cannot be read as this format. A
-    line of CSV that cannot be read raises only when the rows are computed."""
+    """Return the rows of a table or of files. Raise InvalidParameterValue if the input cannot be read as this format.
+
+    A line of CSV that cannot be read raises only when Spark computes the rows.
+    """
     from pyspark.errors import AnalysisException
 
     from ledger.errors import InvalidParameterValue
@@ -96,9 +98,12 @@ def read(spark: SparkSession, source: str, kind: str | None, body: str | None = 
 
 
 def read_csv(spark: SparkSession, source: str, body: str | None) -> DataFrame:
-    """Return the rows of CSV files, as `ledger send` reads them: all values are text, and an empty value is an empty
-    text. Beside a body, columns with a meaning keep the meaning that they have in a table. Raise InvalidParameterValue
-    for a header or a quotation that shows another format."""
+    """Return the rows of CSV files, as `ledger send` reads them.
+
+    All values are text, and an empty value is an empty text. If the body has a column, columns with a meaning have the
+    same meaning as in a table. Raise InvalidParameterValue for a header that shows another format, and for a quotation
+    that does not end in its line.
+    """
     from pyspark.sql import functions as F
 
     from ledger.errors import InvalidParameterValue
@@ -111,7 +116,7 @@ def read_csv(spark: SparkSession, source: str, body: str | None) -> DataFrame:
     wrong = wrong_header(rows.columns, body)
     if wrong is not None:
         raise InvalidParameterValue("input", source, wrong)
-    # Spark would silently close the quotation at the end of the line.
+    # Spark would end an open quotation at the end of the line, without an error.
     lines = spark.read.text(place)
     open_ones = lines.where((F.length("value") - F.length(F.replace("value", F.lit('"')))) % 2 == 1).head(1)
     if open_ones:
@@ -127,7 +132,7 @@ def read_csv(spark: SparkSession, source: str, body: str | None) -> DataFrame:
 
 @contextlib.contextmanager
 def wrong_lines_named(source: str) -> Iterator[None]:
-    """Turn Spark's error about a line that cannot be read into InvalidParameterValue."""
+    """Turn Spark's error about a line that cannot be read into an InvalidParameterValue that shows the line."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Serves a ledger over HTTP, as SQS: `jobs/serve.py ROOT --keys FILE`. Does as a job what `ledger serve` does."""
+"""Serves a ledger over HTTP, as SQS: `jobs/serve.py ROOT --keys FILE`. The job does what `ledger serve` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows a ledger's queues and messages in flight, read-only: `jobs/show.py ROOT [--in-flight]`."""
+"""Shows a ledger's queues and messages in flight, and changes nothing: `jobs/show.py ROOT [--in-flight]`."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def history(ledger: Ledger, prefix: str, most: int) -> list[dict[str, object]]:
 
 
 def show(options: argparse.Namespace, kind: str, title: str, rows: list[dict[str, object]]) -> None:
-    """Print rows under a title, or that there are none; for programs print a document for each, with its `kind`."""
+    """Print rows under a title, or that there are none. With --json, print a document for each row."""
     if options.json:
         from ledger.cli.printing import print_json
 

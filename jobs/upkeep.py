@@ -1,4 +1,4 @@
-"""Runs one round of upkeep, for a schedule: `jobs/upkeep.py ROOT`. Results are right without it."""
+"""Runs one round of upkeep, for a schedule: `jobs/upkeep.py ROOT`. Queues work correctly without upkeep."""
 
 from __future__ import annotations
 

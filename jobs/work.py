@@ -10,16 +10,16 @@ receipt_handle). It returns either
   a row, or
 - the same with --reason COLUMN: if the column has a value, the message failed, and the row is not written, or
 - two DataFrames, (done, failed): the job reads `failed` (message_id, reason) only if messages without a row remain.
-In the last two cases the job acknowledges messages with rows to write. Every other message stays in the queue and is
-released at once; the table --failed gets its reason, a row for each failed receive. The queue's RedrivePolicy says
-after how many receives such a message is a dead letter. In a queue without one it is parked after 3 receives: hidden
-for --park seconds. With --max-receives it is parked after so many receives in any case. For jobs of your own,
-Queue.work has the same loop.
+In the last two cases the job acknowledges messages with rows to write. Every other message has failed: the job releases
+it at once, and the table --failed gets a row with the reason. The queue's RedrivePolicy says after how many receives a
+failed message is a dead letter. In a queue without this policy the message is parked after 3 receives: it is hidden for
+--park seconds. With --max-receives N it is parked after N receives in any case. For jobs of your own, Queue.work has
+the same loop.
 
-If the function raises, here or in Spark while its rows are computed, the job tries the claim again in halves. Messages
-that raise alone fail as above, each with its own exception as the reason; all others are done. A function that
-aggregates over its claim then sees parts of it. If everything raises alike (a missing module, no connection), the job
-gives the claim back and ends with the error; the receive does not count.
+If the function raises, or Spark raises while it computes the rows, the job tries the claim again in halves. Messages
+that raise alone fail as above, each with its own exception as the reason. All others are done. A function that
+aggregates over its claim then sees parts of the claim. If everything raises alike (a missing module, no connection),
+the job gives the claim back and ends with the error. The receive does not count.
 """
 
 from __future__ import annotations
@@ -151,7 +151,10 @@ def main(options: argparse.Namespace) -> None:
 
 
 def load(name: str) -> Callable[[Any], Any]:
-    """Return the function MODULE:NAME; Python looks for the module on its path, in the checkout and in this folder."""
+    """Return the function MODULE:NAME. Raise InvalidParameterValue if it cannot be loaded, or called with one argument.
+
+    Python looks for the module on its path, in the checkout and in the current folder.
+    """
     from ledger.errors import InvalidParameterValue
 
     module, _, attribute = name.partition(":")
@@ -168,12 +171,12 @@ def load(name: str) -> Callable[[Any], Any]:
         bound = f"It does not take one argument, the DataFrame of messages ({error})"
         raise InvalidParameterValue("--function", name, bound) from None
     except ValueError:
-        pass  # Some built-in functions do not tell their parameters.
+        pass  # Some built-in functions do not show their parameters.
     return function
 
 
 def require_table(option: str, table: str | None) -> None:
-    """Raise InvalidParameterValue for an impossible table, as far as that shows without Spark."""
+    """Raise InvalidParameterValue for an impossible table, as far as this can be found without Spark."""
     from ledger.errors import InvalidParameterValue, SparkIsNeeded
     from ledger.outputs.targets import place_of
 
@@ -181,13 +184,13 @@ def require_table(option: str, table: str | None) -> None:
         if table is not None:
             place_of(table, None)
     except SparkIsNeeded:
-        pass  # The name of a table in the catalog.
+        pass  # The table is a name in Spark's catalog.
     except InvalidParameterValue as error:
         raise InvalidParameterValue(option, table, error.bound, error.fix) from None
 
 
 def require_lasting(option: str, table: str | None) -> None:
-    """Raise InvalidParameterValue for a table that would vanish with this job, and the messages' results with it."""
+    """Raise InvalidParameterValue for a table that would be lost when this job ends, with the results in it."""
     from pyspark.sql import SparkSession
 
     from ledger.errors import InvalidParameterValue

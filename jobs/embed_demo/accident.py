@@ -12,7 +12,7 @@ from jobs.embed_demo.front import Front
 
 
 class Accident:
-    """Kills a child process once the front has billed `after` texts. It acts in the front's threads."""
+    """Kills a child process once the front has billed `after` texts. The kill happens in a thread of the front."""
 
     def __init__(self, front: Front, after: int) -> None:
         self._front, self._after, self._lock = front, after, threading.Lock()
@@ -21,7 +21,7 @@ class Accident:
         front.on_paid = self._look
 
     def _look(self, worker: int) -> None:
-        """Kill the process that has just paid, if it is time and another process goes on."""
+        """Kill the process that has just paid, once enough texts are billed and another process is alive."""
         with self._lock:
             others = [child for child in multiprocessing.active_children() if child.pid != worker]
             if self.victim is None and len(self._front.bills) >= self._after and others:

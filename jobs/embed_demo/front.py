@@ -1,8 +1,8 @@
-"""The model's flaky front: a local HTTP server that bills texts and refuses some requests.
+"""The front of the model: a local HTTP server that bills texts and refuses some requests.
 
 A request is a POST of {"worker": pid, "texts": [[text, tokens], ...]}. The answer 200 bills all texts. The answers 429
 (too many requests at the moment) and 500 (a failure) bill nothing. A seed and the number of the request decide whether
-it is refused.
+the request is refused.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class Billed(NamedTuple):
 
 
 class Front:
-    """The server, in a thread of this process, inside a `with` block. `url` is its address."""
+    """The server. It runs in a thread of this process, inside a `with` block. `url` is its address."""
 
     def __init__(self, seed: int = 42, port: int = 0) -> None:
         self._chance, self._lock = random.Random(seed), threading.Lock()
-        #: All bills, in their order.
+        #: All bills, the first one first.
         self.bills: list[Billed] = []
-        #: Requests by status, and texts by the status of their requests.
+        #: The number of requests by status, and of texts by the status of their requests.
         self.requests: Counter[int] = Counter()
         self.texts: Counter[int] = Counter()
-        #: Called after each answer 200, with the process that got it.
+        #: Called after each answer 200, with the id of the process that got this answer.
         self.on_paid: Callable[[int], None] = lambda worker: None
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler_of(self))
         self._server.daemon_threads = True
@@ -54,7 +54,7 @@ class Front:
         self._server.server_close()
 
     def answer(self, worker: int, texts: list[tuple[str, int]]) -> int:
-        """Bill the texts, or refuse them; return the status."""
+        """Bill the texts, or refuse them. Return the status."""
         with self._lock:
             chance = self._chance.random()
             status = 429 if chance < SHARE_BUSY else 500 if chance < SHARE_BUSY + SHARE_BROKEN else 200
@@ -70,7 +70,7 @@ class Front:
         return sum(bill.tokens for bill in self.bills)
 
     def paid_again(self) -> list[Billed]:
-        """Return every bill of a text that had been paid for before."""
+        """Return every bill of a text that was already paid for."""
         seen: set[str] = set()
         again = []
         for bill in self.bills:

@@ -1,4 +1,4 @@
-"""The handler of the job: the code that a user of `Queue.consume` writes."""
+"""The handler of jobs/embed.py: the code that a user of `Queue.consume` writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BATCH = 32
 
 
 def embed(messages: list[Message]) -> list[dict[str, Any]]:
-    """Return a row for each text. If the front refuses the request, retry later: the texts have no fault."""
+    """Return a row for each text. If the front refuses the request, raise RetryLater: the texts have no fault."""
     try:
         return embed_paid([message.body for message in messages])
     except Refused as refused:

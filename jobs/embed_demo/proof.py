@@ -1,6 +1,7 @@
-"""The proof: each text has one row; only unwritten texts were paid twice.
+"""The proof of jobs/embed.py: each text has one row, and only unwritten texts were paid twice.
 
-It compares the texts, the front's bills, and what delta-rs reads. No code that did the work takes part in it.
+The proof compares the texts, the front's bills, and the rows that delta-rs reads. It shares only the model with the
+work: the model counts the tokens, and embeds a sample again.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from jobs.embed_demo.model import model
 from jobs.flights_demo.proof import Check
 from ledger.results import Consumed, Counts
 
-#: So many vectors are computed again; each must have at least this cosine. The model rounds a batch as a whole.
+#: The number of vectors that are computed again, and the least cosine of each with the written vector. The cosine is
+#: not exactly 1, as the model rounds a batch as a whole.
 SAMPLE, LEAST_COSINE = 200, 0.98
 
 
 def prove(
     texts: list[str], rows: pa.Table, front: Front, done: Consumed, counts: Counts, victim: int | None
 ) -> list[Check]:
-    """Return the checks that must hold. `victim`: the killed process; None if none was to be killed."""
+    """Return the checks that must hold. `victim` is the killed process, or None if none was killed."""
     written, n = rows["text"].to_pylist(), len(texts)
     messages = pc.count_distinct(rows["message_id"]).as_py()
     tokens = pc.sum(rows["tokens"]).as_py()

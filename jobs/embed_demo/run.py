@@ -33,14 +33,14 @@ QUESTION = "How long is a message hidden from other consumers?"
 
 
 class Run:
-    """Sends, embeds, proves and draws, all in one folder."""
+    """One run of the job: it sends, embeds, proves and draws, all in one folder."""
 
     def __init__(self, root: Path, options: argparse.Namespace) -> None:
         self._root, self._options = root, options
         self._output, self._picture = root / "embeddings", root / "embed.png"
 
     def run(self) -> int:
-        """Return the exit code: 0 if every check holds."""
+        """Run all steps, and return the exit code: 0 if every check holds, else 1."""
         self._root.mkdir(parents=True, exist_ok=True)
         self._texts = real_texts(self._options.texts)
         self._ledger = Ledger.open(str(self._root / "ledger"))

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-#: A text is a sentence with so many words. Longer ones cost more, and show nothing more about a queue.
+#: A text has at least and at most these numbers of words. Longer texts cost more, and show nothing more about a queue.
 FEWEST_WORDS, MOST_WORDS = 4, 12
-#: botocore has at least so many texts (botocore 1.44.5 has 144,000).
+#: botocore has at least this number of texts (botocore 1.44.5 has 144,000).
 MOST_TEXTS = 100_000
 #: This service's texts always come first: the search at the end of the job asks about the service.
 FIRST_SERVICE = "sqs"
@@ -25,7 +25,7 @@ def real_texts(count: int) -> list[str]:
     """Return `count` different sentences, the same ones each time: those about SQS, then those about other services.
 
     Raises:
-        ValueError: if botocore has fewer.
+        ValueError: botocore has fewer texts.
     """
     import botocore
 

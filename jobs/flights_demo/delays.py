@@ -1,6 +1,6 @@
-"""The work of the flights job: turns a claim's messages into delays.
+"""The work of jobs/flights.py: turns a claim's messages into delays.
 
-It runs as `jobs/work.py --function`, with its column `reason`.
+`process` runs as the function of `jobs/work.py`, with `--reason reason`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ END"""
 
 
 def process(messages: DataFrame) -> DataFrame:
-    """Return flights that arrived, with their delays, and flights that cannot be worked on, with the reason."""
+    """Return a row for each flight, with its delays. If a flight has no arrival delay, its row says the reason."""
     from pyspark.sql import functions as F
 
     flights = messages.select("message_id", F.from_json("body", FLIGHT).alias("flight")).select(
@@ -52,7 +52,7 @@ def process(messages: DataFrame) -> DataFrame:
 
 
 def summarise(spark: SparkSession, delays: str, summary: str) -> None:
-    """Write delay figures by carrier and route, from the rows of all workers."""
+    """Write figures of delays by carrier and route, from the rows of all workers."""
     from pyspark.sql import functions as F
 
     rows = spark.read.format("delta").load(delays)

@@ -1,4 +1,4 @@
-"""The run's events, from the ledger's own history of commits and receipts."""
+"""The events of the run, from the ledger's own history of commits and receipts."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from ledger.notebook.timeline import Level, Timeline
 
 
 class History(Timeline):
-    """The events of one queue; times are seconds since `start`."""
+    """The events of one queue. Times are seconds since `start`."""
 
     def __init__(self, events: Iterable[Mapping[str, Any]], start: float, timeout: int, total: int) -> None:
         super().__init__(events, start, timeout)
         self._total = total
 
     def all_moments(self) -> list[Level]:
-        """Return counts after each event, from the send on."""
+        """Return the counts of messages after each event, beginning with the send."""
         return self.moments([(0.0, self._total)])
 
     def taken_over(self, receipt_id: str) -> int:
-        """Return how many messages of a claim ran out and were received by others."""
+        """Return how many messages of a claim expired and were received by others."""
         return _messages((event for event in self.events if event["receipt_id"] == receipt_id), "expired")
 
     def by_worker(self, fates: dict[str, str]) -> list[dict[str, object]]:
-        """Return what each worker did: a row for each, and one for all."""
+        """Return what each worker did: a row for each worker, and one with the sums."""
         holds, rows = self.holds(), []
         for name, fate in fates.items():
             holds_of_worker = [hold for hold in holds if hold.owner == name]
@@ -47,5 +47,5 @@ class History(Timeline):
 
 
 def _messages(events: Iterable[Mapping[str, Any]], event: str) -> int:
-    """Return how many messages an event happened to."""
-    return sum(one["messages"] for one in events if one["event"] == event)
+    """Return the number of messages of all events of this name."""
+    return sum(row["messages"] for row in events if row["event"] == event)

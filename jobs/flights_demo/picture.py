@@ -18,8 +18,11 @@ def draw(
     *,
     is_proven: bool,
 ) -> None:
-    """Write a PNG. `killed`: the killed worker, and when. `unit`: the plural name of a message. `is_proven`: whether
-    every check holds; the title says so."""
+    """Write the picture to `file`, as PNG.
+
+    `killed` has the name of the killed worker, and the time of the kill. `unit` is what messages are, in the plural.
+    The title says whether every check holds (`is_proven`).
+    """
     import matplotlib
 
     matplotlib.use("Agg")

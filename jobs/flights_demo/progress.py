@@ -1,4 +1,4 @@
-"""A progress line: updated on a terminal, repeated now and then in a log."""
+"""A line with the progress: updated on a terminal, and printed every few seconds into a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BAR = 20
 
 
 class Progress:
-    """Shows counts as they come; the rate is that of the last ten counts."""
+    """Shows the counts of a queue. The rate comes from the last ten counts."""
 
     def __init__(self, total: int) -> None:
         self._total, self._started, self._is_terminal = total, time.monotonic(), sys.stdout.isatty()
@@ -22,7 +22,7 @@ class Progress:
         self._shown, self._is_open = 0.0, False
 
     def show(self, counts: Counts, workers: str) -> None:
-        """Show the present counts."""
+        """Show these counts. In a log, skip them if the last line is not SECONDS_BETWEEN_LINES old."""
         now = time.monotonic()
         self._deleted.append((now, counts.deleted))
         if not self._is_terminal and now - self._shown < SECONDS_BETWEEN_LINES:
@@ -50,9 +50,9 @@ class Progress:
             self._is_open = False
 
     def _bar(self, counts: Counts) -> str:
-        done = BAR * counts.deleted // self._total
+        finished = BAR * counts.deleted // self._total
         begun = min(BAR, -(-BAR * (counts.deleted + counts.in_flight) // self._total))
-        return "█" * done + "▒" * (begun - done) + "░" * (BAR - begun)
+        return "█" * finished + "▒" * (begun - finished) + "░" * (BAR - begun)
 
     def _rate(self) -> float:
         (start, before), (end, after) = self._deleted[0], self._deleted[-1]

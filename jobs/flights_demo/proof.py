@@ -1,6 +1,7 @@
-"""The proof: every flight was done once or is left with its reason; totals are right.
+"""The proof of jobs/flights.py: every flight was done once, or is left with its reason.
 
-It compares the file by pandas with what delta-rs reads. No code that did the work takes part in it.
+The proof compares the file, which pandas reads, with the tables, which delta-rs reads: rows, and totals by carrier. The
+code that did the work takes no part in it.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ class Check(NamedTuple):
 
 
 def read_delta(path: Path) -> pd.DataFrame:
-    """Return a Delta table by delta-rs; an empty one if it was never written."""
+    """Return the rows of a Delta table by delta-rs, or no rows if there is no table."""
     import pandas as pd
     from deltalake import DeltaTable
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
     if not DeltaTable.is_deltatable(str(path)):
         return pd.DataFrame(columns=EMPTY)
-    # With delta-rs's own file system, a process that ends soon afterwards may abort.
+    # With the file system of delta-rs, a process that ends soon after the read may abort.
     return DeltaTable(str(path)).to_pandas(filesystem=SubTreeFileSystem(str(path), LocalFileSystem()))
 
 
 def prove(flights: pd.DataFrame, done: pd.DataFrame, left: pd.DataFrame, counts: Counts) -> list[Check]:
-    """Return the checks between the file, the rows that were processed, the flights that are left, and the queue."""
+    """Return checks that compare the file, the processed rows, the flights that are left, and the queue."""
     arrived = flights[flights["arr_delay"].notna()]
     same = arrived.merge(done, on=[*KEY, "origin", "dest", "arr_delay"], how="inner")
     both = set(done["message_id"]) & set(left["message_id"])

@@ -20,7 +20,7 @@ PARK, MAXIMUM_RECEIVES = 3_600, 2
 
 
 class Run:
-    """Sends, works, proves and draws, all in one folder."""
+    """One run of the job: it sends, works, proves and draws, all in one folder."""
 
     def __init__(self, root: Path, options: argparse.Namespace) -> None:
         self._root, self._options = root, options
@@ -29,7 +29,7 @@ class Run:
         self._by_route, self._picture = root / "results" / "delays_by_route", root / "flights.png"
 
     def run(self) -> int:
-        """Return the exit code: 0 if every check holds."""
+        """Run all steps, and return the exit code: 0 if every check holds, else 1."""
         self._root.mkdir(parents=True, exist_ok=True)
         self._total = data.write_flights(self._file, self._options.flights)
         self._spark = spark_session("flights")
@@ -97,20 +97,21 @@ class Run:
         progress.close()
 
     def _workers_in_words(self) -> str:
-        gone = [
+        not_done = [
             f", {worker.name} {worker.fate}"
             for worker in self._workers
             if not worker.is_alive and worker.fate != "done"
         ]
         alive = len(self._workers.alive)
-        return f"{alive} worker{'s' * (alive != 1)}{''.join(gone)}"
+        return f"{alive} worker{'s' * (alive != 1)}{''.join(not_done)}"
 
     def _report(self) -> int:
         done, left_over = proof.read_delta(self._delays), proof.read_delta(self._left_over)
-        # A row for each failed receive: keep the last one, and none of a flight that was done later.
+        # The table has a row for each failed receive. Keep the last row of each flight, and no row of a flight that was
+        # done later.
         left_over = left_over.sort_values("claim_version").drop_duplicates("message_id", keep="last")
         left_over = left_over[~left_over["message_id"].isin(done["message_id"])]
-        # Parked flights are hidden for an hour. Given back, the queue counts them as stored, not as in flight.
+        # Parked flights are hidden for an hour, and count as in flight. Release them: then they count as stored.
         self._queue.change_visibility(left_over["receipt_handle"].tolist() if len(left_over) else [], 0)
         events = history_of(self._ledger.store.engine, self._queue.id)
         history = History(events, self._sent_at, self._options.visibility_timeout, self._total)

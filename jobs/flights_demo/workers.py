@@ -1,4 +1,4 @@
-"""Worker processes (spark-submit of jobs/work.py), and the accident of one of them."""
+"""The workers of jobs/flights.py (spark-submit of jobs/work.py), and the kill of one of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ledger.queue import Queue
 
 WORK = Path(__file__).resolve().parents[1] / "work.py"
-#: Options for short-lived JVMs that share few cores: they start faster and need less.
+#: Options for short-lived JVMs that share few cores: the JVMs start faster, and need less memory.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
@@ -30,8 +30,8 @@ class Worker:
         self.name, self.log, self.killed_at = name, log, None
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            # A session of its own: signals reach spark-submit's JVM and Python together, and Ctrl-C reaches only this
-            # process.
+            # The worker gets a session of its own. A signal to the worker reaches its JVM and its Python, and Ctrl-C
+            # reaches only this process.
             self._process = subprocess.Popen(
                 submit_command(WORK, *arguments, "--owner", name),
                 stdin=subprocess.DEVNULL,
@@ -47,25 +47,25 @@ class Worker:
 
     @property
     def fate(self) -> str:
-        """Say in words how the worker ended."""
+        """The state of the worker in words: working, done, failed or killed."""
         if self.killed_at is not None:
             return "killed (SIGKILL)"
         code = self._process.poll()
         return "working" if code is None else "done" if code == 0 else f"failed with {code}"
 
     def signal(self, number: int) -> None:
-        """Send a signal to all its processes."""
+        """Send a signal to all processes of the worker."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
     def kill(self) -> None:
-        """Kill the worker, as a machine that loses its power."""
+        """Kill the worker at once, as a power failure would."""
         self.signal(signal.SIGKILL)
         self._process.wait()
         self.killed_at = time.time()
 
     def end(self, patience: float) -> None:
-        """Wait so many seconds for its end, then kill it."""
+        """Wait for the worker's end. If it has not ended after `patience` seconds, kill it."""
         try:
             self._process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -74,10 +74,10 @@ class Worker:
 
 
 class Workers(list):
-    """Workers that end with the `with` block, however the block ends."""
+    """The workers. Those that still run at the end of the `with` block are ended, also after an error."""
 
     def start(self, count: int, arguments: list[str], logs: Path) -> None:
-        """Start so many workers, named worker-1 and so on."""
+        """Start `count` workers, named worker-1 and so on."""
         for number in range(1, count + 1):
             self.append(Worker(f"worker-{number}", arguments, logs / f"worker-{number}.log"))
 
@@ -103,12 +103,12 @@ class Workers(list):
 class Accident:
     """Kills a worker at the worst moment: its results are written, and not acknowledged yet.
 
-    Files that a worker stages for the output table name the worker. Once the victim has staged, it runs in slow motion:
-    it is stopped every few milliseconds until its rows are published. Then it is killed if it still holds the claim. If
-    the acknowledgement was faster, the victim carries on until its next claim.
+    Files that a worker stages for the output table name the worker. Once the victim has staged rows, it is stopped
+    every few milliseconds until the rows are published. Then it is killed if it still holds the claim. If the
+    acknowledgement was faster, the victim continues until its next claim.
     """
 
-    #: Seconds that the victim runs between two looks, and most seconds until it has published.
+    #: Seconds that the victim runs between two looks, and the most seconds to wait until it has published.
     SLICE, PATIENCE = 0.004, 12.0
 
     def __init__(self, victim: Worker, queue: Queue, output: Path) -> None:
@@ -122,7 +122,7 @@ class Accident:
         return self.receipt_id is not None
 
     def _try_now(self) -> bool:
-        """Look whether the victim is about to commit; return True if that killed it."""
+        """Kill the victim if it has published rows and not acknowledged them. Return True if this call killed it."""
         if self.happened or not self.victim.is_alive:
             return False
         if not self._has_just_staged():
@@ -143,14 +143,17 @@ class Accident:
         return True
 
     def watch(self) -> None:
-        """Wait in the background for a commit of the victim, which acknowledges some hundredths of a second later."""
+        """Begin to watch the victim in a thread.
+
+        A worker acknowledges some hundredths of a second after it has published.
+        """
         self.just_written()
         self._has_just_staged()
         self.is_watching = True
         threading.Thread(target=self._watch, name="accident", daemon=True).start()
 
     def is_news(self) -> bool:
-        """Return True once, after the accident."""
+        """Return True in the first call after the accident, else False."""
         was_told, self._told = self._told, self.happened
         return self.happened and not was_told
 
@@ -176,7 +179,7 @@ class Accident:
         return next((json.loads(text).get("owner") for text in metadata_texts if text), None)
 
     def just_written(self) -> tuple[str, int] | None:
-        """Return the receipt under which the victim has published rows since the last call, and how many rows."""
+        """Return the receipt under which the victim has published rows since the last call, and the number of rows."""
         written = None
         for file in sorted(self._log.glob("*.json"))[self._seen :]:
             self._seen += 1
@@ -190,6 +193,6 @@ class Accident:
         return written
 
     def unacknowledged(self, receipt_id: str, rows: int) -> Claim | None:
-        """Return the claim of these rows; None if they are acknowledged: then the claim holds fewer messages."""
+        """Return the claim of these rows. Return None if it holds fewer messages: the rows are acknowledged then."""
         held = self._queue.claim(receipt_id)
         return held if held.count >= max(rows, 1) else None

@@ -1,7 +1,12 @@
 """The `ledger` command: a module for each group of commands, joined in `app.py`.
 
-Exit codes: 0 all done; 1 the ledger or its storage says no; 2 wrong arguments or values; 3 done in part (rows that were
-refused, handles that nothing was done for); 130 Ctrl-C.
+Exit codes:
+
+    0      everything is done
+    1      the ledger or its storage raised an error
+    2      the arguments or values are wrong
+    3      done in part: rows were refused, or nothing was done for some handles
+    130    Ctrl-C
 """
 
 from __future__ import annotations
@@ -14,24 +19,24 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (default: this process's); return the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    command_line = list(sys.argv[1:] if arguments is None else arguments)
     try:
         from ledger.cli.app import run
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
-        return _without_click(words)
+        return _without_click(command_line)
     except KeyboardInterrupt:
         print("\nledger: interrupted", file=sys.stderr)
         return INTERRUPTED
-    return run(words)
+    return run(command_line)
 
 
 def _without_click(given: list[str]) -> int:
-    """Run `ledger doctor` where click is missing; for each other command, say that click is missing."""
+    """Run `ledger doctor`, which needs no click. For every other command, print that click is missing."""
     from ledger.cli.diagnosis import diagnose
 
     if given[:1] == ["doctor"]:
-        return diagnose(next((one for one in given[1:] if not one.startswith("-")), None))
+        return diagnose(next((argument for argument in given[1:] if not argument.startswith("-")), None))
     print("ledger: the package click is not installed; `ledger doctor` says what else is missing", file=sys.stderr)
     return 1

@@ -1,4 +1,4 @@
-"""`python -m ledger.cli`."""
+"""The entry point of `python -m ledger.cli`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""All commands, and how errors become a line on stderr and an exit code, never a traceback."""
+"""The command `ledger`: its subcommands, and a line on stderr and an exit code for each error.
+
+Errors of the ledger, of click and of the operating system print no traceback. Any other exception prints its traceback.
+"""
 
 from __future__ import annotations
 
@@ -111,8 +114,8 @@ def run(arguments: Sequence[str]) -> int:
         result: Any = application.main(list(arguments), prog_name="ledger", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except click.exceptions.Exit as ended:
-        return ended.exit_code
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("\nledger: interrupted", err=True)
         return INTERRUPTED
@@ -137,17 +140,20 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _flush_nothing() -> None:
-    """Discard what stdout still buffers: else Python tries to print it again at exit, and ends with code 120."""
+    """Discard the output that stdout still buffers: else Python writes it again at exit, and exits with code 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _log() -> None:
-    """Show the log on stderr from the level LEDGER_LOG on (debug, info, ...); else only warnings, as Python does."""
+    """Write the log to stderr, from the level in LEDGER_LOG (debug, info, ...) upwards.
+
+    Without LEDGER_LOG, Python writes warnings and errors.
+    """
     level = os.environ.get("LEDGER_LOG")
     if level:
         import logging
 
-        # An unknown level name shows everything from INFO on.
+        # An unknown name of a level counts as INFO.
         number = logging.getLevelName(level.upper())
         logging.basicConfig(
             level=number if isinstance(number, int) else logging.INFO, format="%(levelname)s %(name)s: %(message)s"

@@ -1,4 +1,4 @@
-"""`ledger consume`."""
+"""The command `ledger consume`: a Python function for each message."""
 
 from __future__ import annotations
 
@@ -97,12 +97,13 @@ def consume(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Call a Python function for each message of QUEUE, write the rows that it returns, and acknowledge. No Spark.
+    """Call a Python function for each message of QUEUE, write the rows that it returns, and acknowledge the message.
+    This needs no Spark.
 
     The function gets a message (message.body, message.message_id, ...), and returns a dict, a dataclass, a list of
     them, or None. If it raises for a message, only that message fails. Python also looks for modules in the current
-    folder. SIGTERM or the first Ctrl-C drains: finished messages are written, the others are given back. The Python
-    documentation of `Queue.consume` has the details.
+    folder. After SIGTERM or the first Ctrl-C, the command writes finished messages, gives the others back, and ends.
+    The Python documentation of `Queue.consume` has the details.
 
     To write rows: --function my_module:my_function --output ./answers.
 
@@ -127,7 +128,7 @@ def consume(
         click.echo(f"{datetime.now():%H:%M:%S} {step}", err=True)
 
     try:
-        done = ledger.queue(queue).consume(
+        consumed = ledger.queue(queue).consume(
             handler,
             output,
             concurrency=concurrency,
@@ -159,30 +160,30 @@ def consume(
             f"{function} raises for everything alike: {type(error).__name__}: {error}. Its messages were given back"
         ) from None
     counts = {
-        "messages": done.messages,
-        "rows": done.rows,
-        "failed": done.failed,
-        "retried later": done.retried,
-        "over a limit": done.limited,
-        "rejected": done.rejected,
-        "parked": done.parked,
-        "lost": done.lost,
+        "messages": consumed.messages,
+        "rows": consumed.rows,
+        "failed": consumed.failed,
+        "retried later": consumed.retried,
+        "over a limit": consumed.limited,
+        "rejected": consumed.rejected,
+        "parked": consumed.parked,
+        "lost": consumed.lost,
     }
     other_counts = "".join(f", {count:,} {name}" for name, count in counts.items() if count and name != "messages")
-    spent = f", {cost} {done.cost:,.10g}" if cost else ""
-    document = {"queue": queue, "claims": done.claims, **counts, **({"cost": done.cost} if cost else {})}
-    report(json, document, f"consumed {many(done.messages, 'message')} of {queue}{other_counts}{spent}")
+    spent = f", {cost} {consumed.cost:,.10g}" if cost else ""
+    document = {"queue": queue, "claims": consumed.claims, **counts, **({"cost": consumed.cost} if cost else {})}
+    report(json, document, f"consumed {many(consumed.messages, 'message')} of {queue}{other_counts}{spent}")
 
 
 def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
-    """Return the limits of --group-limit options, by group; None is each other group.
+    """Return the limits of --group-limit options, by group. The key None means each other group.
 
-    An option is GROUP=RATE[/PERIOD][,CALLS]; RATE or CALLS may be missing.
+    An option is GROUP=RATE[/PERIOD][,CALLS]. RATE or CALLS may be missing.
 
     Raises:
-        InvalidParameterValue: for a text of another form, and for a group that stands twice.
+        InvalidParameterValue: A text has another form, or a group has two limits.
     """
-    # The import is here because `ledger --help` needs no Arrow.
+    # The import is inside the function because `ledger --help` needs no Arrow.
     from ledger.work.group_limits import GroupLimit
 
     limits_by_group: dict[str | None, GroupLimit] = {}
@@ -204,15 +205,15 @@ def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
 
 
 def load(name: str) -> Callable[[Any], Any]:
-    """Return the function MODULE:NAME; Python looks for the module in the current folder, and on its path.
+    """Return the function MODULE:NAME. Python looks for the module in the current folder, and on its path.
 
     Raises:
-        InvalidParameterValue: if it cannot be loaded.
+        InvalidParameterValue: The function cannot be loaded.
     """
     module, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         function: Callable[[Any], Any] = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:

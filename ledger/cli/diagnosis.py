@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 #: The fields of a `runtime.checks.Finding`: outcome, subject, what was found, advice.
 Judged = tuple[str, str, str, str]
-#: Warn when a disk has fewer bytes free, or room for fewer days of writing at the measured rate.
+#: Warn about a disk with fewer free bytes, or with room for fewer days of writing at the measured rate.
 LOW_BYTES, LOW_DAYS = 1 << 30, 2
-#: Warn about a claim that is held for longer: its heartbeat can hide that its worker hangs.
+#: Warn about a claim that is held for longer: a heartbeat extends the claim also when its worker hangs.
 LONG_HELD_SECONDS = 6 * 3_600
-#: This number of receipts makes a receive some 15 ms slower (see docs/explanation/measured.md).
+#: Above this number of receipts, receives are noticeably slower (measured in docs/explanation/disk.md).
 MANY_RECEIPTS = 20_000
 #: Above this number of conflicts a minute, verbs mostly wait for each other.
 MANY_CONFLICTS = 60
@@ -113,7 +113,7 @@ MANY_ORPHANS = 1_000
 def diagnose(
     root: str | None, *, as_json: bool = False, fetch: bool = False, settings: str | None = None, deep: bool = False
 ) -> int:
-    """Print what is found on this machine and in the ledger at `root`; return 1 if anything fails, else 0."""
+    """Print the findings about this machine and the ledger at `root`. Return 1 if any finding is FAIL, else 0."""
     from ledger.runtime.checks import Finding, examine
 
     if fetch:
@@ -144,7 +144,7 @@ def diagnose(
 def _findings(
     examined: Iterator[Finding], root: str | None, settings: str | None, known: dict[str, Any], deep: bool
 ) -> Iterator[Finding]:
-    """Yield the findings one by one; put what is known of the ledger's tables into `known`."""
+    """Yield the findings one by one. Put the health of the ledger's tables into `known`."""
     ledger_exists = False
     for finding in examined:
         ledger_exists = ledger_exists or (finding.subject, finding.outcome) == ("ledger", "OK")
@@ -158,7 +158,7 @@ def _findings(
 
 
 def _object_store(root: str | None) -> Iterator[Finding]:
-    """Yield what the object store of `root` does in a trial, with the keys of the environment."""
+    """Yield findings from a trial of the object store of `root`, with the keys in the environment."""
     from ledger.runtime.checks import Finding
     from ledger.runtime.storage import object_store
 
@@ -174,7 +174,7 @@ def _object_store(root: str | None) -> Iterator[Finding]:
 
 
 def _ledger(root: str, settings: str | None, known: dict[str, Any], deep: bool) -> Iterator[Finding]:
-    """Yield findings about the ledger's tables, if there is a ledger and delta-rs reads it."""
+    """Yield findings about the ledger's tables, or the reason why the tables cannot be read."""
     from ledger.errors import LedgerDoesNotExist, LedgerError, StorageFailed
     from ledger.runtime.causes import explain
     from ledger.runtime.checks import Finding
@@ -218,7 +218,7 @@ def _permissions(root: str) -> Iterator[Finding]:
 
         permissions = look_over(root)
     except (ImportError, LedgerError):
-        # The code that reads the tables reports the same error.
+        # `_ledger` reports the same error when it reads the tables.
         return
     if permissions is None or not permissions.faults:
         return
@@ -277,7 +277,10 @@ def _judged(health: Health) -> Iterator[Finding]:
 
 
 def _paths(health: Health) -> Finding:
-    """Return whether verbs commit directly or by statements, why, and which way the newest commits took."""
+    """Return a finding: whether verbs commit directly or by statements, and why.
+
+    The finding also counts the newest MERGEs of each kind.
+    """
     from ledger.runtime.checks import Finding
 
     merges = {} if health.vitals is None else health.vitals.recent.merges

@@ -1,4 +1,4 @@
-"""`ledger doctor`."""
+"""The command `ledger doctor`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ledger.cli.opening import as_json, given_root, with_root
 @with_root
 @as_json
 def doctor(place: str | None, root: str | None, fetch: bool, deep: bool, settings: str | None, json: bool) -> int:
-    """Show what this machine and the storage of ROOT (default: LEDGER_ROOT) lack, and the state of the ledger there:
-    versions, clock, length of the logs, missing or damaged files, files that nothing needs, time since the last upkeep.
-    Exit code 1 if anything fails.
+    """Show what this machine and the storage of ROOT (default: LEDGER_ROOT) lack, and the state of the ledger at ROOT.
+    The findings are about versions, the clock, the length of the logs, missing or damaged files, files that nothing
+    needs, and the time since the last upkeep. The exit code is 1 if any finding is FAIL.
 
     \b
     Example:

@@ -1,6 +1,6 @@
-"""The error of a command whose extra is not installed: it names the extra.
+"""The error of a command whose extra is not installed.
 
-The function of such a command imports inside `of_extra`, as `serve` does.
+A command with an extra imports the extra's packages inside `of_extra`, as `serve` does.
 """
 
 from __future__ import annotations

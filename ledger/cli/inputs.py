@@ -3,7 +3,8 @@
 Each row keeps the number of the line that it begins in. A row becomes an entry with SQS's field names. The entry's body
 is the column `body`, or the column that --body names. The columns delay_seconds, message_attributes, message_group_id,
 message_deduplication_id and aws_trace_header set the same fields of the entry. If no row has a column `body`, the body
-is the whole row as JSON. A table that is passed to `Queue.send` follows the same rules.
+is the whole row as JSON. Then only the columns in WITH_WHOLE_ROWS set fields, and only on a FIFO queue. A table that is
+passed to `Queue.send` follows the same rules.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ SQS = {field.name: field.sqs for field in GIVEN if field.sqs is not None and fie
 
 
 class Row(NamedTuple):
-    """A row: the line that it begins in, its columns, and its text if it is sent whole."""
+    """A row of an input: the line that it begins in, its columns, and its text. Rows of a table have no text."""
 
     line: int
     columns: Mapping[str, Any]
@@ -56,7 +57,10 @@ class Malformed(NamedTuple):
 
 
 def format_of(source: str, given: str | None) -> str:
-    """Return the format of an input: `given`, else the format that the ending of its name means."""
+    """Return the format of an input: `given`, else text for stdin, else what a table's log or the name's ending says.
+
+    Raise click.UsageError if the format is not known.
+    """
     if given is not None:
         return given
     if source == "-":
@@ -77,8 +81,11 @@ def format_of(source: str, given: str | None) -> str:
 
 
 class Read(NamedTuple):
-    """The content of an input: an entry for each row, the line that each row begins in, and the lines that cannot be
-    read. `bodies` describes how rows of several columns become bodies; else it is None."""
+    """The content of an input: an entry and a line for each row, and the lines that cannot be read.
+
+    `lines` has the number of the line that each row begins in. `bodies` is a remark about rows that are sent whole,
+    about columns that are left out, or about an input without rows. It is None if there is nothing to remark.
+    """
 
     entries: list[dict[str, Any]]
     lines: list[int]
@@ -89,8 +96,10 @@ class Read(NamedTuple):
 def read(
     source: str, kind: str, body: str | None, attributes: Mapping[str, str], reading: Callable[[int], None]
 ) -> Read:
-    """Read a whole input for a queue with these `attributes`; call `reading` with the number of rows so far. Raise a
-    `click` error if the input or its named column does not exist."""
+    """Read a whole input for a queue with these `attributes`. Call `reading` with the number of rows so far.
+
+    Raise an error of `click` if the input cannot be read, or has no column `body`.
+    """
     rows, malformed, names = list[Row](), list[Malformed](), dict[str, None]()
     is_table = kind in ("parquet", "delta")
     for item in _table(source, kind, body, attributes, names) if is_table else _lines(source, kind, body):
@@ -109,7 +118,10 @@ def read(
 
 
 def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None:
-    """Describe how rows with these columns become bodies, if that is not obvious: sent whole, or columns left out."""
+    """Describe how rows with these columns become bodies: they are sent whole, or columns are left out.
+
+    Return None if the body has a column and no column is left out.
+    """
     if (body or "body") not in names:
         also = [name for name in WITH_WHOLE_ROWS if fifo and name in names]
         counts = f"; {' and '.join(also)} count, too" if also else ""
@@ -123,17 +135,20 @@ def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None
 
 
 def _nothing(kind: str, malformed: Sequence[Malformed]) -> str | None:
-    """Say that an input has no rows: perhaps another one was meant. Return None if malformed lines are named."""
+    """Return the remark that an input has no rows. Return None if it has malformed lines: these are named instead."""
     return None if malformed else f"there is no row in it, read as {kind}"
 
 
 def _entries(rows: Sequence[Row], body: str | None, *, fifo: bool) -> Iterator[dict[str, Any]]:
-    """Yield an entry for each row. If any row has a body, a row without one gets an empty body, which is refused."""
+    """Yield an entry for each row. If any row has a body, a row without a body gets an empty one.
+
+    The queue refuses an empty body.
+    """
     name = body or "body"
     whole = not any(name in row.columns for row in rows)
     if whole and body is not None and rows:
         raise WrongInput(f"No row has a column {body!r}. Nothing was sent.")
-    # A table that is passed to `Queue.send` follows the same rule.
+    # `arrow_rows.rows_of` has the same rule for a table that is passed to `Queue.send`.
     counted = {column: sqs for column, sqs in SQS.items() if not whole or (fifo and column in WITH_WHOLE_ROWS)}
     for row in rows:
         text = row.text if whole else row.columns.get(name)
@@ -151,7 +166,7 @@ def _lines(source: str, kind: str, body: str | None) -> Iterator[Row | Malformed
 
 
 def _opened(source: str, newline: str) -> IO[str]:
-    """Open a file or stdin as text. Bytes that are not UTF-8 stay in it as surrogates, to be reported by line."""
+    """Open a file or stdin as text. Bytes that are not UTF-8 become surrogates, so that errors can name their lines."""
     binary: Any = sys.stdin.buffer
     if source != "-":
         binary = gzip.GzipFile(source) if source.endswith(".gz") else io.FileIO(source)
@@ -170,7 +185,7 @@ def _text(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
-    """Yield the rows of JSON lines, or of one array whose elements stand for lines."""
+    """Yield the rows of JSON lines, or the elements of one array as rows."""
     lines: Iterator[tuple[int, str]] = filter(itemgetter(1), enumerate(map(str.strip, file), 1))
     for number, text in lines:
         if text.startswith("["):
@@ -186,7 +201,10 @@ def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[Row | Malformed]:
-    """Yield the elements of the array in these lines. The first error ends it: nothing behind it can be parsed."""
+    """Yield the elements of the array in these lines as rows.
+
+    The text behind the first error of syntax cannot be parsed, and is not read.
+    """
     text, starts = "\n".join(line for _, line in lines), [0]
     for _, line in lines:
         starts.append(starts[-1] + len(line) + 1)
@@ -302,7 +320,7 @@ def _require_body(names: Iterable[str], body: str | None) -> None:
 
 
 def _cell(name: str, cell: str) -> Any:
-    """Return a cell converted for its column's meaning, or as text; an empty cell of such a column is None."""
+    """Return a cell as text, or converted if its column has a meaning. An empty cell of such a column is None."""
     if name not in SQS or not cell:
         return cell if name not in SQS else None
     if name == "delay_seconds":
@@ -318,8 +336,10 @@ def _cell(name: str, cell: str) -> Any:
 def _table(
     source: str, kind: str, body: str | None, attributes: Mapping[str, str], names: dict[str, None]
 ) -> Iterator[Row | Malformed]:
-    """Yield the rows of a table, with the body in the column `body`, whatever its name was. Add the names of the
-    table's columns to `names`."""
+    """Yield the rows of a table. Each row has its body as `body`, whatever the name of the column of bodies is.
+
+    Add the names of the table's columns to `names`.
+    """
     import pyarrow as pa
 
     from ledger.client import arrow_rows
@@ -350,14 +370,15 @@ def _delta(source: str) -> Any:
         loaded = DeltaTable(source)
         if loaded.metadata().configuration.get("delta.columnMapping.mode", "none") == "none":
             return loaded.to_pyarrow_table()
-        # Column mapping gives the files other column names. `to_pyarrow_table` ignores it and would return nulls.
+        # With column mapping the files have other column names. `to_pyarrow_table` ignores the mapping, and would
+        # return nulls.
         return pa.table(QueryBuilder().register("source", loaded).execute("SELECT * FROM source"))
     except DeltaError as error:
         raise WrongInput(f"{source} cannot be read as a Delta table: {error}") from None
 
 
 def _parquet(source: str) -> Any:
-    """Return a file's or a folder's rows with the columns of all files, and of folders named COLUMN=VALUE."""
+    """Return the rows of a file or a folder. They have the columns of all files, and of folders named COLUMN=VALUE."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 
@@ -365,7 +386,7 @@ def _parquet(source: str) -> Any:
     if dataset.partitioning is not None:
         folders = {part for file in dataset.files for part in Path(file).parent.parts if "=" in part}
         named = [(name, value) for name, _, value in (folder.partition("=") for folder in folders)]
-        # Arrow would read a folder's 007 as 7.
+        # Arrow would read the value 007 in a folder's name as 7.
         odd = {name for name, value in named if re.fullmatch(r"-?[0-9]+", value) and str(int(value)) != value}
         kinds = [field.with_type(pa.string()) if field.name in odd else field for field in dataset.partitioning.schema]
         dataset = ds.dataset(source, format="parquet", partitioning=ds.partitioning(pa.schema(kinds), flavor="hive"))

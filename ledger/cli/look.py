@@ -43,11 +43,12 @@ def history(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Show the last events of QUEUE, or of the ledger, oldest first: who received what, and what became of it. The
-    events come from the receipts. Events that upkeep has not copied there yet come from the log.
+    """Show the last events of QUEUE, or of the ledger, oldest first: who received messages, and what became of these
+    messages. The events come from the table of receipts. Events that upkeep has not copied into this table yet come
+    from the log.
 
-    The earlier receipts of a message, and its receipts before it was moved to QUEUE, come from past versions of the
-    tables, as far back as these are kept.
+    With --message, the earlier receipts of the message come from past versions of the tables, as far back as these are
+    kept. These include the message's receipts in earlier queues.
 
     \b
     Example:
@@ -100,11 +101,16 @@ def history(
 def _receipts_of(
     ledger: Ledger, message: str, events: Sequence[Mapping[str, Any]], names: Mapping[str, str]
 ) -> set[str]:
-    """Return the receipts that a message has had, from the last one back, in earlier queues, too. The version before a
-    receipt's grant, or before the message's arrival in a queue, names the previous receipt."""
-    # A retried attempt is granted the same receipt again: keep the first grant.
+    """Return all receipts that a message has had, also in earlier queues.
+
+    The search begins with the last receipt. The version before a receipt's grant, or before the message's arrival in a
+    queue, has the previous receipt.
+    """
+    # A retried attempt is granted the same receipt again: keep the version of the first grant.
     granted = {event["receipt_id"]: event["version"] for event in reversed(events) if event["event"] == "granted"}
-    arrivals = [(one["version"], names.get(one["queue"])) for one in events if one["event"] in ("arrived", "restored")]
+    arrivals = [
+        (event["version"], names.get(event["queue"])) for event in events if event["event"] in ("arrived", "restored")
+    ]
     receipts: set[str] = set()
     try:
         position = _as_of(ledger, message, None)
@@ -113,7 +119,7 @@ def _receipts_of(
             if receipt is not None:
                 receipts.add(receipt)
                 position = _as_of(ledger, message, granted[receipt] - 1) if receipt in granted else None
-                arrivals = [one for one in arrivals if one[0] < granted.get(receipt, 0)]
+                arrivals = [arrival for arrival in arrivals if arrival[0] < granted.get(receipt, 0)]
                 continue
             # Nobody has received the message since the last arrival or restore in this queue.
             before: tuple[str, str | None] | None = position
@@ -152,10 +158,12 @@ def sql(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Answer a SQL QUERY on the views messages, in_flight, queue_depth, receipts, dead_letters and processing_times;
-    QUERY - reads it from stdin. The dialect is DataFusion's. `SELECT * FROM comments` describes the views and their
-    columns. Reading disturbs nobody. The command reads no other Delta tables (such as OUTPUT_failed of a worker): use
-    deltalake's DeltaTable(PATH).to_pandas(), or Spark.
+    """Answer a SQL QUERY on the views messages, in_flight, queue_depth, receipts, dead_letters and processing_times. If
+    QUERY is `-`, the command reads it from stdin. The dialect is DataFusion's. `SELECT * FROM comments` describes the
+    views and their columns. Reading takes no lock.
+
+    The command does not read other Delta tables, such as OUTPUT_failed of a worker. Read these tables by deltalake's
+    DeltaTable(PATH).to_pandas(), or by Spark.
 
     \b
     Example:
@@ -208,7 +216,7 @@ def _value(one: Any) -> Any:
             return [_value(value) for value in one.values]
         if pa.types.is_duration(one.type):
             return f"{one.value} {one.type.unit}"
-        # Arrow's text of an instant with a time zone is wrong out of Python's range.
+        # Arrow's text of an instant with a time zone is wrong outside Python's range of years.
         naive = one.cast(pa.timestamp(one.type.unit)) if pa.types.is_timestamp(one.type) else one
         return naive.cast(pa.string()).as_py()
 
@@ -241,9 +249,11 @@ def explain(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Show what VERB would commit to QUEUE now, and change nothing: the MERGE statement and its source rows. Every verb
-    is such a statement: an engine runs it, or the ledger writes the rows directly (the setting merge). VERB is receive,
-    send, extend, release, delete, restore, purge or redrive. In Python, `queue.explain` explains the other verbs, too.
+    """Show the first commit that VERB would make on QUEUE now, and change nothing. The command prints the SQL statement
+    and its source rows. An engine runs the statement, or the ledger writes the rows directly (the setting merge).
+
+    VERB is receive, send, extend, release, delete, restore, purge or redrive. In Python, `queue.explain` explains the
+    other verbs, too.
 
     \b
     Example:
@@ -327,8 +337,9 @@ _CLEAR = "\x1b[H\x1b[2J"
 def top(
     prefix: str, once: bool, interval: float, prometheus: bool, json: bool, root: str | None, settings: str | None
 ) -> None:
-    """Show the queues whose names begin with PREFIX: depth, in flight, age of the oldest message, verbs a second (over
-    the last minute; a send is one verb, however large). Refreshed until Ctrl-C; reading disturbs nobody.
+    """Show the queues whose names begin with PREFIX, and refresh until Ctrl-C: depth, messages in flight, age of the
+    oldest message in seconds, and verbs a second over the last minute. A send is one verb, however large. Reading takes
+    no lock.
 
     \b
     Example:
@@ -361,7 +372,7 @@ def top(
 
 
 def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:
-    """Return a row for each queue, the fullest first."""
+    """Return a row for each queue, the queue with the most messages first."""
     queue_rows, rate = [], rates.now()
     for queue in ledger.list_queues(prefix):
         counts = queue.counts()
@@ -379,7 +390,10 @@ def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:
 
 
 class Rates:
-    """Verbs a second of each queue of late, by the commits' own times. Each commit is read once."""
+    """The verbs a second of each queue in the last WINDOW seconds, by the times in the commits.
+
+    Each commit is read once.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         store: Any = ledger.store
@@ -387,16 +401,19 @@ class Rates:
         self._last: dict[str, int] = {}
         #: Time (ms), id of the queue, number of verbs.
         self._seen: list[tuple[int, str, int]] = []
-        #: Since this time (ms) every commit was counted.
+        #: Every commit since this time (ms) is counted.
         self._since = 0
 
     def now(self) -> dict[str, float]:
-        """Return verbs a second by the ids of queues, over WINDOW seconds, or over the shorter time that was read."""
+        """Return the verbs a second of each queue, by its id.
+
+        The period is WINDOW seconds. It is shorter if the first look did not read all commits of that time.
+        """
         now = self._clock()
         for table in TABLES:
             self._follow(table)
         since = max(self._since, now - WINDOW * 1_000)
-        self._seen = [one for one in self._seen if one[0] > since]
+        self._seen = [commit for commit in self._seen if commit[0] > since]
         counted: Counter[str] = Counter()
         for _, queue, verbs in self._seen:
             counted[queue] += verbs

@@ -47,8 +47,8 @@ def receive(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Receive messages of QUEUE: hold them until their visibility timeout ends. Print each with its receipt handle, for
-    `ledger delete`, `extend` and `release`; with --claim print one receipt for all, however many they are.
+    """Receive messages of QUEUE, and hold them until their visibility timeout ends. Print each message with its receipt
+    handle, which `ledger delete`, `extend` and `release` take. With --claim, print only one receipt for all messages.
 
     \b
     Example:
@@ -101,7 +101,7 @@ def peek(queue: str, message_id: str, json: bool, root: str | None, settings: st
 
 
 def _nothing(queue: Queue) -> str:
-    """Say that no message is visible, and until when messages are in flight, if any are."""
+    """Return a sentence: no message is visible. If messages are in flight, the sentence has their first deadline."""
     from ledger.clock import instant
 
     store, record, clock = queue.access.store, queue.access.record(), queue.access.clock
@@ -109,15 +109,15 @@ def _nothing(queue: Queue) -> str:
     sentence = f"no message of {queue.name} is visible"
     if not leases:
         return sentence
-    held, first = sum(lease.messages for lease in leases), min(lease.visible_at for lease in leases)
+    hidden, first = sum(lease.messages for lease in leases), min(lease.visible_at for lease in leases)
     return (
-        f"{sentence}: {held:,} in flight, the first until {instant(first):%Y-%m-%d %H:%M:%S}Z; who has them: "
+        f"{sentence}: {hidden:,} in flight, the first until {instant(first):%Y-%m-%d %H:%M:%S}Z; who has them: "
         '`ledger sql "SELECT owner, messages, seconds_left FROM in_flight"`'
     )
 
 
 def document(message: Message) -> dict[str, Any]:
-    """Return all that is known of a message, without empty fields."""
+    """Return the fields of a message as a document for JSON, without those that are None."""
     attributes = {name: _attribute(attribute) for name, attribute in message.message_attributes.items()}
     fields = {
         "message_id": message.message_id,
@@ -144,15 +144,15 @@ def _attribute(one: Any) -> dict[str, Any]:
 
 
 def _read(claim: Claim) -> list[Message]:
-    """Return the messages of a claim. If they cannot be read, give the claim back: nobody else has its receipt."""
+    """Return the messages of a claim. If they cannot be read, release the claim: nobody else has its receipt."""
     try:
         return claim.messages()
     except LedgerError as error:
         try:
             claim.release(reason="its messages could not be read", counted=False)
             outcome = "Its messages were given back, and the receive does not count."
-        except LedgerError as failed:
-            outcome = f"They could not be given back ({failed.message}): release --receipt {claim.receipt_id} does it."
+        except LedgerError as failure:
+            outcome = f"They could not be given back ({failure.message}): release --receipt {claim.receipt_id} does it."
         raise error.advised(outcome) from None
 
 
@@ -193,7 +193,8 @@ def extend(
     root: str | None,
     settings: str | None,
 ) -> int:
-    """Hold messages of QUEUE for longer. HANDLE - reads stdin: each line is a handle or a line of `receive --json`.
+    """Hold messages of QUEUE for longer. If HANDLE is `-`, the command reads stdin: each line is a handle, or a line of
+    `receive --json`.
 
     \b
     Example:
@@ -221,11 +222,11 @@ def release(
     root: str | None,
     settings: str | None,
 ) -> int:
-    """Give messages of QUEUE back: they are visible at once. HANDLE - reads stdin, as for `ledger extend`.
+    """Give messages of QUEUE back: they are visible at once. HANDLE may be `-`, as for `ledger extend`.
 
-    With --postponed: release all messages that nobody holds and that workers parked after too many failures, or
-    postponed for a retry. With --receipt, release only those that were given back under this receipt. The view
-    in_flight lists them.
+    With --postponed, the command releases messages that nobody holds: workers parked them after too many failures, or
+    postponed them for a retry. With --receipt too, it releases only the messages that were given back under this
+    receipt. The view in_flight lists all of them.
 
     \b
     Example:
@@ -255,7 +256,8 @@ def release(
 def delete(
     queue: str, handles: tuple[str, ...], receipt: str | None, json: bool, root: str | None, settings: str | None
 ) -> int:
-    """Acknowledge messages of QUEUE: they are done, for good. HANDLE - reads stdin, as for `ledger extend`.
+    """Acknowledge messages of QUEUE: they are done, and nobody receives them again. HANDLE may be `-`, as for `ledger
+    extend`.
 
     \b
     Example:
@@ -285,7 +287,7 @@ def _settled(
     whole: Callable[[Claim], Settled],
     single: Callable[[list[str | None]], list[HandleOutcome]],
 ) -> int:
-    """Settle a whole claim, or single handles, and print the outcome; return the exit code."""
+    """Settle a whole claim, or single handles. Print the outcome, and return the exit code."""
     if (receipt is None) == (not handles):
         raise click.UsageError("Give receipt handles (- reads them from stdin), or --receipt ID for a whole claim.")
     if receipt is not None:
@@ -300,7 +302,7 @@ def _settled(
         lost = f"; {settled.lost:,} others have by now" if settled.lost else ""
         report(json, claim_document, f"{did} {many(settled.messages, 'message')}{lost}")
         return IN_PART if settled.lost else 0
-    # Each handle counts once, even if it is named several times.
+    # A handle that is named several times counts once.
     outcomes = single(list(dict.fromkeys(_handles(handles))))
     if json:
         print_json(*(_document(outcome) for outcome in outcomes))
@@ -328,7 +330,7 @@ def _handles(given: Iterable[str]) -> Iterator[str | None]:
 
 
 def _receipt() -> str | None:
-    """Return the receipt on stdin; None if it is that of a receive that found nothing."""
+    """Return the receipt on stdin. Return None for the line of a receive that found nothing: its receipt is null."""
     lines = [line.strip() for line in sys.stdin if line.strip()]
     if len(lines) != 1:
         raise WrongInput(f"stdin has {many(len(lines), 'line')}, and --receipt - takes one. Nothing was done.")
@@ -348,7 +350,7 @@ def _receipt_field(line: str, number: int, name: str) -> str | None:
         ) from None
 
 
-#: Most messages that --where moves: their ids pass through this process.
+#: --where moves at most this number of messages: their ids are in the memory of this process.
 MOST = 1_000_000
 
 
@@ -372,7 +374,8 @@ def redrive(
 ) -> int:
     """Move visible messages of the dead-letter queue QUEUE back: all of them, or the named ones.
 
-    With --where the command first looks up the ids of matching messages, then moves these: at most a million.
+    With --where, the command looks up the ids of the matching messages, and then moves these messages. If more than a
+    million match, nothing is moved.
 
     \b
     Example:
@@ -396,7 +399,7 @@ def redrive(
 
 def _ids_where(ledger: Ledger, queue: Queue, where: str) -> list[str]:
     """Return the ids of the visible messages of a queue that match a predicate."""
-    # The line break keeps a comment at the predicate's end from swallowing the parenthesis.
+    # Without the line break, a comment at the predicate's end would hide the parenthesis.
     query = f"SELECT message_id FROM messages WHERE queue = '{queue.name}' AND status = 'visible' AND ({where}\n)"
     try:
         ids: list[str] = ledger.sql(f"{query} LIMIT {MOST + 1}")["message_id"].to_pylist()
@@ -415,7 +418,8 @@ def _ids_where(ledger: Ledger, queue: Queue, where: str) -> list[str]:
 @as_json
 @with_root
 def restore(queue: str, receipt: str, json: bool, root: str | None, settings: str | None) -> None:
-    """Undo an acknowledgement: what was deleted under RECEIPT is visible again. `ledger history` lists the receipts.
+    """Undo an acknowledgement: messages that were deleted under RECEIPT are visible again. `ledger history` lists the
+    receipts.
 
     \b
     Example:

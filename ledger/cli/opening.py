@@ -1,4 +1,4 @@
-"""Options that every command has, and how commands open the ledger."""
+"""Options that commands share, and the function that opens the ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class WrongInput(click.ClickException):
-    """An input cannot be used: exit code 2, without the usage text, as the usage was right."""
+    """The error for an input that cannot be used: exit code 2.
+
+    The usage text is not printed, as the usage was right.
+    """
 
     exit_code = 2
 
@@ -53,15 +56,15 @@ def as_json(function: Function) -> Function:
 
 
 def given_root(root: str | None) -> str | None:
-    """Return the root: the argument ROOT of a command that has it, else an option, else the environment, else None."""
+    """Return the root: the argument ROOT of a command, else an option --root, else LEDGER_ROOT, else None."""
     context = click.get_current_context()
     place = context.params.get("place")
     if place:
         return str(place)
-    of_all = context.find_root().params.get("root")
-    # An option before the command holds, unless the command has its own option.
-    if of_all and context.get_parameter_source("root") != ParameterSource.COMMANDLINE:
-        return str(of_all)
+    root_of_all = context.find_root().params.get("root")
+    # The option --root before the command counts, unless the command has an option --root of its own.
+    if root_of_all and context.get_parameter_source("root") != ParameterSource.COMMANDLINE:
+        return str(root_of_all)
     return root or None
 
 
@@ -74,7 +77,7 @@ def named_root(root: str | None) -> str:
 
 
 def open_ledger(root: str | None, settings: str | None, *, read_only: bool = False, create: bool = False) -> Ledger:
-    """Open the ledger that the arguments name. `read_only` needs no right to write."""
+    """Open the ledger that the arguments name. With `read_only`, the user needs no right to write."""
     place = named_root(root)
     with _lightly():
         from ledger.ledger import Ledger
@@ -86,16 +89,18 @@ def open_ledger(root: str | None, settings: str | None, *, read_only: bool = Fal
 
 @contextmanager
 def _lightly() -> Iterator[None]:
-    """Halve the time of imports in the block: without pandas, without threads for linear algebra, and without garbage
-    collection."""
+    """Halve the time of imports in the block.
+
+    Python collects no garbage, OpenBLAS starts one thread, and pyarrow does not import pandas.
+    """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    was = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         _spare_pandas()
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()
 
 
@@ -110,8 +115,11 @@ class _NoPandas:
 
 
 def _spare_pandas() -> None:
-    """Import pyarrow without pandas. pyarrow imports pandas with its first array, to recognize DataFrames, and that
-    takes longer than the rest of a command. The command line has no DataFrames; pyarrow looks for pandas only once."""
+    """Import pyarrow without pandas.
+
+    pyarrow imports pandas with its first array, to recognize DataFrames. This import takes longer than the rest of a
+    command, and the command line has no DataFrames. pyarrow looks for pandas only once.
+    """
     if "pyarrow" in sys.modules or "pandas" in sys.modules:
         return
     finder: Any = _NoPandas

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 def upkeep(
     every: str | None, if_due: bool, no_vacuum: bool, json: bool, root: str | None, settings: str | None
 ) -> None:
-    """Drop finished messages, compact, vacuum, fill the receipts. Safe beside running claims.
+    """Drop finished messages, compact and vacuum the tables, and fill the table of receipts. Claims may run meanwhile.
 
-    Without --every: run one round now. With --every: check each period whether the commits since the last round make a
-    round due, and run it. If several such processes share a ledger, one works at a time. A round that fails is logged
-    and tried again. SIGTERM and Ctrl-C end it between two steps, with exit code 0. Exit code 1: the ledger could not be
-    opened.
+    Without an option, the command runs one round now. With --every, it checks each period whether the commits since the
+    last round make a round due, and runs the round. If several such processes share a ledger, only one runs a round at
+    a time. A round that fails is logged and tried again. SIGTERM and Ctrl-C end the command between two steps, with
+    exit code 0. The exit code is 1 if the ledger cannot be opened.
 
     \b
     Example:
@@ -46,7 +46,7 @@ def upkeep(
     if every is not None and if_due:
         raise click.UsageError("--every runs a round only if it is due: leave --if-due out.")
     if every is not None:
-        # The import is here because `ledger --help` needs no Arrow.
+        # The import is inside the function because `ledger --help` needs no Arrow.
         from ledger.upkeep_daemon import period_of
 
         period = period_of("every", every)
@@ -77,7 +77,7 @@ def _print(done: UpkeepReport, json: bool) -> None:
 
 
 def _run(ledger: Ledger, root: str, every: str, period: float, vacuum: bool, json: bool) -> None:
-    """Check each period until a signal ends it; print a line for each round that did something."""
+    """Check each period whether a round is due, until a signal. Print a line for each round that did something."""
     from ledger.runtime.termination import draining
     from ledger.upkeep_daemon import Upkeeper, in_words
 
@@ -109,11 +109,11 @@ def backup(dest: str, json: bool, root: str | None, settings: str | None) -> Non
     Example:
       ledger backup tuesday
     """
-    done = open_ledger(root, settings).backup(dest, lambda step: click.echo(step, err=True))
+    copied = open_ledger(root, settings).backup(dest, lambda step: click.echo(step, err=True))
     if json:
-        print_json(dataclasses.asdict(done))
+        print_json(dataclasses.asdict(copied))
     else:
-        click.echo(f"{done.files} files, {done.bytes} bytes, as of {done.taken_at}")
+        click.echo(f"{copied.files} files, {copied.bytes} bytes, as of {copied.taken_at}")
 
 
 @click.command("restore-backup", short_help="Make a ledger from a backup.")
@@ -124,7 +124,7 @@ def backup(dest: str, json: bool, root: str | None, settings: str | None) -> Non
 def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
     """Make the ledger ROOT from the backup SOURCE.
 
-    ROOT must be free, unless --replace moves its ledger aside. Processes that have the ledger open go on with the
+    Nothing may be at ROOT, unless --replace moves it aside. Processes that have the old ledger open then use the
     restored one.
 
     \b
@@ -150,12 +150,12 @@ def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
 def repair(
     place: str | None, root: str | None, clock: bool, yes: bool, dry_run: bool, settings: str | None, json: bool
 ) -> None:
-    """Cut the ledger at ROOT (default: LEDGER_ROOT), on a local path, back to its last whole version after a power cut.
-    Show what is lost, and ask on a terminal; elsewhere --yes is needed. Removed files go to the folder _ledger_lost
-    beside the tables. First stop all that uses the ledger.
+    """Repair the ledger at ROOT (default: LEDGER_ROOT), on a local path, after a power failure: cut it back to its last
+    whole version. The command shows what is lost, and asks on a terminal. Elsewhere --yes is needed. Removed files go
+    to the folder _ledger_lost beside the tables. First stop all processes that use the ledger.
 
-    With --clock: repair queues where a clock that was ahead has committed, so that verbs raise ClocksDisagree. First
-    set this machine's clock right. Other processes may go on meanwhile.
+    With --clock, the command repairs queues whose verbs raise ClocksDisagree, because a machine with a clock that was
+    ahead has committed. First set this machine's clock right. Other processes may use the ledger meanwhile.
 
     \b
     Example:
@@ -184,15 +184,15 @@ def _repair_clock(root: str | None, settings: str | None, yes: bool, dry_run: bo
     for fix in fixes:
         if fix.lanes:
             lanes, messages = many(fix.lanes, "lane"), many(fix.messages, "message")
-            done = "would be put right" if dry_run else "put right"
-            click.echo(f"{fix.queue}: {lanes} {done}, {fix.ahead:,.1f} s ahead, with the leases of {messages}")
+            change = "would be put right" if dry_run else "put right"
+            click.echo(f"{fix.queue}: {lanes} {change}, {fix.ahead:,.1f} s ahead, with the leases of {messages}")
         if fix.refused_sends:
-            done = "would go on" if dry_run else "go on"
-            click.echo(f"{fix.queue}: sends {done}; the last was {fix.ahead:,.1f} s ahead")
+            change = "would go on" if dry_run else "go on"
+            click.echo(f"{fix.queue}: sends {change}; the last was {fix.ahead:,.1f} s ahead")
         if fix.changed_ahead:
-            done = "would be set" if dry_run else "are set"
+            change = "would be set" if dry_run else "are set"
             changed = f"it was made or changed by a clock that was {fix.ahead:,.1f} s ahead"
-            click.echo(f"{fix.queue}: {changed}; its timestamps, and what has expired, {done} by this one")
+            click.echo(f"{fix.queue}: {changed}; its timestamps, and what has expired, {change} by this one")
         if fix.tasks:
             tasks = f"{many(fix.tasks, 'message move task')} started by a clock that was ahead"
             click.echo(f"{fix.queue}: {tasks}; {'would be' if dry_run else 'is'} carried on")
@@ -264,8 +264,9 @@ def _shown(found: Repair) -> Iterator[str]:
 @as_json
 def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, settings: str | None, json: bool) -> None:
     """Remove the ledger ROOT (default: LEDGER_ROOT) for good: its tables, its locks, and the files that repairs put
-    aside. Show how much is in it, and ask on a terminal; elsewhere --yes is needed. Other files in the folder stay.
-    First stop all that uses the ledger. Only a backup brings it back (`ledger backup`).
+    aside. The command shows how much is in the ledger, and asks on a terminal. Elsewhere --yes is needed. Other files
+    in the folder stay. First stop all processes that use the ledger. Only a backup brings the ledger back (`ledger
+    backup`).
 
     \b
     Example:
@@ -292,7 +293,7 @@ def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, setti
 
 
 def _depth(root: str, settings: str | None) -> dict[str, int] | None:
-    """Return how much is in a ledger; None if its tables cannot be read."""
+    """Return how many queues, messages and messages in flight a ledger has. Return None if it cannot be read."""
     from ledger.errors import LedgerError
 
     try:
@@ -321,9 +322,10 @@ def _in_words(depth: dict[str, int] | None, found: Destroyed) -> str:
 @with_root
 def share(place: str | None, group: str, everyone: bool, json: bool, root: str | None, settings: str | None) -> None:
     """Let all users of GROUP use the ledger ROOT (default: LEDGER_ROOT). Its folders and locks become writable for the
-    group, and its files readable. The same holds for files that anybody makes there later, whatever their umask.
+    group, and its files readable. On a file system with ACLs the same holds for later files, whatever the umask of
+    their owners. On other file systems every user needs the umask 002.
 
-    Run it as the owner of the ledger, or as root. You can run it again at any time.
+    Run this command as the owner of the ledger, or as root. You can run it again at any time.
 
     \b
     Example:
@@ -331,8 +333,8 @@ def share(place: str | None, group: str, everyone: bool, json: bool, root: str |
     """
     from ledger.ledger import Ledger
 
-    done = Ledger.share(named_root(root), group=group, everyone=everyone)
-    sentence = f"shared {many(done.folders, 'folder')} and {many(done.files, 'file')} of {done.root} with {group}"
-    if not done.is_inherited:
+    shared = Ledger.share(named_root(root), group=group, everyone=everyone)
+    sentence = f"shared {many(shared.folders, 'folder')} and {many(shared.files, 'file')} of {shared.root} with {group}"
+    if not shared.is_inherited:
         sentence += ". The file system has no ACLs: every user sets `umask 002` before he uses the ledger"
-    report(json, dataclasses.asdict(done), sentence)
+    report(json, dataclasses.asdict(shared), sentence)

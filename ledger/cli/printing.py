@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-#: The number of characters that people see of a text. --json has the whole text.
+#: Tables and blocks show at most this number of characters of a text. --json has the whole text.
 LONGEST = 400
 
 
@@ -24,7 +24,7 @@ def many(count: int, thing: str) -> str:
 
 
 def print_json(*documents: Any) -> None:
-    """Print each document as a line of JSON: instants in ISO 8601, UTC; null for numbers that JSON cannot express."""
+    """Print each document as a line of JSON. Instants are in ISO 8601 and UTC. NaN and infinity become null."""
     for document in documents:
         try:
             text = json.dumps(document, ensure_ascii=False, default=_plain, allow_nan=False)
@@ -34,7 +34,7 @@ def print_json(*documents: Any) -> None:
 
 
 def print_csv(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print rows as CSV with a header: instants and nested values as in JSON, an empty cell for None."""
+    """Print rows as CSV with a header. Instants and nested values are as in JSON. The cell of None is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
@@ -52,7 +52,7 @@ def _cell(value: Any) -> str:
 
 
 def report(json: bool, document: Mapping[str, Any], sentence: str) -> None:
-    """Print what a command did: a document for programs, a sentence for people."""
+    """Print what a command did: with `json` as a document, else as a sentence."""
     if json:
         print_json(document)
     else:
@@ -60,12 +60,12 @@ def report(json: bool, document: Mapping[str, Any], sentence: str) -> None:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], none: str) -> None:
-    """Print rows in aligned columns, numbers to the right; without rows the text `none`."""
+    """Print rows in aligned columns, numbers to the right. If there are no rows, print the text `none`."""
     click.echo(table_of(rows) if rows else none)
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | None = None) -> str:
-    """Return rows as text in aligned columns, numbers to the right; `cell_of` formats a value (default: `shown`)."""
+    """Return rows as text in aligned columns, numbers to the right. `cell_of` formats a value (default: `shown`)."""
     names, text_of = list(rows[0]), cell_of or shown
     cells = [[text_of(row[name]) for name in names] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells)]
@@ -80,7 +80,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | 
 
 
 def print_blocks(blocks: Iterable[Mapping[str, Any]], none: str) -> None:
-    """Print a block of lines, `name  value`, for each block, without empty values; without blocks the text `none`."""
+    """Print each block as lines of `name  value`, without empty values. If there are no blocks, print `none`."""
     first = True
     for block in blocks:
         filled = {name: value for name, value in block.items() if value not in (None, {}, "")}
@@ -95,7 +95,11 @@ def print_blocks(blocks: Iterable[Mapping[str, Any]], none: str) -> None:
 
 
 def shown(value: Any) -> str:
-    """Format a value for people: separated thousands, instants to seconds, long texts cut, controls escaped."""
+    """Return a value as text for people.
+
+    Thousands are separated, instants have no fractions of seconds, and long texts are cut. Characters that cannot be
+    printed are escaped.
+    """
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -135,13 +139,13 @@ def _plain(value: Any) -> Any:
 
 
 class Steps:
-    """The progress of a command: a line on stderr, shown only on a terminal."""
+    """The progress of a command: a line on stderr, if stderr is a terminal."""
 
     def __init__(self, every: float = 0.2) -> None:
         self._shows, self._every, self._next = sys.stderr.isatty(), every, time.monotonic() + every
 
     def __call__(self, text: str) -> None:
-        """Replace the line by this text, at most once every `every` seconds."""
+        """Replace the line by this text. A text within `every` seconds after the last shown one is not shown."""
         if self._shows and time.monotonic() >= self._next:
             click.echo(f"\r\x1b[K{text} ...", err=True, nl=False)
             self._next = time.monotonic() + self._every

@@ -26,7 +26,7 @@ def queues() -> None:
 @as_json
 @with_root
 def list_queues(prefix: str, json: bool, root: str | None, settings: str | None) -> int:
-    """Show how many messages are in each state, for queues whose names begin with PREFIX. Reading disturbs nobody.
+    """Show how many messages are in each state, for queues whose names begin with PREFIX. Reading takes no lock.
 
     \b
     Example:
@@ -39,7 +39,7 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
         try:
             rows.append(depth_of(queue))
         except ClocksDisagree as error:
-            # Show the other queues all the same.
+            # Show the other queues, too.
             rows.append(_depth(queue.name, None))
             wrong.append(f"{queue.name}: {error}")
     for line in wrong:
@@ -52,7 +52,7 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
     return int(bool(wrong))
 
 
-#: The states of messages that are shown, as Counts calls them.
+#: The states of messages that commands show, with their names in Counts.
 STATES = ("visible", "delayed", "locked", "in_flight", "deleted")
 
 
@@ -83,7 +83,7 @@ def show(queue: str, json: bool, root: str | None, settings: str | None) -> None
 
 
 def show_queue(queue: Queue, json: bool) -> None:
-    """Print all that is known of a queue."""
+    """Print a queue's counts, attributes and tags, and the queues whose dead letters it takes."""
     parts = {"counts": depth_of(queue), "attributes": queue.attributes(), "tags": queue.tags()}
     sources = queue.dead_letter_source_queues()
     if json:
@@ -95,7 +95,7 @@ def show_queue(queue: Queue, json: bool) -> None:
 
 
 def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
-    """Return NAME=VALUE arguments as a dictionary."""
+    """Return NAME=VALUE arguments as a dictionary. Raise click.BadParameter for other texts, and for repeated names."""
     values: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -170,7 +170,7 @@ def set_attributes(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Change attributes and tags of QUEUE; the others stay.
+    """Change attributes and tags of QUEUE. The others stay.
 
     \b
     Example:
@@ -193,7 +193,10 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask on a terminal; elsewhere require --yes."""
+    """Ask the question on a terminal, and raise click.ClickException unless the user agrees.
+
+    If `yes`, do nothing. Without a terminal, raise click.UsageError, which names --yes.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
@@ -208,7 +211,7 @@ def confirm(question: str, yes: bool) -> None:
 @as_json
 @with_root
 def delete(queue: str, yes: bool, json: bool, root: str | None, settings: str | None) -> None:
-    """Delete QUEUE with all its messages. Ask on a terminal; elsewhere --yes is needed.
+    """Delete QUEUE with all its messages. The command asks on a terminal. Elsewhere --yes is needed.
 
     \b
     Example:
@@ -231,7 +234,7 @@ def delete(queue: str, yes: bool, json: bool, root: str | None, settings: str | 
 @as_json
 @with_root
 def purge(queue: str, older_than: str | None, yes: bool, json: bool, root: str | None, settings: str | None) -> None:
-    """Delete every message of QUEUE, in flight or not. Ask on a terminal; elsewhere --yes is needed.
+    """Delete every message of QUEUE, in flight or not. The command asks on a terminal. Elsewhere --yes is needed.
 
     \b
     Example:
@@ -244,12 +247,12 @@ def purge(queue: str, older_than: str | None, yes: bool, json: bool, root: str |
     remaining = counts.stored + counts.in_flight
     whole = f"all of {many(remaining, 'message')} in {queue}, {counts.in_flight:,} of them in flight"
     confirm(f"Delete {whole}?" if age is None else f"Delete what was sent more than {older_than} ago, of {whole}?", yes)
-    gone = purged_queue.purge(older_than=age)
-    report(json, {"queue": queue, "messages": gone}, f"deleted {many(gone, 'message')} of {queue}")
+    deleted = purged_queue.purge(older_than=age)
+    report(json, {"queue": queue, "messages": deleted}, f"deleted {many(deleted, 'message')} of {queue}")
 
 
 def _age(name: str, text: str) -> float:
-    """Return an age in seconds from a text such as 90, 90s, 30m, 12h or 7d; raise InvalidParameterValue for others."""
+    """Return an age in seconds from a text such as 90, 90s, 30m, 12h or 7d. Raise InvalidParameterValue for others."""
     from ledger.errors import InvalidParameterValue
     from ledger.rules.limits import seconds_of_time
 

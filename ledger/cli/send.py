@@ -1,4 +1,4 @@
-"""`ledger send`: rows of a file, a table or stdin as messages, in one commit."""
+"""The command `ledger send`: rows of a file, a table or stdin as messages, in one commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ledger.cli.inputs import Read
 
 FORMATS = ("text", "json", "csv", "parquet", "delta")
-#: At most this number of lines is printed one by one. Of the others only their number is printed. --json names all.
+#: The command prints at most this number of lines one by one, and the number of the others. --json names all.
 MOST_NAMED = 20
 _NOT_SHOWN = logging.NullHandler()
 
@@ -58,7 +58,7 @@ def send(
     settings: str | None,
 ) -> int:
     """Send the rows of INPUT to QUEUE as messages, all in one commit. INPUT is a file, a Delta table, or `-` for stdin.
-    A file holds JSON lines (or one JSON array), CSV, Parquet or text; all but Parquet also as .gz.
+    A file holds JSON lines (or one JSON array), CSV, Parquet or text. All but Parquet may be compressed, as .gz.
 
     The column `body` (or --body) of a row is the message's body. The columns delay_seconds, message_attributes (a JSON
     object), message_group_id, message_deduplication_id and aws_trace_header set the same fields of the message. If no
@@ -157,7 +157,7 @@ def _read(source: str, kind: str | None, body: str | None, attributes: Mapping[s
 
 
 def _name(lines: Iterable[tuple[int, str]]) -> None:
-    """Print lines and their problems on stderr: at most MOST_NAMED, and the number of the others."""
+    """Print lines and their problems to stderr: at most MOST_NAMED, and the number of the others."""
     named_lines = list(lines)
     for line, problem in named_lines[:MOST_NAMED]:
         click.echo(f"line {line} {shown(problem)}", err=True)

@@ -1,4 +1,4 @@
-"""`ledger serve`, of the extra `endpoint`."""
+"""The command `ledger serve`, which needs the extra `endpoint`."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 def serve(
     place: str | None, root: str | None, settings: str | None, create: bool, json: bool, **options: object
 ) -> None:
-    """Serve the ledger ROOT over HTTP as SQS, in both of its protocols, until SIGTERM or Ctrl-C. Clients only change
+    """Serve the ledger ROOT over HTTP, in both protocols of SQS, until SIGTERM or Ctrl-C. Clients of SQS only change
     their endpoint URL.
 
-    Requests must be signed with a key. Keys are in the file --keys, which has a table [ID] with secret = "..." for each
-    key, or in LEDGER_ACCESS_KEY_ID and LEDGER_SECRET_ACCESS_KEY. With --json the first line on stdout is
-    {"url": ..., "root": ..., "pid": ...}, printed as soon as the endpoint serves.
+    Requests must be signed with a key. The file --keys has a table [ID] with secret = "..." for each key. Without this
+    option, the key is in LEDGER_ACCESS_KEY_ID and LEDGER_SECRET_ACCESS_KEY. With --json, the command prints
+    {"url": ..., "root": ..., "pid": ...} as the first line on stdout as soon as the endpoint serves.
 
     \b
     Example:

@@ -1,10 +1,10 @@
-"""`ledger submit`."""
+"""The command `ledger submit`: a script under spark-submit."""
 
 from __future__ import annotations
 
 import click
 
-#: Jobs whose first arguments are ROOT QUEUE, and that create neither.
+#: Jobs that take ROOT and QUEUE as their first arguments, and create neither.
 ON_QUEUES = ("work", "send")
 
 
@@ -15,10 +15,11 @@ ON_QUEUES = ("work", "send")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def submit(script: str, arguments: tuple[str, ...]) -> int:
-    """Run SCRIPT under spark-submit on this machine, set up for a ledger. SCRIPT is a file, or the name of a job: work,
-    send, create_queue, show, upkeep, serve, or flights, the demonstration. Returns the script's exit code.
+    """Run SCRIPT under spark-submit on this machine, with the settings that a ledger needs. SCRIPT is a file, or the
+    name of a job: work, send, create_queue, show, upkeep, serve, or the demonstration flights. The exit code is that of
+    the script.
 
-    The jobs print what they find and do. All but flights take --json among their own options, after SCRIPT.
+    Except for flights, each of these jobs has the option --json. Options of a job come after SCRIPT.
 
     \b
     Example:
@@ -47,8 +48,11 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
 
 
 def _require_queue(arguments: tuple[str, ...]) -> None:
-    """Raise what opening a missing ledger or queue raises, before a JVM starts. Leave the check to the job for options
-    before ROOT, and for roots that are not on this machine: their keys may be in Spark's configuration."""
+    """Raise LedgerDoesNotExist or QueueDoesNotExist before a JVM starts.
+
+    If options come before ROOT, leave the check to the job. Leave it to the job also if ROOT is not on this machine:
+    the storage's keys may be in Spark's configuration.
+    """
     from ledger.errors import LedgerDoesNotExist, LedgerError, QueueDoesNotExist
     from ledger.ledger import Ledger
 

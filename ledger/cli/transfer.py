@@ -1,4 +1,4 @@
-"""`ledger copy`, `ledger export` and `ledger import`."""
+"""Commands that copy the messages of a queue: `copy`, `export` and `import`."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def copy(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Send every message of QUEUE, held or not, to another queue, and keep them here.
+    """Send a copy of every message of QUEUE, held or not, to another queue. The messages stay in QUEUE.
 
     First stop everything that sends to QUEUE or receives from it. After a crash, run the same command again: it sends
-    what is missing and nothing twice. RedrivePolicy, RedriveAllowPolicy and Policy name queues and accounts of one
-    ledger: --create leaves them out.
+    only the messages that are missing. --create leaves out RedrivePolicy, RedriveAllowPolicy and Policy: they name
+    queues and accounts of one ledger.
 
     \b
     Example:
@@ -69,12 +69,12 @@ def copy(
     target = source if target_root is None else Ledger.open(target_root, create=create, settings=source.settings)
     queue_to_copy = source.queue(queue)
     target_queue = _made(target, name, queue_to_copy) if create else target.queue(name)
-    done = queue_to_copy.copy_to(target_queue, attempt_id=attempt_id, bar=bar, report=_say)
+    copied = queue_to_copy.copy_to(target_queue, attempt_id=attempt_id, bar=bar, report=_say)
     to = f"{name} of {target_root or source_root}"
     _report(
         json,
         {"queue": queue, "to": target_root or source_root, "to_queue": name},
-        done,
+        copied,
         f"copied %s of {queue} to {to}",
     )
 
@@ -91,7 +91,7 @@ def _made(target: Ledger, name: str, known: Queue) -> Queue:
 
 
 def _require_file(path: str) -> None:
-    """Raise a usage error for `-`: a Parquet file is read from its end, so no stream can hold an export."""
+    """Raise click.UsageError for `-`: a Parquet file is read from its end, so no stream can hold an export."""
     if path == "-":
         raise click.UsageError("FILE is -, and an export is a Parquet file, no stream: name a file.")
 
@@ -110,9 +110,9 @@ def export(queue: str, path: str, bar: bool | None, json: bool, root: str | None
       ledger export work work.parquet
     """
     _require_file(path)
-    done = open_ledger(root, settings, read_only=True).queue(queue).export_to(path, bar=bar, report=_say)
-    sentence = f"wrote {many(done.messages, 'message')} of {queue} to {done.path}"
-    report(json, {"queue": queue, **dataclasses.asdict(done)}, sentence)
+    exported = open_ledger(root, settings, read_only=True).queue(queue).export_to(path, bar=bar, report=_say)
+    sentence = f"wrote {many(exported.messages, 'message')} of {queue} to {exported.path}"
+    report(json, {"queue": queue, **dataclasses.asdict(exported)}, sentence)
 
 
 @click.command("import", short_help="Send the messages of an exported file.")
@@ -127,15 +127,15 @@ def import_(
 ) -> None:
     """Send the messages of FILE, which `ledger export` wrote, to QUEUE.
 
-    After a crash, run the same command again: it sends what is missing and nothing twice.
+    After a crash, run the same command again: it sends only the messages that are missing.
 
     \b
     Example:
       ledger import work monday.parquet
     """
     _require_file(path)
-    done = open_ledger(root, settings).queue(queue).import_from(path, attempt_id=attempt_id, bar=bar, report=_say)
-    _report(json, {"queue": queue, "path": path}, done, f"imported %s of {path} to {queue}")
+    imported = open_ledger(root, settings).queue(queue).import_from(path, attempt_id=attempt_id, bar=bar, report=_say)
+    _report(json, {"queue": queue, "path": path}, imported, f"imported %s of {path} to {queue}")
 
 
 def _report(json: bool, about: dict[str, object], done: Copied, sentence: str) -> None:

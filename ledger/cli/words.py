@@ -1,4 +1,4 @@
-"""Errors in the words of the command line: options instead of parameters."""
+"""The texts of errors, with options of the command line in place of parameters."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _PHRASES = (
 
 
 def said(error: LedgerError) -> str:
-    """Return an error's text in the words of the command line."""
+    """Return an error's text with options in place of parameters."""
     if isinstance(error, LedgerDoesNotExist) and not error.fix:
         how_to_create = "`ledger queues create NAME` makes one, with a queue"
         return f"There is no ledger at {error.root}: {error.found}. Is it mistyped? {error.advice or how_to_create}"
@@ -69,7 +69,7 @@ def said(error: LedgerError) -> str:
     if isinstance(error, QueueDoesNotExist):
         advice = error.advice.replace("create_queue makes one", f"`ledger queues create {error.name}` makes one")
         return f"{error.message} {advice}"
-    # Attributes of queues have the same names on the command line.
+    # A queue's attributes keep their names: they are the same on the command line.
     if isinstance(error, InvalidParameterValue) and not isinstance(error, InvalidAttributeValue):
         return _of_value(error)
     if isinstance(error, MissingParameter) and error.field in OPTIONS:
@@ -87,6 +87,6 @@ def _of_value(error: InvalidParameterValue) -> str:
 
 
 def _plain(text: str) -> str:
-    for python, here in _PHRASES:
-        text = text.replace(python, here)
+    for phrase, replacement in _PHRASES:
+        text = text.replace(phrase, replacement)
     return text

@@ -1,1 +1,1 @@
-"""The calls of users on a queue and a claim; input is checked here."""
+"""The calls of users on a queue and a claim, with the checks of their input."""

@@ -1,6 +1,6 @@
 """Access to one queue of a ledger, for its verbs.
 
-A Queue has an Access, and hands it on to its claims and to their helpers.
+A Queue has an Access, and passes it to its claims and to their helpers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Access:
     """Access to one queue of a ledger. `frames` is None without Spark.
 
-    `made` is the queue as it was when the user asked for it. The queue's name and its id never change; all else
-    may have changed since. A verb calls `record` once, and acts on that record alone.
+    `made` is the queue's record from the moment when the user opened the queue. The name and the id of a queue never
+    change. All else may have changed since that moment. A verb calls `record` once, and acts on that record alone.
     """
 
     store: Store
@@ -33,10 +33,10 @@ class Access:
     settings: Settings
     frames: Frames | None
     made: QueueRecord
-    #: Opens the ledger in another process, started by spawn, and returns access to this queue; None where no other
-    #: process can open it.
+    #: Opens the ledger in a process that was started by spawn, and returns access to this queue. None if no other
+    #: process can open the ledger.
     reopen: Callable[[], Access] | None = field(default=None, compare=False)
-    #: The messages that were ended through the claims of this access.
+    #: The messages that were deleted or released through the claims of this access.
     endings: OpenClaims = field(default_factory=OpenClaims, init=False)
 
     @property
@@ -50,7 +50,7 @@ class Access:
         return self.settings.account.arn(self.name)
 
     def record(self) -> QueueRecord:
-        """Return the queue as it is now. Raises QueueDoesNotExist, also when another queue has its name by now."""
+        """Return the queue's record as it is now. Raises QueueDoesNotExist, also if a newer queue has the same name."""
         record = self.store.queue(self.name)
         if record.id != self.made.id:
             raise QueueDoesNotExist(self.name, made_anew=True)
@@ -61,9 +61,9 @@ class Access:
         return nullcontext() if self.frames is None else self.frames.named_jobs(verb, self.name, receipt_id)
 
     def spark(self, what: str = "A DataFrame", instead: str = "") -> Frames:
-        """Return the object that moves DataFrames. Raises SparkIsNeeded about `what`.
+        """Return the object that moves DataFrames. Raises SparkIsNeeded if the ledger was opened without Spark.
 
-        `instead` is a sentence about a call that needs no Spark.
+        The error says that `what` needs Spark. Its advice is `instead`, a sentence about a call that needs no Spark.
         """
         if self.frames is None:
             message = f"{what} needs Spark: open the ledger with Ledger.open(root, spark=spark)"

@@ -1,6 +1,6 @@
-"""The rows of an Arrow table as entries, without Spark.
+"""The rows of an Arrow table as entries of a send, without Spark.
 
-The rows are read by the same rules as the rows of a DataFrame.
+The rules are those for the rows of a Spark DataFrame.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ledger.rules.message import NOT_IN_JSON, WITH_WHOLE_ROWS, Entry, entry, req
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.store.protocol import StoredSend
 
-#: The types that the columns of each kind may have, and those types in words.
+#: For each kind of field: a function that accepts the types of its column, and these types in words.
 TYPES = {
     Kind.TEXT: (is_text, "string"),
     Kind.NUMBER: (is_integer, "int8, int16, int32 or int64"),
 }
-#: The columns with a meaning, beside the body and the attributes.
+#: The columns with a meaning, except for the body and the attributes, with their types.
 MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name not in ("body", COLUMN)}
 
 
 @dataclasses.dataclass(frozen=True)
 class SentTable:
-    """The messages that a send of an Arrow table stored: how many were accepted, and their ids.
+    """The result of a send of an Arrow table: how many messages the queue accepted, and their ids.
 
     A FIFO queue accepts a message that repeats a deduplication id, and does not store it again (F1).
     """
@@ -42,14 +42,14 @@ class SentTable:
     def ids(self) -> pa.Table:
         """Return a row per message: message_id, body (strings).
 
-        If the ledger has no Spark, the rows are in the order of the sent rows.
+        If the ledger was opened without Spark, the rows have the order of the sent rows.
         """
         return self._ids
 
 
 def sent_table(entries: Sequence[Entry], sent: Sequence[StoredSend]) -> SentTable:
     """Return the result for entries that were stored as `sent`."""
-    ids, bodies = [one.message_id for one in sent], [one.body for one in entries]
+    ids, bodies = [stored.message_id for stored in sent], [sent_entry.body for sent_entry in entries]
     return SentTable(
         len(ids), pa.table({"message_id": pa.array(ids, pa.string()), "body": pa.array(bodies, pa.string())})
     )
@@ -74,8 +74,8 @@ def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> l
 def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iterator[dict[str, Any] | LedgerError]:
     """Yield for every row the fields of an entry for a queue with these attributes, by name.
 
-    The body is the column `body` (or the one named), else the whole row as JSON. A row whose attributes cannot be read
-    yields its error. Raises InvalidParameterValue for the table.
+    The argument `body` names the column of bodies. Default: the column `body`, else the whole row as JSON. A row whose
+    attributes cannot be read yields its error. Raises InvalidParameterValue for a table that cannot be sent.
     """
     fifo = is_fifo(queue)
     require_columns(table.column_names, body)
@@ -84,7 +84,7 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
         raise InvalidParameterValue("column", "body", "The table has no columns")
     as_json = body is None and "body" not in table.column_names
     texts = _json_rows(table) if as_json else require_column(table, body or "body", is_text, "string").to_pylist()
-    # A row that is sent whole, as JSON, has no columns beside the body, except those of WITH_WHOLE_ROWS.
+    # If rows are sent whole, as JSON, only the columns in WITH_WHOLE_ROWS set fields, and only on a FIFO queue.
     columns = {
         name: require_column(table, name, *kinds).to_pylist()
         for name, kinds in MEANINGFUL.items()
@@ -102,7 +102,7 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
 
 
 def _json_rows(table: pa.Table) -> Iterator[str]:
-    """Yield rows as Spark writes them, without nulls."""
+    """Yield each row as JSON in the form that Spark writes: without nulls."""
     for field in table.schema:
         unwritable = _without_json(field.name, field.type)
         if unwritable is not None:
@@ -133,7 +133,7 @@ def _without_json(path: str, kind: pa.DataType) -> tuple[str, pa.DataType] | Non
     """Return the path and the type of a value that this module cannot write as JSON; None if there is none."""
     types = pa.types
     if types.is_struct(kind):
-        return next((found for one in kind if (found := _without_json(f"{path}.{one.name}", one.type))), None)
+        return next((found for field in kind if (found := _without_json(f"{path}.{field.name}", field.type))), None)
     if types.is_list(kind) or types.is_large_list(kind):
         return _without_json(f"{path}.element", kind.value_type)
     has_json = (
@@ -148,5 +148,5 @@ def _without_json(path: str, kind: pa.DataType) -> tuple[str, pa.DataType] | Non
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_nulls(one) for name, one in value.items() if one is not None}
-    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -1,14 +1,14 @@
 """The column `message_attributes` of a table that is sent.
 
-Each kind of data frame has its own form of it:
+Each kind of data frame has its own form of this column:
 
     pandas: objects        a dict in each row, with values as `Queue.send` takes them in a list
     struct                 a field for each attribute; a null field is no attribute of its row
     list of structs        with the fields `key` and `value`: polars' maps
     map                    from texts to texts, numbers or bytes
-    text                   a JSON object in each row, as `ledger send` reads it; an empty text is none
+    text                   a JSON object in each row, as `ledger send` reads it; an empty text: no attributes
 
-All of them become `map<string, struct<data_type, string_value, binary_value>>`. Each row is checked by the rule for
+Each form becomes `map<string, struct<data_type, string_value, binary_value>>`. Each row is checked by the rule for
 lists (`rules.message_attributes`).
 """
 
@@ -24,7 +24,7 @@ from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.message_attributes import attributes_of_json, message_attributes
 
 COLUMN = "message_attributes"
-#: The types that are understood, for errors.
+#: The types that this module reads, in the words of errors.
 UNDERSTOOD = (
     "a struct of attributes, a map or a list of structs of key and value (from texts to texts, numbers or bytes), or "
     "JSON texts"
@@ -35,7 +35,7 @@ MAP = pa.map_(pa.string(), _IN_FULL)
 
 
 def is_attributes(kind: pa.DataType) -> bool:
-    """Tell whether a column of this type is read as it is: a map from texts to texts, or to attributes in full."""
+    """Tell whether a column of this type needs no change: a map from texts to texts, or to attributes in full."""
     if not pa.types.is_map(kind) or not is_text(kind.key_type):
         return False
     item = kind.item_type
@@ -43,12 +43,12 @@ def is_attributes(kind: pa.DataType) -> bool:
 
 
 def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
-    """Return a pandas DataFrame whose column of dicts is a map; return any other value unchanged.
+    """Return a pandas DataFrame with a map in place of its column of dicts. Return any other value unchanged.
 
-    Arrow would make one struct of all dicts. An integer in one row beside a fraction in another would become another
-    number.
+    Arrow would make one struct of all dicts. If one row has an integer and another row a fraction, Arrow would change
+    the integer.
 
-    Raises InvalidParameterValue for attributes that a list of messages may not have either; it names the row.
+    Raises InvalidParameterValue for attributes that a list of messages may not have either. The error names the row.
     """
     if not (made_by(messages, "pandas") and hasattr(messages, "columns")):
         return messages
@@ -60,20 +60,21 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
     ):
         return messages
     column = messages[COLUMN]
-    if not any(isinstance(one, Mapping) for one in column):
+    if not any(isinstance(value, Mapping) for value in column):
         return messages
     import pandas as pd
 
-    dicts = [None if is_missing else one for one, is_missing in zip(column, column.isna())]
+    dicts = [None if is_missing else value for value, is_missing in zip(column, column.isna())]
     return messages.assign(**{COLUMN: pd.arrays.ArrowExtensionArray(_maps(dicts, _of_value))})
 
 
 def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
     """Return a table of plain types whose column of attributes is a map from names to attributes in full.
 
-    A table whose rows are sent whole, as JSON, keeps its columns as they are. Raises InvalidParameterValue for a type
-    that is not understood; it names the column. Raises it also for attributes that a list of messages may not have
-    either; it names the row.
+    A table whose rows are sent whole, as JSON, keeps its columns as they are.
+
+    Raises InvalidParameterValue, which names the column, for a type that this module does not read. Raises
+    InvalidParameterValue, which names the row, for attributes that a list of messages may not have either.
     """
     if not _has_attributes(table, body) or is_attributes(table[COLUMN].type):
         return table
@@ -85,7 +86,8 @@ def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
 def attributes_by_row(table: pa.Table, body: str | None) -> Callable[[int], object]:
     """Return a function from a row's number to its attributes, as a list of messages has them.
 
-    The function raises InvalidParameterValue for a value that is not understood. This call raises it for such a type.
+    This call raises InvalidParameterValue for a type that this module does not read. The returned function raises the
+    same error for a value that cannot be read.
     """
     if not _has_attributes(table, body):
         return lambda number: None
@@ -103,13 +105,13 @@ def _required_reader(kind: pa.DataType) -> Callable[[Any], object]:
 
 
 def _has_attributes(table: pa.Table, body: str | None) -> bool:
-    """Tell whether a table has a column of attributes that counts and is not null everywhere."""
+    """Tell whether a table has a column of attributes that counts, with a value in at least one row."""
     names = table.column_names
     return names.count(COLUMN) == 1 and _counts(names, body) and table[COLUMN].null_count < table.num_rows
 
 
 def _counts(names: Iterable[str], body: str | None) -> bool:
-    """Tell whether the column counts: the bodies have a column of their own."""
+    """Tell whether the column of attributes counts. It counts only if the bodies have a column of their own."""
     return (body or "body") in names
 
 
@@ -134,7 +136,7 @@ def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
 
 
 def _is_value(kind: pa.DataType) -> bool:
-    """Tell whether values of a type may be an attribute's value; if not, their row is refused."""
+    """Tell whether values of a type may be an attribute's value. If not, the whole table is refused."""
     if pa.types.is_struct(kind):
         return {field.name for field in kind} == _FIELDS
     return not (pa.types.is_nested(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind))
@@ -150,23 +152,23 @@ def _of_value(value: object) -> object:
 
 
 def _of_struct(fields: Mapping[str, object]) -> dict[str, object]:
-    return {name: _in_full(one) for name, one in fields.items() if one is not None}
+    return {name: _in_full(value) for name, value in fields.items() if value is not None}
 
 
 def _of_items(items: Sequence[Mapping[str, object] | None]) -> dict[str, object]:
     if None in items:
         raise InvalidParameterValue("MessageAttributes", None, "An element of the list is null", "Leave it out.")
-    return _of_pairs([(one["key"], one["value"]) for one in items if one is not None])
+    return _of_pairs([(item["key"], item["value"]) for item in items if item is not None])
 
 
 def _of_pairs(pairs: Any) -> dict[str, object]:
-    return {name: _in_full(one) for name, one in once(pairs)}
+    return {name: _in_full(value) for name, value in once(pairs)}
 
 
 def once(pairs: Any) -> Any:
     """Return the pairs of a map.
 
-    Raises InvalidParameterValue for a repeated key: it is unknown which of its values counts.
+    Raises InvalidParameterValue for a repeated key: nothing says which of its values counts.
     """
     if len(dict(pairs)) < len(pairs):
         names = [name for name, _ in pairs]
@@ -178,7 +180,7 @@ def once(pairs: Any) -> Any:
 
 
 def in_full(one: Mapping[str, Any]) -> dict[str, Any]:
-    """Return SQS's form of an attribute in full: only with the value that its type needs."""
+    """Return an attribute in full in SQS's form, with only the value that its type needs."""
     kind = one["data_type"]
     is_binary = isinstance(kind, str) and kind.startswith("Binary")
     value = {"BinaryValue": one["binary_value"]} if is_binary else {"StringValue": one["string_value"]}
@@ -190,12 +192,12 @@ def _in_full(one: object) -> object:
 
 
 def _maps(values: Iterable[object], read: Callable[[Any], object]) -> pa.Array:
-    """Return a map for each row's value; null stays null."""
+    """Return a map for each row's value. Null stays null."""
     rows = list[list[tuple[str, dict[str, object]]] | None]()
     for number, value in enumerate(values):
         try:
             attributes = None if value is None else message_attributes(read(value))
         except LedgerError as error:
             raise error.advised(f"It is row {number}. Nothing was sent.") from None
-        rows.append(None if attributes is None else [(name, one._asdict()) for name, one in attributes.items()])
+        rows.append(None if attributes is None else [(name, value._asdict()) for name, value in attributes.items()])
     return pa.array(rows, MAP)

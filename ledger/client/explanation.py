@@ -1,4 +1,7 @@
-"""Explanations: the SQL statement that a verb would commit, and its source rows. Nothing is committed."""
+"""Explanations of verbs: the SQL statement that a verb would commit, and its source rows.
+
+An explanation commits nothing.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +53,8 @@ class Explanation:
             row must still have. New receipts and new segments get random names, which differ when the verb runs.
         engine: The ledger's engine, delta-rs or spark.
         why_statement: Why the engine would run the statement, as far as this is known before a commit. Empty: the
-            client writes the rows itself. But the real commit may find one of the reasons large, wider or new partition
-            (docs/explanation/statements.md), and then the engine runs the statement.
+            client writes the rows itself. The real commit may still find one of the reasons large, wider or new
+            partition (docs/explanation/statements.md). Then the engine runs the statement.
     """
 
     verb: str
@@ -97,7 +100,7 @@ def explain(
         given: The verb's arguments, by the names that an error shows (see `numbered`).
 
     Raises:
-        InvalidParameterValue: The verb is none of `verbs`, or an argument is a Spark DataFrame.
+        InvalidParameterValue: The verb is not one of `verbs`, or an argument is a Spark DataFrame.
         LedgerError: The ledger is in memory.
         Other errors: All that `call` raises.
     """
@@ -123,7 +126,7 @@ def numbered(arguments: Sequence[object], options: Mapping[str, object]) -> dict
 
     Arguments that were given by position are named `argument 1`, `argument 2`, and so on.
     """
-    return {**{f"argument {place}": one for place, one in enumerate(arguments, 1)}, **options}
+    return {**{f"argument {place}": value for place, value in enumerate(arguments, 1)}, **options}
 
 
 def _table(rows: pa.Table) -> str:
@@ -142,5 +145,5 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     text = f"{value:%Y-%m-%d %H:%M:%S.%f}"[:-3] if isinstance(value, datetime) else str(value)
-    text = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text[: LONGEST + 1])
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[: LONGEST + 1])
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

@@ -1,8 +1,8 @@
 """An exported queue: a Parquet file with a row for each message.
 
-Other programs read the file, and `import` takes it back. The file's metadata says that it is an export, and has the
-export's id. An import notes how many row groups it has imported. If the import dies, the next import of the same file
-continues after these.
+Other programs can read the file, and `ledger import` sends its messages. The file's metadata says that it is an export,
+and has the export's id. An import records how many row groups it has imported. If the import dies, the next import of
+the same file continues after these.
 
 The file appears only when it is complete. It is written under a temporary name in the same folder and synced. Then it
 gets its own name by a hard link, or by a rename where links do not work.
@@ -49,9 +49,9 @@ SCHEMA = pa.schema(
         ("message_deduplication_id", pa.string()),
         ("aws_trace_header", pa.string()),
         ("sender_id", pa.string()),
-        ("sequence_number", pa.int64()),  # only of FIFO queues; an import gives new ones in this order
+        ("sequence_number", pa.int64()),  # only of FIFO queues; an import gives new numbers in the same order
         ("sent_at", _INSTANT),
-        ("enqueued_at", _INSTANT),  # of a message that was moved here: when its retention restarted
+        ("enqueued_at", _INSTANT),  # only of a message that was moved: when its retention restarted
         ("available_at", _INSTANT),  # when its delay ends
         ("receive_count", pa.int32()),  # an import ignores it: imported messages begin at 0
     ]
@@ -72,7 +72,7 @@ class ExportFile:
     _file: pq.ParquetFile
 
     def group(self, number: int, queue: Mapping[str, str]) -> list[CopiedMessage]:
-        """Return the messages of one row group, checked by the rules of a queue with the attributes `queue`.
+        """Return the messages of one row group. Check them by the rules of a queue with the attributes `queue`.
 
         Raises InvalidParameterValue, which names the row, for a message that the queue would refuse. Raises
         StorageFailed if the file cannot be read.
@@ -84,7 +84,7 @@ class ExportFile:
 
 
 def local_path(given: object) -> Path:
-    """Return the file that a user names. Raises InvalidParameterValue for a place that is no local path."""
+    """Return the path of the file that a user names. Raises InvalidParameterValue if it is no local path."""
     place = here("path", given)
     if not place.is_local:
         raise InvalidParameterValue("path", given, "Must be a local path", "Copy the file from or to other storage.")
@@ -106,7 +106,7 @@ def write_file(
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with aside.open("xb") as file:
-            # Only sent_at has statistics: statistics of bodies would repeat bodies in the file's footer.
+            # Write statistics only of sent_at: statistics of bodies would repeat bodies in the file's footer.
             with pq.ParquetWriter(
                 file, schema, compression="zstd", write_statistics=["sent_at"], write_page_checksum=True
             ) as writer:
@@ -138,17 +138,17 @@ def _require_free(path: Path) -> None:
 
 
 def _give_name(aside: Path, path: Path) -> None:
-    """Give a written file its name, durably. Raises InvalidParameterValue if somebody has taken the name meanwhile."""
+    """Give a written file its name, and sync the folder. Raises InvalidParameterValue if another file has the name."""
     while True:
         try:
             os.link(aside, path)
         except FileExistsError:
-            # If the other file is gone by now, the name is free again.
+            # If the other file was removed in the meantime, the name is free again: try once more.
             _require_free(path)
             continue
         except OSError:
-            # Most likely the file system has no hard links. A rename replaces a file that gets this name at this very
-            # moment.
+            # Most likely the file system has no hard links. The rename replaces a file that got this name after the
+            # check.
             _require_free(path)
             aside.rename(path)
         break
@@ -214,7 +214,7 @@ def _reading(path: str) -> Iterator[None]:
 
 
 def _row(message: StoredMessage) -> dict[str, Any]:
-    attributes = [(name, one._asdict()) for name, one in message.message_attributes.items()]
+    attributes = [(name, value._asdict()) for name, value in message.message_attributes.items()]
     moved_at = message.record.enqueued_at
     return {
         **{name: getattr(message, name) for name in _PLAIN},
@@ -228,7 +228,7 @@ def _row(message: StoredMessage) -> dict[str, Any]:
 
 
 def _message(row: Mapping[str, Any], queue: Mapping[str, str], path: str, number: int) -> CopiedMessage:
-    attributes = {name: Attribute(**one) for name, one in row["message_attributes"] or ()}
+    attributes = {name: Attribute(**fields) for name, fields in row["message_attributes"] or ()}
     try:
         entry = message_rules.entry(
             row["body"],

@@ -1,4 +1,4 @@
-"""Lists and tables of receipt handles, as actions for the store.
+"""Receipt handles in lists and tables, as actions for the store.
 
 The store's outcomes become one outcome for each handle.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 HandleSequence: TypeAlias = "list[str] | list[str | None] | tuple[str | None, ...]"
 #: Handles that need no Spark: a list, or a table with a column `receipt_handle`.
 PlainHandles: TypeAlias = "HandleSequence | ArrowTable"
-#: Many receipt handles: a list, or a table with a column `receipt_handle`.
+#: Receipt handles: a list, or a table or Spark DataFrame with a column `receipt_handle`.
 Handles: TypeAlias = "PlainHandles | DataFrame"
 #: An outcome for each handle, in the form of the input.
 Outcomes: TypeAlias = "DataFrame | pa.Table | list[HandleOutcome]"
@@ -39,7 +39,7 @@ Timeouts: TypeAlias = "int | str | Sequence[int]"
 #: Why messages are released or extended: one text for all, or one for each handle.
 Reasons: TypeAlias = "str | Sequence[str | None]"
 
-#: The columns of the outcomes for an Arrow table of receipt handles; those for a DataFrame are the same.
+#: The columns of the outcomes for an Arrow table of receipt handles, and for a DataFrame.
 OUTCOMES = pa.schema(
     [(name, pa.string()) for name in ("receipt_handle", "action", "outcome", "error_code", "error_message")]
 )
@@ -47,7 +47,7 @@ OUTCOMES = pa.schema(
 
 @dataclass(frozen=True)
 class HandleRequest:
-    """A request for one receipt handle, and its reason. Nothing is done where its timeout is `refused`."""
+    """A request for one receipt handle. `refused` is the error of a timeout that is refused: then nothing is done."""
 
     handle: str | None
     verb: Verb
@@ -57,7 +57,7 @@ class HandleRequest:
 
     @classmethod
     def checked(cls, handle: str | None, verb: Verb, timeout: object, limits: Limits) -> HandleRequest:
-        """M2: return a request; a timeout that is no number, or out of bounds, fails this request only."""
+        """Return a request. M2: a timeout that is no number, or out of bounds, fails only this request."""
         try:
             return cls(handle, verb, visibility_timeout(timeout, limits))
         except InvalidParameterValue as error:
@@ -65,7 +65,7 @@ class HandleRequest:
 
 
 class HandleList:
-    """Requests grouped into the fewest actions, one for each reason.
+    """Requests in groups: one action for each verb, receipt, timeout and reason.
 
     A handle that cannot be read has the outcome INVALID, and does not stop the others.
     """
@@ -94,7 +94,7 @@ class HandleList:
                     outcome_by_message[action.verb, action.receipt_id, action.timeout, run["segment"], seq] = run[
                         "outcome"
                     ]
-        answered = []
+        handle_outcomes = []
         for wish, handle in zip(self._wishes, self._read):
             outcome = Outcome.INVALID
             if handle is not None and wish.refused is None:
@@ -105,14 +105,15 @@ class HandleList:
             if handle is not None and wish.refused is not None:
                 outcome, failure = Outcome.BEYOND_CEILING, wish.refused
             failure_texts = (None, None) if failure is None else (failure.code, failure.message)
-            answered.append(HandleOutcome(wish.handle, outcome.value, *failure_texts))
-        return OutcomeList(answered)
+            handle_outcomes.append(HandleOutcome(wish.handle, outcome.value, *failure_texts))
+        return OutcomeList(handle_outcomes)
 
 
 def _mark(marks: Mapping[str, int], reason: str | None) -> int:
     """Return the mark of a reason (see `visibility.change`).
 
-    Further reasons, and then none, come behind the named ones.
+    Reasons that are not in `marks` share the next mark. A message without a reason gets the mark behind that one, or 0
+    if `marks` is empty.
     """
     if reason is None:
         return len(marks) + 1 if marks else 0
@@ -120,9 +121,9 @@ def _mark(marks: Mapping[str, int], reason: str | None) -> int:
 
 
 def handles_of(field: str, handles: object) -> list[str | None]:
-    """Return a list of receipt handles.
+    """Return receipt handles as a list.
 
-    Raises InvalidParameterValue, also for an element that is neither text nor None.
+    Raises InvalidParameterValue for a value that is no list or tuple, and for an element that is neither text nor None.
     """
     if hasattr(handles, "receipt_handle"):
         bound = "Must be a receipt handle (a string), or a list of them"
@@ -136,7 +137,7 @@ def handles_of(field: str, handles: object) -> list[str | None]:
 
 
 def wishes_of_table(table: pa.Table, verb: Verb, timeout: int | str, limits: Limits) -> list[HandleRequest]:
-    """Return a request for each row of an Arrow table with a column `receipt_handle`; `timeout` may name a column.
+    """Return a request for each row of an Arrow table with a column `receipt_handle`. `timeout` may name a column.
 
     Raises InvalidParameterValue for a column that is missing or of another type.
     """
@@ -144,7 +145,7 @@ def wishes_of_table(table: pa.Table, verb: Verb, timeout: int | str, limits: Lim
     if not isinstance(timeout, str):
         return [HandleRequest(handle, verb, timeout) for handle in handles]
     seconds = require_column(table, timeout, is_integer, "int8, int16, int32 or int64").to_pylist()
-    return [HandleRequest.checked(handle, verb, one, limits) for handle, one in zip(handles, seconds)]
+    return [HandleRequest.checked(handle, verb, value, limits) for handle, value in zip(handles, seconds)]
 
 
 def wishes_of_list(
@@ -153,23 +154,23 @@ def wishes_of_list(
     """Return a request for each handle of a list, with one timeout for all, or one for each."""
     if not isinstance(timeout, Sequence):
         return [HandleRequest(handle, verb, timeout) for handle in handles]
-    return [HandleRequest.checked(handle, verb, one, limits) for handle, one in zip(handles, timeout)]
+    return [HandleRequest.checked(handle, verb, seconds, limits) for handle, seconds in zip(handles, timeout)]
 
 
 def outcome_table(wishes: Sequence[HandleRequest], outcomes: Sequence[HandleOutcome]) -> pa.Table:
-    """Return OUTCOMES: a row for each request, in order."""
+    """Return a table with the schema OUTCOMES: a row for each request, in order."""
     columns = [
         [wish.handle for wish in wishes],
         [_action(wish) for wish in wishes],
-        [one.outcome for one in outcomes],
-        [one.error_code for one in outcomes],
-        [one.error_message for one in outcomes],
+        [outcome.outcome for outcome in outcomes],
+        [outcome.error_code for outcome in outcomes],
+        [outcome.error_message for outcome in outcomes],
     ]
     return pa.table([pa.array(column, pa.string()) for column in columns], schema=OUTCOMES)
 
 
 def runs_of_ids(message_ids: Sequence[object]) -> pa.Table:
-    """Return message ids as RUNS; the lanes are not known (-1). Raises InvalidParameterValue."""
+    """Return message ids as RUNS. The lanes are not known (-1). Raises InvalidParameterValue for a wrong id."""
     places = {ids.place(identifier) for identifier in message_ids}
     return _runs({ReceiptHandle("", -1, segment, seq, "") for segment, seq in places}) if places else RUNS.empty_table()
 
@@ -188,7 +189,7 @@ def _read(handle: object, queue: QueueRecord) -> ReceiptHandle | None:
 
 
 def _runs(handles: set[ReceiptHandle]) -> pa.Table:
-    """Return RUNS of the handles, neighbours joined."""
+    """Return the handles as RUNS, with neighbours joined."""
     runs: list[list[Any]] = []
     for handle in sorted(handles, key=lambda h: (h.lane, h.segment, h.seq)):
         if runs and runs[-1][:2] == [handle.lane, handle.segment] and runs[-1][3] + 1 == handle.seq:

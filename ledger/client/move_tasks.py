@@ -17,6 +17,7 @@ from ledger.runtime.threads import start_thread
 from ledger.store.protocol import QueueRecord, Store
 
 log = logging.getLogger("ledger.move_tasks")
+#: Seconds between two steps of a task.
 TICK = 1.0
 
 
@@ -34,8 +35,8 @@ class MoveTasks:
         self._destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         while True:
-            # A task is stored only while no other task runs. If another task was first, `all` now has it, and the rule
-            # refuses this task.
+            # `put_task` stores a task only while no other task of this queue runs. If another task was first, `all` now
+            # returns it, and the rule `new_task` refuses this one.
             task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
             if self._store.put_task(task):
                 break
@@ -59,7 +60,7 @@ class MoveTasks:
     def run(self, handle: str, revision: int, sleep: Callable[[float], None] = time.sleep) -> None:
         """Carry a task on until it ends. `revision` is the revision of the task after its last step in this process.
 
-        This process waits while another process carries the task on, for example after a stall of this process.
+        This process waits while another process carries the task on, for example because this process stood still.
         """
         while (task := self._latest(handle)) is not None and task.is_running:
             if task.revision == revision or move_task.is_abandoned(task, self._clock()):
@@ -70,43 +71,43 @@ class MoveTasks:
     def step(self, task: MoveTask) -> MoveTask | None:
         """Move the messages that a running task may move now, and return the task after this step.
 
-        Several processes may try a step, and only one of them moves messages. Returns None when another process takes
-        this step, the task was cancelled, or the task waits.
+        Several processes may try a step, and only one of them moves messages. Returns None if another process took
+        this step, if the task was cancelled, or if clocks disagree.
         """
         taken = move_task.taken(task, self._clock())
         return self._move(taken) if self._store.put_task(taken) else None
 
     def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask | None:
-        """Move what a task may move, after this process has taken its step; return the task after it.
+        """Move the messages that a task may move now. Return the task after this step.
 
-        Returns None if clocks disagree: the task then waits until it counts as abandoned. A caller that has just read
-        the queue gives it as `source`.
+        This process must have taken the step before. Returns None if clocks disagree: the task then waits until it
+        counts as abandoned. A caller that has just read the queue passes it as `source`.
         """
         try:
             source, target = source or self._as_it_is(), self._destination(task.destination)
             allowed = move_task.allowance(task, self._clock())
             moved = self._store.redrive(source, target, allowed, None, self._clock) if allowed != 0 else 0
         except ClocksDisagree as error:
-            # The task waits until somebody corrects the clock, or the queue's time.
+            # The task waits until a user corrects the clock, or the queue's time.
             log.warning("the move task %s of %s waits: %s", task.task, self._source.name, error)
             return None
         except LedgerError as error:
             log.warning("the move task %s of %s failed: %s", task.task, self._source.name, error)
             after = move_task.ended(task, TaskStatus.FAILED, self._clock(), str(error))
-            # A concurrent change, such as a cancel, takes precedence.
+            # If another change of the task was committed first, such as a cancel, that change counts.
             return after if self._store.put_task(after) else self._stored(task.task)
         while True:
             after = move_task.progressed(task, moved, allowed if allowed != 0 else -1, self._clock())
             if self._store.put_task(after):
                 return after
-            # The task was cancelled, or taken for abandoned. The moved messages count all the same.
+            # The task was cancelled, or another process continued it as abandoned. Add the moved messages to its count.
             task = self._stored(task.task)
 
     def _latest(self, handle: str) -> MoveTask | None:
         return next((task for task in self.all() if task.task == handle), None)
 
     def _stored(self, handle: str) -> MoveTask:
-        """Return the task as it is stored now. Raises ResourceNotFound."""
+        """Return the task as it is stored now. Raises ResourceNotFound if it was removed."""
         task = self._latest(handle)
         if task is None:
             raise ResourceNotFound("Task does not exist.", "Somebody removed it from the ledger's tables.")
@@ -115,8 +116,8 @@ class MoveTasks:
     def _as_it_is(self) -> QueueRecord:
         """Return the source queue as it is now. Raises QueueDoesNotExist.
 
-        A task may run for hours. Messages that expired meanwhile, by a retention that changed meanwhile, stay where
-        they are.
+        A task may run for hours, and the queue's retention may change in this time. The task does not move messages
+        that have expired by the present retention.
         """
         source = self._store.queue(self._source.name)
         if source.id != self._source.id:
@@ -133,7 +134,7 @@ class MoveTasks:
 
 
 def carry_on(store: Store, clock: Callable[[], int]) -> int:
-    """Run a step of every abandoned task; return how many tasks these were."""
+    """Run a step of every abandoned task. Return the number of these tasks."""
     queues = {record.id: record for record in store.queues()}
     abandoned = [task for task in store.tasks() if move_task.is_abandoned(task, clock())]
     for task in abandoned:

@@ -1,6 +1,6 @@
 """A queue's attributes and tags, its counts, its dead-letter source queues (D1), and its redrive (D2).
 
-The policy is the attribute Policy.
+The attribute Policy holds the queue's permissions.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def source_queues(access: Access, after: str = "", max_results: int | None = Non
     """See Queue.dead_letter_source_queues."""
     most = bounds.maximum_messages(max_results, bounds.UNBOUNDED, "MaxResults")
     policies = {record.name: redrive_rules.policy_of(record.attributes) for record in access.store.queues()}
-    named = [name for name, known in policies.items() if known is not None and known.target == access.name]
+    named = [name for name, policy in policies.items() if policy is not None and policy.target == access.name]
     return [name for name in sorted(named) if name > after][:most]
 
 
@@ -96,7 +96,7 @@ def redrive(
         fix = f"No queue's RedrivePolicy names {access.name}. Say where to: destination=. Nothing was moved."
         raise redrive_rules.no_dead_letter_queue(access.name, fix)
     if isinstance(where, str):
-        what = "A predicate, unlike a list of message ids,"
+        subject = "A predicate, unlike a list of message ids,"
         with access.named_jobs("redrive"):
-            chosen = access.spark(what).chosen(record, where, access.clock())
+            chosen = access.spark(subject).chosen(record, where, access.clock())
     return access.store.redrive(record, target, maximum, chosen, access.clock)

@@ -1,6 +1,6 @@
-"""Sends: a text, an entry, a list of entries, or a table.
+"""The sends of a text, an entry, a list of entries, or a table.
 
-Each entry of a list is read by itself. One commit sends all of them, and each has an outcome (M2).
+Each entry of a list is checked by itself, and has its own outcome (M2). One commit sends all entries of the list.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ NOTHING_SENT = "Nothing was sent."
 
 
 def of_entry(number: int) -> str:
-    """Return the advice about the entry for which a call of several entries is refused."""
+    """Return the advice that names the entry for which a call of several entries was refused."""
     return f"It is entry {number}. {NOTHING_SENT}"
 
 
 class EntryList:
-    """Entries of a send: the ones that can be sent, and the outcome of each.
+    """The entries of a send: those that can be sent, and the outcome of each.
 
-    A LedgerError in place of an entry is the error for which the entry was refused before.
+    A LedgerError in place of an entry says why the caller refused the entry.
     """
 
     def __init__(
         self, given: Sequence[object], queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool
     ) -> None:
-        self._read = [_read(one, queue, common, in_batch) for one in given]
+        self._read = [_read(message, queue, common, in_batch) for message in given]
         #: The entries to send.
-        self.entries = [one for one in self._read if isinstance(one, Entry)]
+        self.entries = [entry for entry in self._read if isinstance(entry, Entry)]
 
     def require(self, *, every: bool) -> None:
-        """Raise the error of the first entry that is refused (`every`), or of the first that fails the whole call."""
+        """Raise the error of the first refused entry. Without `every`, only errors that fail the whole call count."""
         for number, entry in enumerate(self._read):
             if isinstance(entry, LedgerError) and (every or fails_the_batch(entry)):
                 entry.entry = number
@@ -60,13 +60,15 @@ class EntryList:
     def outcomes(self, sent: Sequence[StoredSend], name: str) -> list[SendOutcome]:
         """Return one outcome per entry, in order, from the store's answers for `entries`.
 
-        If the queue named `name` refused entries, a warning in the log tells how many, and why it refused the first.
+        If entries for the queue `name` were refused, a warning in the log has their number and the first reason.
         """
         answers = iter(sent)
-        outcomes = [SendOutcome.of(one, None if isinstance(one, LedgerError) else next(answers)) for one in self._read]
-        refused = [one for one in self._read if isinstance(one, LedgerError)]
+        outcomes = [
+            SendOutcome.of(entry, None if isinstance(entry, LedgerError) else next(answers)) for entry in self._read
+        ]
+        refused = [entry for entry in self._read if isinstance(entry, LedgerError)]
         if refused:
-            first = next(number for number, one in enumerate(self._read) if isinstance(one, LedgerError))
+            first = next(number for number, entry in enumerate(self._read) if isinstance(entry, LedgerError))
             # The log does not get the error's text, which may show the body.
             error = refused[0]
             why = [getattr(error, part) for part in ("field", "bound") if hasattr(error, part)]
@@ -100,7 +102,7 @@ def send(
 ) -> Sent | SentTable | list[SendOutcome]:
     """See Queue.send. `common` has its keyword arguments for all messages of a list, by name.
 
-    A list may have a LedgerError in place of an entry that could not be read: it is the error of its outcome.
+    A list may have a LedgerError in place of an entry that could not be read. The error becomes the entry's outcome.
     """
     attempts.attempt_id(attempt_id, "attempt_id")
     record = access.record()
@@ -127,7 +129,7 @@ def send(
 
 @lru_cache(maxsize=1_000)
 def _tell_left_out(queue: str, names: tuple[str, ...], body: str | None, *, fifo: bool) -> None:
-    """Warn of columns that are not sent, and of names that look like meaningful ones.
+    """Warn of columns that are not sent, and of names that resemble the names of columns with a meaning.
 
     A process warns once for each queue and its columns.
     """

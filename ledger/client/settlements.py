@@ -1,9 +1,9 @@
 """The messages that were settled through a claim, not by others.
 
-Messages that the claim's holder deleted or released are not lost. Messages that another holder of its receipt deleted
-or released are lost. Two tasks with one attempt id have the same receipt, and are one holder to the store. Therefore
-each claim remembers what was ended through it, or through the queue object that made it. All other settled messages
-were ended by somebody else.
+To end a message is to delete or release it. Messages that the claim's holder ended are not lost. Messages that another
+holder of the same receipt ended are lost. Two tasks with one attempt id have the same receipt, and the store cannot
+tell them apart. Therefore each claim remembers the messages that were ended through it, or through the queue object
+that made it. If any other message of the claim was ended, another holder has ended it.
 """
 
 from __future__ import annotations
@@ -23,21 +23,20 @@ from ledger.rules.visibility import Outcome
 from ledger.runtime.forks import renew_in_child
 from ledger.store.protocol import RUNS, count_messages
 
-#: Errors of a verb that changed nothing. After any other error the verb may have been committed, although its answer
-#: was lost.
+#: Errors of a verb that changed nothing. After any other error the verb may have committed, with its answer lost.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
-#: Up to this number of tables are searched one by one. With more tables, each table costs more than its rows.
+#: More than this number of tables are joined into one: with many tables, each table costs more than its rows.
 MOST_APART = 64
 _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
 
 class ClaimSettlements:
-    """The messages that were deleted or released through the claim with this receipt, as RUNS."""
+    """The messages that were ended through the claim with this receipt, as RUNS."""
 
     def __init__(self, receipt_id: str | None) -> None:
         self.receipt_id = receipt_id
         self._lock, self._parts = threading.Lock(), dict[Ending, pa.Table]()
-        #: The messages that are known to be ended, in few tables.
+        #: The messages that are known to be ended, in at most MOST_APART tables.
         self._done: list[pa.Table] = []
         renew_in_child(self, ClaimSettlements._renew)
 
@@ -46,10 +45,10 @@ class ClaimSettlements:
 
     @contextlib.contextmanager
     def ending(self, runs: pa.Table) -> Iterator[Ending]:
-        """Return a context in which messages are deleted or released.
+        """Return a context in which a verb ends the messages of `runs`.
 
-        The messages count as ended here from the start, so that no heartbeat takes them for lost. If the verb changes
-        nothing, they no longer count.
+        The messages count as ended from the start, so that no heartbeat takes them for lost. Once the verb's outcome is
+        known, only the messages that it ended count.
         """
         ending = Ending()
         with self._lock:
@@ -60,7 +59,7 @@ class ClaimSettlements:
             ending.done = RUNS.empty_table()
             raise
         else:
-            # If the caller reports no outcome, assume that every message was ended.
+            # If the caller has reported no outcome, assume that the verb ended every message.
             ending.done = runs.select(RUNS.names) if ending.done is None else ending.done
         finally:
             if ending.done is not None:
@@ -71,35 +70,35 @@ class ClaimSettlements:
                         self._done = [pa.concat_tables(self._done).combine_chunks()]
 
     def copy(self) -> ClaimSettlements:
-        """Return a copy of what was ended until now."""
+        """Return a copy, which later verbs do not change."""
         copy = ClaimSettlements(self.receipt_id)
         with self._lock:
             copy._parts, copy._done = dict(self._parts), list(self._done)
         return copy
 
     def outside(self, runs: pa.Table) -> int:
-        """Return how many messages of `runs` were not ended here."""
+        """Return how many messages of `runs` were not ended through this claim."""
         with self._lock:
             return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *self._done, *self._parts.values()]))
 
     def left(self, runs: pa.Table) -> int:
-        """Return how many messages of `runs` are not known to be ended here.
+        """Return how many messages of `runs` are not known to be ended through this claim.
 
-        A verb whose answer was lost, or has not arrived, may have ended them or not.
+        A verb whose answer was lost, or has not arrived, may or may not have ended some of these.
         """
         with self._lock:
-            # A copy may hold a verb that was running when it was copied and has its answer by now.
+            # A copy may hold a verb that ran at the time of the copy, and has its answer by now.
             ended = [*self._done, *(part for ending, part in self._parts.items() if ending.done is not None)]
         return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *ended])) if ended else count_messages(runs)
 
 
 class Ending:
-    """A verb that ends messages. `done` is what it ended; None until that is known."""
+    """A verb that ends messages. `done` has the messages that it ended, or is None until these are known."""
 
     done: pa.Table | None = None
 
     def answered(self, outcomes: pa.Table) -> None:
-        """Record what the verb ended, from its OUTCOME_RUNS."""
+        """Record the messages that the verb ended, from its OUTCOME_RUNS."""
         self.done = outcomes.filter(pc.is_in(outcomes["outcome"], _DONE)).select(RUNS.names)
 
 
@@ -114,7 +113,7 @@ class OpenClaims:
         self._lock = threading.Lock()
 
     def add(self, endings: ClaimSettlements) -> None:
-        """Remember the endings of a claim, weakly."""
+        """Keep a weak reference to the endings of a claim."""
         with self._lock:
             self._known.add(endings)
 
@@ -127,7 +126,7 @@ class OpenClaims:
 def count_outside(runs: pa.Table, others: pa.Table) -> int:
     """Return how many messages of `runs` are in none of `others`.
 
-    The runs of `others` may overlap, those of `runs` not.
+    The runs of `others` may overlap. Those of `runs` must not overlap.
     """
     if not runs.num_rows:
         return 0
@@ -136,9 +135,9 @@ def count_outside(runs: pa.Table, others: pa.Table) -> int:
     start, end = _positions(others, names)
     order = np.argsort(start, kind="stable")
     start, end = start[order], np.maximum.accumulate(end[order])
-    # Cut each run where the run before it already reaches.
+    # Let each run begin behind the last position of all runs before it.
     start = np.concatenate([start[:1], np.maximum(start[1:], end[:-1] + 1)])
-    # Put an empty run before all others, so that there always is one.
+    # Put an empty run first, so that every position has a run before it.
     start, end = np.concatenate([[-1], start]), np.concatenate([[-2], end])
     before = np.concatenate([[0], np.cumsum(np.maximum(end - start + 1, 0))])
     return count_messages(runs) - int((_below(last + 1, start, end, before) - _below(first, start, end, before)).sum())
@@ -150,7 +149,7 @@ def _positions(runs: pa.Table, names: pa.Array) -> tuple[np.ndarray, np.ndarray]
 
 
 def _below(at: np.ndarray, start: np.ndarray, end: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return how many positions below each of `at` the sorted runs cover.
+    """Return for each position in `at` how many lower positions the sorted runs cover.
 
     `before` has for each run how many positions the runs before it cover.
     """

@@ -1,7 +1,7 @@
-"""Settling messages by their receipt handles: delete, release and extend, in any combination.
+"""The settling of messages by their receipt handles: delete, release and extend, in any combination.
 
-Each call is one commit. A queue and its claims settle in the same way. Handles are a list, an Arrow table or a Spark
-DataFrame; `delete_one` and `change_one` take one text.
+Each call is one commit, or none. A queue and its claims settle in the same way. Handles are a list, an Arrow table or a
+Spark DataFrame. `delete_one` and `change_one` take one handle, a text.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from ledger.client.handles import Handles, HandleSequence, Outcomes, PlainHandles, Reasons, Timeouts
 
 FIELD = "ReceiptHandle"
-#: In a table of handles: the column that says why each message is released or extended.
+#: The column of a table of handles that says why each message is released or extended.
 REASON = "reason"
 
 
 def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
-    """Apply all actions in one commit; return OUTCOME_RUNS for each.
+    """Apply all actions in one commit. Return OUTCOME_RUNS for each.
 
-    If these actions delete or release messages of an open claim of the same Queue object, the claim counts the messages
-    as settled by itself, not as lost (see `settlements`).
+    The actions may delete or release messages of an open claim of the same Queue object. The claim then counts these
+    messages as settled by itself, not as lost (see `settlements`).
     """
     limits = attribute_rules.limits_of(record.attributes)
     receipts = attribute_rules.receipts_of(record.attributes)
     with contextlib.ExitStack() as stack:
-        # Leave out actions on a whole claim: the claim has recorded these already.
+        # Leave out actions on a whole claim: the claim itself has recorded these.
         ending = [
             (number, stack.enter_context(own.ending(action.runs)))
             for number, action in enumerate(actions)
@@ -72,7 +72,7 @@ def change_one(access: Access, handle: str, timeout: object) -> None:
 
 def delete_many(access: Access, handles: Handles) -> Outcomes:
     """See Queue.delete."""
-    # In `settle`, delete=None means that there is nothing to delete. Here None is an error, which `handles_of` raises.
+    # For `settle`, delete=None means that there is nothing to delete. For this call, `handles_of` refuses None.
     return settle(access, delete=handles_of(FIELD, None) if handles is None else handles)
 
 
@@ -125,7 +125,7 @@ def release_postponed(access: Access, receipt_id: str | None, reason: str | None
     hidden = access.store.given_back(record, access.clock)
     chosen = {receipt: runs for receipt, runs in hidden.items() if receipt_id in (None, receipt)}
     actions = [Action(Verb.CHANGE, receipt, runs, reason=why) for receipt, runs in sorted(chosen.items())]
-    # FENCED, whatever the queue accepts: if somebody received a message after `given_back` was read, that receiver
+    # FENCED, whatever receipts the queue accepts: a consumer that received a message after the call of `given_back`
     # keeps the message.
     limits = attribute_rules.limits_of(record.attributes)
     answers = access.store.apply(record, actions, limits, Receipts.FENCED, access.clock)
@@ -140,7 +140,7 @@ def _apply_list(
 
 
 def _for_reason(actions: Sequence[Action], reason: str | None) -> list[Action]:
-    """Return the same actions, with the reason for those that release or extend."""
+    """Return the actions, with the reason in those that release or extend."""
     return [replace(action, reason=reason) if action.verb is Verb.CHANGE else action for action in actions]
 
 
@@ -151,14 +151,15 @@ def _with_reason(wish: HandleRequest, reason: str | None) -> HandleRequest:
 def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
     """Return an iterator with a reason for each handle that is released, and then for each that is extended.
 
-    With one reason for all handles the iterator never ends. Raises InvalidParameterValue.
+    With one reason for all handles the iterator never ends. Raises InvalidParameterValue for a list of another length,
+    and for a reason that is no text.
     """
     counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
     if isinstance(given, (list, tuple)):
         if len(given) != sum(counts):
             bound = f"Must be one text, or one for each of the {sum(counts)} handles that are released or extended"
             raise InvalidParameterValue("reason", f"{len(given)} of them", bound)
-        return iter([reason_of(one) for one in given])
+        return iter([reason_of(reason) for reason in given])
     if given is not None:
         return itertools.repeat(reason_of(given))
     each: list[str | None] = []
@@ -195,7 +196,8 @@ def _wishes(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> li
 def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None:
     """Raise InvalidParameterValue if a list of timeouts is longer or shorter than the list `extended`.
 
-    Raise it also if a single timeout for all is out of bounds. `extended`: the handles that `_read` returned, or None.
+    Raise the same error if one timeout for all handles is out of bounds. `extended` has the handles that `_read`
+    returned, or is None.
     """
     if isinstance(timeout, Sequence) and not isinstance(timeout, (str, bytes)) and isinstance(extended, list):
         if len(timeout) != len(extended):
@@ -274,24 +276,24 @@ class Settling:
 
         M2: If a list or an Arrow table names a message twice with the same action, both entries get the same outcome.
         If one call names a message with different actions (delete and release, two deadlines, two reasons), the message
-        is left unchanged. Each of its outcomes is then "contradicted", with the error code InvalidParameterValue,
-        whatever the order of the actions: a delete cannot be undone. All other messages are settled.
+        is left unchanged, whatever the order of the actions. Each of its outcomes is then "contradicted", with the
+        error code InvalidParameterValue. All other messages are settled.
 
         Args:
             delete, release, extend: A list of receipt handles, or a table with a column `receipt_handle`, as
                 `Queue.delete` takes them.
             visibility_timeout: For `extend`, in seconds. With a list of handles it may be a list, one timeout for each
                 handle. With a table it may be the name of a column. Default: the queue's VisibilityTimeout.
-            reason: Why messages are released or extended. The views `receipts` and `dead_letters` show its first 500
-                characters. It is one text for all. Without Spark it may be a list: one reason for each handle of
-                `release`, then one for each of `extend`. If it is not given, an Arrow table of handles may have a
+            reason: Why messages are released or extended, as one text for all. The views `receipts` and `dead_letters`
+                show its first 500 characters. Without Spark the reason may be a list: one reason for each handle of
+                `release`, then one for each of `extend`. Without this argument, an Arrow table of handles may have a
                 column `reason`. One call records at most 100 different reasons, those of the most messages, and one
                 common text for the others. A message that is extended for a reason is a planned retry: in
                 `processing_times` it is postponed, and not timed out.
 
         Returns:
-            Outcomes, in the form that `Queue.delete` returns. If one of the three is a DataFrame, they are one
-                DataFrame, without an order. Otherwise they have the order delete, release, extend, and are one
-                pyarrow.Table if one of the three is a table.
+            Outcomes, in the form that `Queue.delete` returns. If one of the three arguments is a DataFrame, the
+                outcomes are one DataFrame, without an order. Otherwise the outcomes have the order delete, release,
+                extend. They are one pyarrow.Table if one of the three is a table, else a list.
         """
         return settle(self.access, delete, release, extend, visibility_timeout, reason)

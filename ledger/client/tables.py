@@ -1,6 +1,6 @@
-"""The input of users: a list, a Spark DataFrame, or an Arrow table.
+"""The inputs of users: a list, a Spark DataFrame, or an Arrow table.
 
-pandas, polars and pyarrow give Arrow tables.
+Data frames of pandas and polars are read as Arrow tables.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class ArrowTable(Protocol):
         """Return the rows through Arrow's C data interface."""
 
 
-#: The integer types of Arrow that Spark has, too: the types of columns with a meaning.
+#: The integer types of Arrow that Spark has, too. A column of numbers with a meaning has one of these types.
 INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
-#: pandas' name for the column of an index without a name.
+#: The name that pandas gives to the column of an index without a name.
 _INDEX = re.compile(r"__index_level_\d+__")
 
 
@@ -70,12 +70,12 @@ def is_empty(rows: Any) -> bool:
 def arrow_table(field: str, value: Any) -> pa.Table | None:
     """Return `value` as an Arrow table of plain types (`arrow_values`).
 
-    Accepted are pyarrow's tables, batches, readers and datasets, and objects with the Arrow PyCapsule interface
-    (DataFrames of pandas or polars). Return None for other values, and for Spark's DataFrames. An index without a name
-    is left out.
+    The function accepts pyarrow's tables, batches, readers and datasets, and objects with the Arrow PyCapsule interface
+    (DataFrames of pandas or polars). It returns None for other values, and for Spark's DataFrames. An index without a
+    name is left out.
 
-    Raises InvalidParameterValue for a single column, and for a table that Arrow cannot read: it names the column, and
-    the row where one value is wrong. No error of a library passes through.
+    Raises InvalidParameterValue for a single column, and for a table that Arrow cannot read. The error names the
+    column, and the row if one value is wrong. Errors of libraries become this error.
     """
     if is_spark(value):
         return None
@@ -100,19 +100,19 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
     _require_as_given(value, table)
     table = table.drop_columns([name for name in table.column_names if _INDEX.fullmatch(name)])
     _require_names(table.column_names)
-    columns = {one.name: _plain(one, table[number]) for number, one in enumerate(table.schema)}
+    columns = {column.name: _plain(column, table[number]) for number, column in enumerate(table.schema)}
     return pa.table(columns) if columns else table.select([])
 
 
 def made_by(value: object, library: str) -> bool:
     """Tell whether a value's class is a library's, or derives from one of its classes, as geopandas' frames do."""
-    return any(one.__module__.partition(".")[0] == library for one in type(value).__mro__)
+    return any(base.__module__.partition(".")[0] == library for base in type(value).__mro__)
 
 
 def require_no_nul(value: Any) -> None:
     """Raise InvalidParameterValue for a name with a NUL character.
 
-    A reader through Arrow's C interface sees the name end there, and may take it for another column's.
+    Arrow's C interface ends a name at this character. The reader may then take the column for another one.
     """
     schema = getattr(value, "schema", None)
     if isinstance(schema, pa.Schema):
@@ -120,7 +120,7 @@ def require_no_nul(value: Any) -> None:
     elif isinstance(schema, Mapping):
         kinds = {str(name): repr(kind) for name, kind in schema.items()}
     else:
-        # For pandas: the type of a column of objects does not tell what is inside.
+        # A DataFrame of pandas has no schema. The dtype of a column of objects does not show the fields inside it.
         kinds = dict(zip(map(str, getattr(value, "columns", ())), map(str, getattr(value, "dtypes", ()))))
     for name, kind in kinds.items():
         if "\0" in f"{name}{kind}" or "\\x00" in kind:
@@ -135,19 +135,19 @@ def _require_names(names: Sequence[object]) -> None:
 
 
 class UnreadableByLibrary(Exception):
-    """A library's message about a value that it cannot read; the library's error is the cause."""
+    """A library's message about a value that it cannot read. The library's error is the cause."""
 
 
 @contextmanager
 def reading_by_library() -> Iterator[None]:
-    """Turn every error of a library into UnreadableByLibrary, also Rust's panics, which are no Exception."""
+    """Turn every error of a library into UnreadableByLibrary, also a panic of Rust, which is no Exception."""
     try:
         yield
     except (LedgerError, UnreadableByLibrary):
         raise
     except Exception as error:
         if "Python exception" in str(error) and "KeyboardInterrupt" in str(error):
-            # The interrupt came inside a generator of the caller, and Arrow turned it into an error of its own.
+            # Ctrl-C interrupted a generator of the caller, and Arrow turned the interrupt into an error of its own.
             raise KeyboardInterrupt from error
         raise UnreadableByLibrary(f"{error}" or type(error).__name__) from error
     except BaseException as error:
@@ -157,10 +157,10 @@ def reading_by_library() -> Iterator[None]:
 
 
 def listed(field: str, value: Any, bound: str = "Must be a list, a DataFrame or an Arrow table") -> list[Any]:
-    """Return `value` as a list. Raises InvalidParameterValue for a value that is neither a list nor a tuple of values.
+    """Return `value`, a list or a plain tuple, as a list. Raises InvalidParameterValue for any other value.
 
-    Refused are a single text, a mapping, a set (it has no order, which outcomes need), a generator, an array and a
-    column.
+    Examples of other values are a single text, a mapping, a generator, an array, a column and a row with named fields.
+    A set is refused because it has no order, which outcomes need.
     """
     is_row = hasattr(value, "_fields") or hasattr(value, "__fields__")
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Sequence) or is_row:
@@ -180,10 +180,10 @@ def require_column(table: pa.Table, name: str, right: Callable[[pa.DataType], bo
     values = _without_nan(table[name])
     kind = values.type
     if pa.types.is_null(kind) or values.null_count == table.num_rows:
-        # A column without values fits every type: pandas makes it floats.
+        # A column without values fits every type, also if pandas has made it a column of floats.
         return pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
     if right is is_integer and pa.types.is_floating(kind):
-        # pandas also makes floats of whole numbers beside a missing number.
+        # pandas makes floats of whole numbers in a column with a missing number.
         with suppress(pa.ArrowInvalid):
             return values.cast(pa.int64())
     if not right(kind):
@@ -209,7 +209,7 @@ def is_integer(kind: pa.DataType) -> bool:
 
 
 def _dataset_types() -> tuple[type, ...]:
-    """Return the classes of pyarrow's datasets and scanners, once somebody has imported them."""
+    """Return the classes of pyarrow's datasets and scanners, or none if this process has not imported them."""
     module = sys.modules.get("pyarrow.dataset")
     return () if module is None else (module.Dataset, module.Scanner)
 
@@ -217,12 +217,12 @@ def _dataset_types() -> tuple[type, ...]:
 def _read(value: Any) -> pa.Table:
     if hasattr(value, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(value).read_all()
-    # A batch. A single column has the same interface, and Arrow's error refuses it.
+    # The value is a batch. A single column has the same interface, and Arrow refuses it with an error.
     return pa.Table.from_batches([pa.record_batch(value)])
 
 
 def _require_no_objects(field: str, value: Any) -> None:
-    """Raise InvalidParameterValue for polars' columns of Python objects: Arrow would get their addresses as values."""
+    """Raise InvalidParameterValue for a polars column of Python objects: Arrow would read addresses as values."""
     kinds = getattr(value, "schema", None)
     if made_by(value, "polars") and isinstance(kinds, Mapping):
         for name, kind in kinds.items():
@@ -249,7 +249,8 @@ def _require_as_given(value: Any, table: pa.Table) -> None:
 def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a column in plain types; see `arrow_values`.
 
-    Raises InvalidParameterValue that names the column, and the row where a value is wrong (a text that is not UTF-8).
+    Raises InvalidParameterValue, which names the column, and the row if a value is wrong (such as a text that is not
+    UTF-8).
     """
     try:
         with reading_by_library():
@@ -266,7 +267,7 @@ def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
 def without_nanoseconds(table: pa.Table) -> pa.Table:
     """Return a table of plain types with microseconds in place of nanoseconds, for Spark, which has none.
 
-    Raises InvalidParameterValue for a column that would lose some.
+    Raises InvalidParameterValue for a column that would lose nanoseconds.
     """
     columns = dict[str, pa.ChunkedArray]()
     for field in table.schema:
@@ -295,9 +296,9 @@ def _wrong_value(field: pa.Field, column: pa.ChunkedArray, error: Exception) -> 
 
 
 def _of_objects(values: Any) -> tuple[str, str] | None:
-    """Return what is wrong with a column of pandas' objects, and what to do; None if nothing is.
+    """Return what is wrong with a column of pandas' objects, and what to do. Return None if nothing is wrong.
 
-    The wrong value is the first that Arrow has no type for, or that is of another class than those before it.
+    The wrong value is the first for which Arrow has no type, or that is of another class than the values before it.
     """
     first: tuple[int, Any] | None = None
     for row, value in enumerate(values.tolist()):
@@ -338,7 +339,7 @@ def _column(field: str, value: object) -> InvalidParameterValue:
 
 
 def _unreadable(field: str, value: Any, error: Exception) -> InvalidParameterValue:
-    """Return the error for a table that cannot be read. The error names the first column that alone cannot be read."""
+    """Return the error for a table that cannot be read. The error names the first column that Arrow cannot read."""
     name, why = field, str(error)
     for column in list(getattr(value, "columns", ())):
         try:

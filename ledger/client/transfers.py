@@ -1,4 +1,4 @@
-"""Copies of a queue's messages: to another queue, to a file, and from it.
+"""Copies of a queue's messages: to another queue, to a file, and from a file.
 
 `rules.copies` says why a copy is safe to retry.
 """
@@ -35,35 +35,35 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
     _require_same_kind("target", target_record, is_fifo(record.attributes), f"{record.name} is")
     key = copy_key("queue", record.id, target_record.id, attempt_id)
     before = target.store.copy_progress(target_record, key)
-    progress, done = before or _NOTHING, 0
+    progress, count = before or _NOTHING, 0
     while True:
         contents = _rest(source, record, progress)
         until = progress.marks[0] if progress.parts else contents.until
-        with Meter("messages", contents.count + done, report(say, log.info), show=bar) as meter:
+        with Meter("messages", contents.count + count, report(say, log.info), show=bar) as meter:
             for part in contents.parts:
                 if not part:
-                    # All messages of the part were dropped meanwhile.
+                    # All messages of this part were dropped since the copy began.
                     continue
                 following = _behind(progress, part, until)
-                # Read the target anew: its bounds may have changed.
+                # Read the target again for each part: its bounds may have changed.
                 target_record = target.record()
                 copied = [_copied(message, target_record) for message in part]
                 with _told_of_parts(progress):
                     is_next = target.store.add_copies(target_record, copied, key, following, target.clock)
                 if not is_next:
                     break
-                progress, done = following, done + len(part)
-                meter.update(done)
+                progress, count = following, count + len(part)
+                meter.update(count)
             else:
-                log.info("%d messages of %s were copied to %s", done, record.name, target_record.name)
-                return Copied(done, before.messages if before else 0)
-        # Another process makes the same copy and is further: go on behind it.
+                log.info("%d messages of %s were copied to %s", count, record.name, target_record.name)
+                return Copied(count, before.messages if before else 0)
+        # Another process makes the same copy, and has copied this part: continue behind its last part.
         progress = target.store.copy_progress(target_record, key) or _NOTHING
 
 
 @contextmanager
 def _told_of_parts(progress: CopyProgress) -> Iterator[None]:
-    """Add to an OverLimit how many messages of the copy are already in the target."""
+    """Add to the advice of an OverLimit how many messages of the copy are already in the target."""
     try:
         yield
     except OverLimit as error:
@@ -81,7 +81,7 @@ def _rest(source: Access, record: QueueRecord, progress: CopyProgress) -> Conten
 
 
 def _behind(progress: CopyProgress, part: Sequence[StoredMessage], until: int) -> CopyProgress:
-    """Return the copy's progress after a part."""
+    """Return the progress of the copy after this part."""
     return CopyProgress(progress.parts + 1, progress.messages + len(part), (until, *part[-1].position))
 
 
@@ -120,7 +120,7 @@ def import_file(access: Access, path: object, attempt_id: str | None, say: Say |
         _require_same_kind("path", record, file.fifo, f"{file.path} is of", file.path)
         key = copy_key("file", file.id, record.id, attempt_id)
         before = access.store.copy_progress(record, key)
-        progress, done = before or _NOTHING, 0
+        progress, count = before or _NOTHING, 0
         with Meter("messages", file.messages, report(say, log.info), show=bar) as meter:
             while (group := progress.marks[0] if progress.parts else 0) < file.groups:
                 record = access.record()
@@ -129,12 +129,12 @@ def import_file(access: Access, path: object, attempt_id: str | None, say: Say |
                 with _told_of_parts(progress):
                     is_next = access.store.add_copies(record, messages, key, following, access.clock)
                 if is_next:
-                    progress, done = following, done + len(messages)
+                    progress, count = following, count + len(messages)
                 else:
                     progress = access.store.copy_progress(record, key) or _NOTHING
                 meter.update(progress.messages)
-    log.info("%d messages of %s were imported to %s", done, file.path, record.name)
-    return Copied(done, before.messages if before else 0)
+    log.info("%d messages of %s were imported to %s", count, file.path, record.name)
+    return Copied(count, before.messages if before else 0)
 
 
 def _require_same_kind(field: str, queue: QueueRecord, fifo: bool, subject: str, given: str | None = None) -> None:

@@ -1,7 +1,7 @@
 """The access log: a line of JSON for each request.
 
-A line says who asked for what, when, and the outcome. A line has no body, no attribute, no header, no query and no key:
-a query may hold a message and a signature.
+A line has the caller, the action, the queue, the time and the outcome. It has no body, no attribute, no header, no
+query and no key: a query may hold a message and a signature.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ class AccessLog:
     """Writes lines to a file or to the standard output. Only the event loop's thread uses it."""
 
     def __init__(self, path: str) -> None:
-        """Open the file to append to it; `-` is the standard output. If somebody renames the file (logrotate), the next
-        line makes a new one.
+        """Open the file to append to it; `-` is the standard output.
+
+        If the file is renamed (logrotate), the next line makes a new file.
 
         Raises:
             OSError: The file cannot be written.
@@ -42,9 +43,10 @@ class AccessLog:
     def write(
         self, request: Request, client: str, seconds: float, exchange: Exchange | None, response: Response | None
     ) -> None:
-        """Write the line of a request that took `seconds`. `response` is None if the client disconnected.
+        """Write the line of a request that took `seconds`.
 
-        A line that cannot be written is lost, and does not fail the request.
+        `exchange` and `response` are None if the client disconnected. A line that cannot be written is lost, and does
+        not fail the request.
         """
         call = exchange.call if exchange else None
         line = {

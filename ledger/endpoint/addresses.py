@@ -31,7 +31,7 @@ def url_of(base: str, account_id: str, name: str) -> str:
 
 
 def queue_in_path(path: str) -> str | None:
-    """Return the path if it may be a queue's, for a request without QueueUrl; else None."""
+    """Return the path if it can be the path of a queue's URL; else None. A request without QueueUrl may have it."""
     return path if _PATH.fullmatch(path) else None
 
 
@@ -41,10 +41,10 @@ def name_of(url: object, account_id: str, caller_id: str) -> str:
     Args:
         url: A queue's URL with any host, its path, or a queue's bare name.
         account_id: The account that owns the ledger's queues.
-        caller_id: The caller's account. A bare name is one of the caller's own queues.
+        caller_id: The caller's account. A bare name means a queue of this account.
 
     Raises:
-        InvalidAddress: `url` is none of these.
+        InvalidAddress: `url` has none of these forms.
         QueueDoesNotExist: `url` names a queue of another account, or only a host.
     """
     if isinstance(url, str) and _NAME.fullmatch(url):

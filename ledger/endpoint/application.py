@@ -32,7 +32,8 @@ Event: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[Event]]"
 Send: TypeAlias = "Callable[[Event], Awaitable[None]]"
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
-#: Most bytes read of a body if no known key claims to have signed it, and most bytes parsed in the event loop.
+#: Most bytes that are read of a body if the request names no known key. Larger bodies are parsed on a thread, not in
+#: the event loop.
 STRANGERS_BYTES = READ_AT_ONCE = 65_536
 #: A body above its bound is read and discarded, up to this multiple of the bound.
 FORGOTTEN = 8
@@ -43,7 +44,7 @@ VITALS_SECONDS_OF_OBJECT_STORES = 600.0
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 #: Headers by which a proxy on this machine shows that it forwards a request of another machine.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
-#: Actions that make no message visible: they wake no polls.
+#: Actions that wake no polls when they end.
 _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl", "ListQueues", "ListQueueTags")
 
 
@@ -51,10 +52,10 @@ _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueue
 class Bounds:
     """Limits of the endpoint: bytes and seconds of one request, numbers of requests and long polls."""
 
-    #: A batch of 1 MiB whose every byte takes three in a form fits.
+    #: A batch of 1 MiB fits, even if a form writes each of its bytes as three.
     request_bytes: int = 4 << 20
     request_seconds: float = 30.0
-    #: One queue may have all of them but an eighth.
+    #: One queue's calls may have all threads but an eighth.
     threads: int = 36
     backlog: int = 256
     free_bytes: int = LEAST_FREE_BYTES
@@ -66,7 +67,7 @@ class Gone(Exception):
 
 
 class Application:
-    """Serves an Endpoint. Must be made in its event loop."""
+    """Serves an Endpoint. Must be made in the event loop that calls it."""
 
     def __init__(
         self, endpoint: Endpoint, bounds: Bounds, *, open_metrics: bool = False, access_log: AccessLog | None = None
@@ -108,7 +109,7 @@ class Application:
         await _send(send, response)
 
     def stop(self) -> None:
-        """Answer long polls and report not ready; accepted requests go on."""
+        """Answer long polls, and report not ready. Accepted requests go on."""
         self.stopping = True
         self.polls.stop()
 
@@ -150,8 +151,10 @@ class Application:
         return done
 
     async def _polled(self, waiting: Waiting, receive: Receive) -> Result:
-        """Return the answer of a long poll. Raise Gone if its client disconnects first; messages that a look received
-        by then stay in flight until their visibility timeout ends."""
+        """Return the answer of a long poll. Raise Gone if its client disconnects first.
+
+        Messages that the poll received by then stay in flight until their visibility timeout ends.
+        """
         gone, answer = asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self.polls.wait(waiting))
         try:
             await asyncio.wait((gone, answer), return_when=asyncio.FIRST_COMPLETED)
@@ -166,7 +169,7 @@ class Application:
         try:
             return await self._told(path, here)
         except Exception as error:
-            # The log has the error; the answer says nothing of it.
+            # The log has the error. The answer does not name it.
             return _text(told(error).known.status, "it could not be found out")
 
     async def _told(self, path: str, here: bool) -> Response:
@@ -196,7 +199,7 @@ class Application:
         return _text(OK, "ready") if reason is None else _text(NOT_READY, reason)
 
     def _reason_against(self) -> str | None:
-        """Return why the ledger takes no commits now, without naming a path: the log names it."""
+        """Return why the ledger takes no commits now; None if it takes them. Only the log names a path."""
         try:
             self._store.require_tables()
             self._store.change_token()
@@ -206,7 +209,7 @@ class Application:
             return f"{error.what}; `ledger doctor` says what takes it back"
 
     def _reason_of_machine(self) -> str | None:
-        """Return why this machine keeps the ledger from committing now: its clock or its disk."""
+        """Return why this machine's clock or disk keeps the ledger from committing now; None if they do not."""
         try:
             self._store.require_ready(self._bounds.free_bytes)
         except TableAltered:
@@ -299,14 +302,17 @@ class Application:
 
 
 def _worked(exchange: Exchange, call: Call) -> Response | Waiting:
-    """Do a request on a thread of the pool: all of it, unless it has to wait."""
+    """Do a request on a thread of the pool. Return its response, or a Waiting if it has to wait."""
     done = exchange.done(call)
     return done if isinstance(done, Waiting) else exchange.written(done)
 
 
 class _Body:
-    """The body of a request, up to `most` bytes. A longer body is discarded, but read to its end if that is near: a
-    connection that closes with unread data loses the answer."""
+    """The body of a request, in `found`, up to `most` bytes.
+
+    A longer body is discarded, but read on, up to FORGOTTEN times `most` bytes: a connection that closes with unread
+    data loses the answer.
+    """
 
     def __init__(self, most: int) -> None:
         self._most, self.found = most, bytearray()
@@ -333,7 +339,7 @@ async def _within(seconds: float, reading: Coroutine[Any, Any, None]) -> None:
     if sys.version_info < (3, 11):
         await asyncio.wait_for(reading, seconds)
     else:
-        # `asyncio.timeout` makes no task of its own; a task would slow every request.
+        # `asyncio.timeout` makes no task of its own. A task would slow every request.
         async with asyncio.timeout(seconds):
             await reading
 
@@ -348,7 +354,7 @@ def _text(status: int, text: str) -> Response:
 
 
 def _last(response: Response) -> Response:
-    """Return the response with an end of the connection: the rest of the request stays unread."""
+    """Return the response with the header that closes the connection: the rest of the request may be unread."""
     return Response(response.status, response.body, {**response.headers, "connection": "close"})
 
 

@@ -1,4 +1,4 @@
-"""Options of `ledger serve` and `jobs/serve.py`, their checks, and the serving.
+"""The options of `ledger serve` and `jobs/serve.py`, their checks, and the serving.
 
 Options that do not fit together raise InvalidParameterValue, which names the option.
 """
@@ -33,17 +33,17 @@ DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS = "127.0.0.1", 9324, Bounds().thread
 RECEIPTS = ("fenced", "recorded")
 OBJECTS_BEFORE_COLLECTION = 20_000
 DEFAULT_UPKEEP, NO_UPKEEP = "5m", "0"
-#: Seconds that a stop waits for a round of upkeep to end between two steps.
+#: Seconds that a stop waits for a running round of upkeep, which ends between two of its steps.
 UPKEEP_GRACE = 10.0
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to serve.
+    """The options of the service.
 
     `keys`, `certificate` and `certificate_key` are files, the last two in PEM. `url` is the beginning of queue URLs if
     clients reach the endpoint by another name. `access_log` is a file, or `-` for the standard output. A thread checks
-    every `upkeep_every` (90s, 5m, 1h) whether upkeep is due; `0` leaves upkeep to others.
+    every `upkeep_every` (90s, 5m, 1h) whether upkeep is due; `0` leaves upkeep to other processes.
     """
 
     host: str = DEFAULT_HOST
@@ -66,14 +66,15 @@ def run(
     say: Callable[[str], None],
     announce: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve the ledger that `opened` returns until SIGTERM or Ctrl-C. Open or make nothing before the options are
-    checked and the port is bound. With a file of keys, SIGHUP reads it again.
+    """Serve the ledger that `opened` returns, until SIGTERM or Ctrl-C.
+
+    `opened` is called once the options are checked and the port is bound. At SIGHUP the file of keys is read again.
 
     Args:
         opened: Opens or makes the ledger.
         options: How to serve.
         say: Is called with a line when the endpoint serves, and with a line for each note or warning.
-        announce: Is called with the URL when the endpoint serves, instead of that line.
+        announce: Is called with the URL when the endpoint serves, in place of `say`.
 
     Raises:
         InvalidParameterValue: Options do not fit together, or a file has wrong content.
@@ -106,7 +107,7 @@ def _serve(
     except BaseException:
         sock.close()
         raise
-    # Q4: a queue that is created over the wire has the service's limits.
+    # Q4: a queue that is created through the endpoint has the service's limits.
     new_queues = {"Limits": "SQS", "Lanes": "1", "Receipts": options.receipts}
     signatures = _signatures(ledger, options, os.environ)
     endpoint = Endpoint(ledger, signatures, new_queues, options.url)
@@ -137,7 +138,7 @@ def _serve(
 
 @contextlib.contextmanager
 def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
-    """Run upkeep in a thread whenever it is due, in one process at a time for each ledger; end with the block.
+    """Run upkeep in a thread whenever it is due, until the block ends. Only one process at a time runs a round.
 
     The first check comes at a random time in the first period, so that processes started together spread out.
     """
@@ -157,10 +158,10 @@ def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
 
 
 def _keep_garbage_collection_short() -> None:
-    """Exclude the present objects, which stay, from Python's garbage collection, and let it run less often.
+    """Exclude the present objects from Python's garbage collection, and let the collection run less often.
 
-    A request makes some thousand objects and hardly any cycles: collections found nothing, and took 3 % of the
-    processor time (perf, 32 clients).
+    The present objects stay. A request makes some thousand objects and hardly any cycles: collections found nothing,
+    and took 3 % of the processor time (perf, 32 clients).
     """
     gc.collect()
     gc.freeze()

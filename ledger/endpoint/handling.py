@@ -29,8 +29,8 @@ class Endpoint:
     """The ledger that is served, and the options of the service.
 
     Without `signatures` every caller is the owner. `new_queues` are attributes that new queues get in addition to the
-    attributes in the request. `public` is the beginning of queue URLs in answers; None: the address in the request's
-    header Host.
+    attributes in the request. `public` is the beginning of queue URLs in answers. If it is None, the URLs begin with
+    the address in the request's header Host.
     """
 
     ledger: Ledger
@@ -42,7 +42,7 @@ class Endpoint:
 class Exchange:
     """One request and its response.
 
-    The method `begun` sets `action` and `call`. They stay None if `begun` refuses the request before.
+    The method `begun` sets `action` when it has read the request, and `call` at its end. Until then they are None.
     """
 
     def __init__(self, endpoint: Endpoint, request: Request) -> None:
@@ -51,8 +51,8 @@ class Exchange:
         # A request in the Query protocol may ask for an answer in JSON.
         in_json = self._protocol is query_protocol and query_json.is_accepted(request)
         self._answers: Any = query_json if in_json else self._protocol
-        # The id is no secret, so `random` is enough. uuid4 is slower: it reads the system's randomness, and the thread
-        # gives up the processor for that.
+        # The id is no secret, so `random` is enough. uuid4 is slower: it reads the system's randomness, for which the
+        # thread gives up the processor.
         self._id = str(uuid.UUID(int=random.getrandbits(128), version=4))
         self.action: str | None = None
         self.call: Call | None = None
@@ -62,7 +62,7 @@ class Exchange:
     def begun(self) -> Call:
         """Verify the request, read it, and return its call.
 
-        If the request is refused, raise a LedgerError. The ledger is not changed then.
+        Raise a LedgerError if the request is refused. Change nothing in the ledger.
         """
         request, endpoint = self._request, self._endpoint
         if request.method not in ("GET", "POST"):
@@ -93,8 +93,8 @@ class Exchange:
     def done(self, call: Call) -> Result | Waiting:
         """Do the call. Return its result, or a Waiting for a receive that found nothing and may wait.
 
-        A call makes one commit or none. Only DeleteQueue, StartMessageMoveTask, and PurgeQueue of a FIFO queue make
-        several. Raises a LedgerError if the action is refused.
+        Most calls make one commit or none. Only DeleteQueue, StartMessageMoveTask, and PurgeQueue of a FIFO queue
+        make several. Raises a LedgerError if the action is refused.
         """
         return ACTIONS[call.action](call)
 

@@ -39,7 +39,7 @@ def read(request: Request) -> Command:
 
 
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
-    """Return the response to an action that succeeded. S4: an action without a result is answered by an empty body."""
+    """Return the response to an action that succeeded. S4: without a result, the body is empty."""
     body = b"" if service_model.output_shape(action) is None else _ENCODER.encode(result).encode()
     return Response(OK, body, _headers(request_id))
 

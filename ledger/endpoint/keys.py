@@ -1,8 +1,8 @@
 """The keys that may sign requests: from a TOML file, or from the environment.
 
-On SIGHUP the process reads the file again, while it goes on serving. Keys in the file hold; the endpoint refuses
-removed keys from then on. To change a key without a break: add the new one, send SIGHUP, give it to the clients, remove
-the old one, send SIGHUP.
+On SIGHUP the process reads the file again, while it goes on serving. From then on only the keys in the file are valid.
+To change a key without a break: add the new key, send SIGHUP, give the new key to the clients, remove the old key, and
+send SIGHUP.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-#: The variables of the environment with a key, and its secret.
+#: The environment variables of a key's id and its secret.
 ACCESS_KEY, SECRET_KEY = "LEDGER_ACCESS_KEY_ID", "LEDGER_SECRET_ACCESS_KEY"
 _ID, _ACCOUNT = re.compile(r"[A-Za-z0-9_]{1,128}"), re.compile(r"[0-9]{12}")
 #: A session token must fit into a header.
@@ -55,8 +55,10 @@ class Keys:
 
 
 def read(path: str, owner: str) -> Keys:
-    """Return the keys in a file; keys without an account belong to the `owner`. Raise InvalidParameterValue, which
-    names the file and the key, but no secret."""
+    """Return the keys in a file; keys without an account belong to the `owner`.
+
+    Raises InvalidParameterValue for a wrong file. The error names the file and the key's id, but no secret.
+    """
     try:
         tables: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -70,7 +72,7 @@ def read(path: str, owner: str) -> Keys:
 
 
 def of_environment(environment: Mapping[str, str], owner: str) -> Keys | None:
-    """Return the key in the environment, which belongs to the `owner`; None if there is none."""
+    """Return the key in the environment, which belongs to the `owner`; None if the environment has no key."""
     name, secret = environment.get(ACCESS_KEY), environment.get(SECRET_KEY)
     if not name and not secret:
         return None
@@ -149,7 +151,7 @@ class KeyRotation:
             apply()
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
-        # Do not log or read here: the signal may interrupt a write to the log.
+        # This handler does not log or read: the signal may interrupt a write to the log.
         self._is_asked = True
         if self._loop is not None and self._apply is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._apply)

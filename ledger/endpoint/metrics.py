@@ -16,7 +16,7 @@ OUTCOMES, NONE = "ok", "unknown"
 
 
 class Metrics:
-    """Counts of one process. Only one thread may use them."""
+    """Counts of requests in one process. Only one thread may use them."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str]] = Counter()
@@ -64,14 +64,14 @@ def transactions(tally: Any) -> Iterator[str]:
 
 
 def refused(reasons: Mapping[str, str]) -> Iterator[str]:
-    """Yield the tables that no verb can use, with the reason, by the table's name."""
+    """Yield the metrics of tables that no verb can use, from the reason by each table's name."""
     text = "Tables that no verb can use, as somebody altered them; `ledger doctor` says what takes it back."
     samples = (({"table": table, "reason": what}, 1) for table, what in reasons.items())
     yield from family("ledger_table_refused", "gauge", text, samples)
 
 
 def upkeep(commits: int, is_overdue: bool) -> Iterator[str]:
-    """Yield how much upkeep has left to do, and whether a round is overdue."""
+    """Yield the metrics of commits since the last round of upkeep, and whether a round is overdue."""
     text = "Commits of messages and visibility since the last round of upkeep."
     yield from family("ledger_commits_without_upkeep", "gauge", text, [({}, commits)])
     text = "1 where upkeep should have run long ago: run `ledger upkeep`, and `ledger upkeep --every 5m` as a service."
@@ -115,7 +115,7 @@ def _per_minute(recent: Any) -> float:
 
 
 def paths(counts: Mapping[Any, int]) -> Iterator[str]:
-    """Yield how commits put rows into tables, from counts by `delta_log.paths.CommitKind`."""
+    """Yield the metrics of how commits put rows into tables, from counts by `delta_log.paths.CommitKind`."""
     text = "Commits of rows, by verb and table: direct, or by a statement of the engine and why."
     samples = (
         ({"verb": kind.purpose, "table": kind.table, "path": kind.path, "reason": kind.reason}, count)

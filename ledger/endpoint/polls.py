@@ -1,11 +1,12 @@
 """Long polls: receives that found nothing wait in lines, and hold no thread.
 
-Each queue has a line. The endpoint looks for a line's polls when this endpoint has changed the queue, and when the
-tables have new commits (other processes). The endpoint also looks now and then, because a visibility timeout may have
-run out.
+Each queue has a line. A look tries to receive for the first polls of a line, in threads of the pool. The endpoint looks
+when it has changed the queue, and when the tables have new commits (other processes). It also looks about once a
+second, because a visibility timeout may have run out.
 
 The first look is for one poll alone: if it finds nothing, the other polls would find nothing either. While looks find
-messages, each look is for twice as many polls as the one before. The polls of one look share a commit.
+messages for all their polls, each look is for twice as many polls as the look before, up to MOST_AT_A_TIME. The polls
+of one look share a commit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ledger.errors import LedgerError
 
 #: After this number of seconds the endpoint looks at a line even if it knows of no change.
 AT_LEAST = 1.0
-#: Most looks a second at all lines together, unless their queues change.
+#: Most looks a second at all lines together, except after changes that this endpoint makes.
 LOOKS_A_SECOND = 100
 MOST_AT_A_TIME = 16
 
@@ -37,7 +38,7 @@ class _Poll:
         #: Set while no look runs for this poll. A look that has begun may receive messages, so the poll awaits its end.
         self.idle = asyncio.Event()
         self.idle.set()
-        #: The poll has ended: messages of a later look would reach nobody until their visibility timeout.
+        #: Whether the poll has ended. A later look must not receive for it: nobody would get the messages.
         self.over = False
 
 
@@ -62,15 +63,18 @@ class Polls:
         self.open = 0
 
     async def wait(self, waiting: Waiting) -> Result:
-        """Return messages as soon as there are some; nothing at the end of the wait, or when the endpoint stops. Raise
-        what the looks raise, and RequestThrottled when too many polls are open. A cancelled poll is forgotten."""
+        """Return messages as soon as there are some, and {} at the end of the wait or when the endpoint stops.
+
+        Raises what a look raises, and Throttled if too many polls are open. For a cancelled poll no further look
+        begins.
+        """
         if self.open >= self._most:
             raise Throttled()
         poll = _Poll(waiting)
         line = self._lines.get(waiting.queue_id)
         if line is None:
             line = self._lines[waiting.queue_id] = _Line()
-            # Nobody has reported sends since this poll's own first look.
+            # Changes since this poll's own first look found no line to wake: look at once.
             line.changed.set()
             self._start(self._serve(waiting.queue_id, line))
         line.polls.append(poll)
@@ -84,7 +88,7 @@ class Polls:
             await poll.idle.wait()
             if poll.answer.done():
                 return poll.answer.result()
-            # If many polls end at once, their last looks would be a crowd; a recent look for another poll is as good.
+            # Many polls may end at once. If a recent look for another poll found nothing, leave the last look out.
             looked = time.monotonic() - line.empty_at <= 2 * AT_LEAST
             return {} if looked or self._ending.is_set() else await self._last(waiting)
         finally:
@@ -101,14 +105,14 @@ class Polls:
             return {}
 
     def changed(self, queue_id: str) -> None:
-        """Look for the polls of a queue that the endpoint has changed."""
+        """Wake the line of a queue that this endpoint has changed."""
         line = self._lines.get(queue_id)
         if line is not None:
             line.looked_at = 0.0
             line.changed.set()
 
     def stop(self) -> None:
-        """Answer all polls."""
+        """End the wait of all polls."""
         self._ending.set()
         for line in self._lines.values():
             line.changed.set()
@@ -134,7 +138,7 @@ class Polls:
             del self._lines[queue_id]
 
     async def _look(self, line: _Line, most: int) -> bool:
-        """Look for the first `most` polls of a line; return whether all of them were answered."""
+        """Look for the first `most` polls of a line. Return whether all of them were answered."""
         polls = [line.polls.popleft() for _ in range(min(most, len(line.polls)))]
         polls = [poll for poll in polls if not poll.over]
         for poll in polls:
@@ -150,7 +154,7 @@ class Polls:
                 line.empty_at = line.empty_at if answer is not None else line.looked_at
             elif isinstance(answer, BaseException):
                 poll.answer.set_exception(answer)
-                # If the poll has ended, nobody reads the exception; asyncio would log that without this call.
+                # If the poll has ended, nobody reads the exception. Without this call asyncio would log that.
                 poll.answer.exception()
             else:
                 poll.answer.set_result(answer)
@@ -159,7 +163,7 @@ class Polls:
         return not unanswered
 
     async def _watched(self) -> None:
-        """Wake lines when the tables have new commits; all lines together at most LOOKS_A_SECOND times a second."""
+        """Wake lines when the tables have new commits, all lines together at most LOOKS_A_SECOND times a second."""
         seen: object = None
         while self._lines and not self._ending.is_set():
             with contextlib.suppress(LedgerError):
@@ -170,6 +174,6 @@ class Polls:
                     for line in lines:
                         if line.looked_at <= soon:
                             line.changed.set()
-                    # Lines that were looked at a moment ago are woken the next time.
+                    # A later pass of this loop wakes the lines that had a look a moment ago.
                     seen = None if any(line.looked_at > soon for line in lines) else token
             await asyncio.sleep(self._interval)

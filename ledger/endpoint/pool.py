@@ -1,15 +1,14 @@
-"""The endpoint's thread pool: it runs calls in a bounded number of threads, and has a line of calls for each queue.
+"""The endpoint's thread pool, with a line of waiting calls for each queue.
 
-More threads would not be faster: calls that wait for one queue share a commit. And each thread keeps its own readers of
-the tables.
+More threads would not be faster: calls that wait for one queue share a commit. Each thread also keeps its own readers
+of the tables.
 
-Each queue has a line of waiting calls, and the lines take turns (`Lines`, which has no thread and no lock: the pool
-locks it). The calls of one queue may use all threads but an eighth. So while many calls wait for the next commit of a
-hot queue, calls to other queues find a thread. If too many calls wait or run, the pool refuses the newest waiting call
-of the queue with the most calls.
+Free threads take calls from the lines in rotation (`Lines`, which the pool locks). The calls of one queue may use all
+threads but an eighth. While many calls wait for the next commit of a hot queue, calls to other queues find a thread. If
+too many calls wait or run, the pool refuses the newest waiting call of the queue with the most calls.
 
-The pool is cheaper than an executor of concurrent.futures: a call needs only one future, an asyncio one. Calls that end
-while the event loop is busy wake it once for all of them.
+The pool is cheaper than an executor of concurrent.futures: a call needs only one asyncio future. Calls that end
+while the event loop is busy wake the loop once for all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Call = TypeVar("Call")
 
 
 class Lines(Generic[Call]):
-    """The calls that wait for one of `threads` threads, and the number of those that have one.
+    """The calls that wait for one of `threads` threads, and the number of calls that have a thread.
 
     `waiting` calls wait, and `begun` calls have a thread: together at most `threads` + `backlog`. More than `backlog`
     calls may wait if one queue has its share of threads.
@@ -36,7 +35,7 @@ class Lines(Generic[Call]):
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._most = threads, threads + backlog
         self._most_of_a_queue = threads - max(1, threads // 8) if threads > 1 else 1
-        #: By queue, its waiting calls. The line whose turn is next comes first. No line is empty.
+        #: By queue, its waiting calls. A line whose call gets a thread moves to the end. No line is empty.
         self._lines: OrderedDict[str, deque[Call]] = OrderedDict()
         self._begun_of: Counter[str] = Counter()
         self.begun = self.waiting = 0
@@ -47,7 +46,10 @@ class Lines(Generic[Call]):
         return self.begun + self.waiting
 
     def add(self, queue: str, call: Call) -> Call | None:
-        """Let a call wait. If there are too many calls, remove and return one, perhaps this call; else return None."""
+        """Add a waiting call.
+
+        If there are then too many calls, remove one of them, perhaps the new one, and return it. Otherwise return None.
+        """
         self._lines.setdefault(queue, deque()).append(call)
         self.waiting += 1
         if self.open <= self._most:
@@ -57,7 +59,7 @@ class Lines(Generic[Call]):
         return self._taken(fullest, self._lines[fullest].pop())
 
     def begin_next(self) -> tuple[str, Call] | None:
-        """Give a waiting call a thread; return its queue and the call, or None if no waiting call can have one."""
+        """Give a waiting call a thread. Return its queue and the call; None if no waiting call can have a thread."""
         if self.begun >= self._threads:
             return None
         for queue, line in self._lines.items():
@@ -69,7 +71,7 @@ class Lines(Generic[Call]):
         return None
 
     def end(self, queue: str) -> None:
-        """Count a call to a queue as ended: its thread is free."""
+        """Count one call to a queue as ended: the call's thread is free."""
         self.begun -= 1
         self._begun_of[queue] -= 1
         if not self._begun_of[queue]:
@@ -100,9 +102,9 @@ class Pool:
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._is_closing = threads, False
         self._loop = asyncio.get_running_loop()
-        #: The lock guards the lines; only `waiting` and `busy` read them without it.
+        #: The lock guards the lines. Only `waiting` and `busy` read the lines without the lock.
         self._lock, self._lines = threading.Lock(), Lines[_Call](threads, backlog)
-        #: Calls for the next free workers, each with its queue: they count as having a thread. None ends a worker.
+        #: Calls that count as having a thread, each with its queue. A free worker takes the next. None ends a worker.
         self._begun: SimpleQueue[tuple[str, _Call] | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._ended = deque[tuple["asyncio.Future[Any]", Any, "BaseException | None"]]()
@@ -120,7 +122,7 @@ class Pool:
         return self._lines.begun
 
     async def run(self, call: Callable[[], Result], queue: str = NO_QUEUE) -> Result:
-        """Run a call in a thread; return what the call returns, or raise what it raises.
+        """Run a call in a thread. Return what the call returns, or raise what it raises.
 
         Raises Throttled if the pool refuses the call, at once or while it waits. A call that is not refused runs to its
         end, even if nobody awaits it any more. `queue` is the name of the queue that the call is about.
@@ -176,7 +178,7 @@ class Pool:
             del begun_call, call, future, result, failure
 
     def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        """Pass a call's result or error from a worker to the event loop. If the loop is closed, nobody gets it."""
+        """Pass a call's result or error from a worker to the event loop. If the loop is closed, drop both."""
         self._ended.append((future, result, error))
         if not self._is_woken:
             self._is_woken = True
@@ -184,7 +186,7 @@ class Pool:
                 self._loop.call_soon_threadsafe(self._answer)
 
     def _answer(self) -> None:
-        # Reset the flag first: a call that ends from here on must wake the loop again.
+        # Reset the flag first: a call that ends from now on must wake the loop again.
         self._is_woken = False
         while self._ended:
             future, result, error = self._ended.popleft()

@@ -4,7 +4,7 @@ A client gets a JSON answer if its header Accept names application/json, and no 
 answers such requests in JSON, and API Gateway passes its answers on to clients.
 
 Members have the names of botocore's model, except for two older names of the service: `messages` for Messages, and
-`queueUrls` for QueueUrls. A map is a list of pairs. A member that the result does not have is null.
+`queueUrls` for QueueUrls. A map becomes a list of pairs. A member that the result does not have is null.
 
 Source: `ReceiveMessageResponse` and `SendMessageResponse` in aws-samples/serverless-patterns (apigw-sqs), a recorded
 `ListQueuesResponse` in the tests of aws-sdk-for-zig, and LocalStack's tests that were validated against AWS,

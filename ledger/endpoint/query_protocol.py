@@ -1,4 +1,4 @@
-"""The Query protocol: parameters as a form, `SendMessageBatchRequestEntry.1.Id=...`, and results as XML.
+"""The Query protocol: parameters as a form (`SendMessageBatchRequestEntry.1.Id=...`), results as XML.
 
 botocore's model no longer has this protocol's names of lists and maps. The two tables below have them.
 """
@@ -62,19 +62,19 @@ _FORM_OF_A_BATCH = (
     "InvalidBatchEntryId",
     "BatchEntryIdsNotDistinct",
 )
-#: SQS refuses these actions when they are sent to a queue's own URL: a queue does not have them.
+#: SQS refuses these actions when they are sent to a queue's own URL, as they concern no existing queue.
 #: Source: tests of LocalStack that were validated against AWS, test_get_create_queue_fails, test_get_list_queues_fails.
 NOT_OF_A_QUEUE = ("CreateQueue", "ListQueues")
-#: The most parameters in the query of the URL, and again in the body.
+#: The most parameters in the query of the URL, and the most in the body.
 MOST_PARAMETERS = 2_000
 _INDEX = re.compile(r"[1-9][0-9]{0,3}")
 _HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def read(request: Request) -> Command:
-    """Return the command that a request's body and its URL's query name together.
+    """Return the command whose parameters are in a request's body and in its URL's query.
 
-    Raises a Refusal, or InvalidParameterValue for a number that is none.
+    Raises a Refusal, or InvalidParameterValue for a value that is not a number and must be one.
     """
     try:
         text = request.body.decode()
@@ -138,7 +138,7 @@ def without_action(request_id: str) -> Response:
 
 
 def names_of_pairs(member: str) -> tuple[str, str]:
-    """Return the names of the key and the value in a map, which is this member of the model."""
+    """Return the names of the key and the value in a map, given the map's name in the model."""
     return TAGS if member.lower() == "tags" else OTHERS
 
 
@@ -225,7 +225,7 @@ def _called(name: str, action: str) -> tuple[str, ...]:
 def _numbered(given: object, where: str, parts: Collection[str]) -> list[tuple[int, object]]:
     """Return the members of a list or a map with their numbers, sorted by number; numbers may have gaps.
 
-    `parts` are the names of one member's fields; it is empty if a member is a text. Without a number, the value is the
+    `parts` has the names of one member's fields, and is empty if a member is a text. A value without a number is the
     only member, as in the API's own samples. An empty text in place of the list is an empty list.
     """
     if given == "":
@@ -257,7 +257,7 @@ def _members(shape: Any, result: Mapping[str, Any], action: str) -> Iterator[str
 
 
 def _element(name: str, inside: str) -> str:
-    """Return an element. SQS writes an empty one as `<name/>` (LocalStack's test_get_send_and_receive_messages)."""
+    """Return an element. SQS writes an empty element as `<name/>` (LocalStack's test_get_send_and_receive_messages)."""
     return f"<{name}>{inside}</{name}>" if inside else f"<{name}/>"
 
 

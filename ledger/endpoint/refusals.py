@@ -1,4 +1,4 @@
-"""Errors that the endpoint raises before it asks a queue, in the service's words."""
+"""Errors that the endpoint itself raises, in the service's words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NoAction(Refusal):
 
 
 def unknown_action(action: str | None) -> Refusal:
-    """Return the error of an unknown action. Recorded in SDKs' reports: the action and the version of the service."""
+    """Return the error of an unknown or missing action. Reports about SDKs have recorded the sentence."""
     if not action:
         return Refusal("MissingAction", "The request must contain the parameter Action.")
     return Refusal("InvalidAction", f"The action {action[:80]} is not valid for this endpoint.")
@@ -38,7 +38,7 @@ def address(url: object) -> Refusal:
 
 
 class Throttled(Refusal):
-    """A request was not begun, because too many others wait."""
+    """The endpoint did not begin a request, because too many others wait."""
 
     def __init__(self) -> None:
         super().__init__("RequestThrottled", "The request was denied due to request throttling.")

@@ -47,7 +47,7 @@ def input_shape(action: str | None) -> Any:
 
 @functools.cache
 def output_shape(action: str) -> Any | None:
-    """Return the shape of an action's result; None if it has none."""
+    """Return the shape of an action's result; None if the action has no result."""
     return _model().operation_model(action).output_shape
 
 
@@ -68,12 +68,10 @@ def require(action: str, parameters: Mapping[str, object]) -> None:
 
 @functools.cache
 def reader(action: str) -> Reader:
-    """Return the function that converts an action's JSON parameters: it decodes blobs, and drops nulls and unknown
-    names. The function raises a SerializationException for a wrong type. This call raises a Refusal for an unknown
-    action.
+    """Return the function that converts an action's JSON parameters. Raise a Refusal for an unknown action.
 
-    The function is made once for each action. Asking the model about each value doubled the time of reading a
-    request.
+    The function decodes blobs, drops nulls and unknown names, and raises a SerializationException for a wrong type. It
+    is made once for each action: asking the model about each value would double the time of reading a request.
     """
     return _reader_of(input_shape(action))
 
@@ -83,16 +81,16 @@ def _reader_of(shape: Any) -> Reader:
     if kind == "structure":
         members = {name: _reader_of(member) for name, member in shape.members.items()}
         return lambda value: {
-            name: members[name](one)
-            for name, one in _expect(value, dict).items()
-            if name in members and one is not None
+            name: members[name](member)
+            for name, member in _expect(value, dict).items()
+            if name in members and member is not None
         }
     if kind == "list":
         read_member = _reader_of(shape.member)
-        return lambda value: [read_member(one) for one in _expect(value, list)]
+        return lambda value: [read_member(member) for member in _expect(value, list)]
     if kind == "map":
         read_value = _reader_of(shape.value)
-        return lambda value: {key: read_value(one) for key, one in _expect(value, dict).items()}
+        return lambda value: {key: read_value(entry) for key, entry in _expect(value, dict).items()}
     if kind == "string":
         return lambda value: value if isinstance(value, str) else _scalar(kind, value)
     return functools.partial(_scalar, kind)
@@ -121,7 +119,7 @@ def _scalar(kind: str, value: object) -> object:
 
 
 def blob(text: str) -> bytes:
-    """Decode a text of base64."""
+    """Decode a text of base64. Raise a Refusal if it is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -1,7 +1,7 @@
 """The server: uvicorn with bounds on heads, and a stop that answers accepted requests.
 
-Uvicorn runs with httptools and without a framework: two small, well-kept packages, a parser in C, and TLS. The endpoint
-routes requests itself and needs no more.
+Uvicorn runs with the C parser of httptools, and without a framework. Both packages are small and well kept, and uvicorn
+serves TLS. The endpoint routes requests itself.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ from ledger.endpoint.handling import Endpoint
 log = logging.getLogger("ledger.endpoint")
 #: Most bytes and seconds of a request's head.
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
-#: A body's byte in a chunk of its own has five bytes of framing. So each byte of a body allows this many more bytes.
+#: Bytes of framing that each byte of a body allows. A chunk of a single byte has this many.
 FRAMING = 5
-#: Seconds. Clients reuse connections, so KEEP_ALIVE is longer than a long poll.
+#: Seconds that an idle connection stays open (longer than a long poll), and that a stop waits for requests.
 KEEP_ALIVE, GRACE = 75, 60
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Ends connections whose head is too long or takes too long, or that send too much beside a body: chunk framing and
-    trailers. Uvicorn bounds none of these; the application bounds the body."""
+    """Ends connections whose head is too long or takes too long, or that send too much beside a body.
+
+    Chunk framing and trailers are beside a body. Uvicorn bounds none of these. The application bounds the body.
+    """
 
     _timer: asyncio.TimerHandle | None = None
     #: Counts of the request that is being read.
@@ -56,7 +58,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._ended, before = False, self._body_bytes
         super().data_received(data)
         if self._ended:
-            # The bytes behind a request in the same piece of data are few, and are not counted.
+            # Bytes that follow a request in the same piece of data are few, and are not counted.
             self._body_bytes = self._other_bytes = 0
             return
         self._other_bytes += len(data) - (self._body_bytes - before)
@@ -85,7 +87,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def shutdown(self) -> None:
-        """Close the connection. Abort idle TLS connections: a clean close would wait for the client's goodbye."""
+        """Close the connection. Abort idle TLS connections: a clean close would wait for the client's close_notify."""
         idle = self.cycle is None or self.cycle.response_complete
         if idle and self.scheme == "https":
             self.transport.abort()
@@ -114,7 +116,7 @@ class Server(uvicorn.Server):
         self.application = application
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no new connections; answer long polls; do and answer the accepted requests."""
+        """Take no new connections, answer long polls, and do and answer the accepted requests."""
         self.application.stop()
         await super().shutdown(sockets)
 
@@ -132,20 +134,20 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
-        # After a second stop by Ctrl-C the server waits for no request.
+        # If a Ctrl-C follows a first signal, the server no longer waits for requests.
         self.force_exit = self.force_exit or (self.should_exit and number == signal.SIGINT)
         self.should_exit = True
 
     def stop(self) -> None:
-        """Ask the server to stop; from any thread."""
+        """Ask the server to stop. Any thread may call this."""
         self.should_exit = True
 
 
 def listening(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only if it knows the protocol. Without it a response's second part waits 40 ms, until the
-    # client acknowledges the first.
+    # asyncio sets TCP_NODELAY only on a socket that names IPPROTO_TCP. Without it, a response's second part waits
+    # 40 ms, until the client acknowledges the first part.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

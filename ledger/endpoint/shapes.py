@@ -24,7 +24,7 @@ def to_send(given: Mapping[str, Any], trace: str | None) -> dict[str, object]:
             LocalStack's test_aws_trace_header_propagation, validated against AWS, and the guide's page about AWS X-Ray.
 
     Raises:
-        InvalidParameterValue: There is a system attribute other than AWSTraceHeader, or it has another type.
+        InvalidParameterValue: A system attribute is not AWSTraceHeader, or AWSTraceHeader is not a non-empty String.
     """
     names = ("MessageBody", "DelaySeconds", "MessageAttributes", "MessageGroupId", "MessageDeduplicationId")
     entry = {name: given[name] for name in names if name in given}
@@ -85,7 +85,7 @@ def message_as_sqs(message: Message, system: Sequence[str], own: Sequence[str]) 
 
 
 def _chosen(known: Mapping[str, Attribute], names: Iterable[str]) -> dict[str, Attribute]:
-    """Return the named attributes; `All` and `.*` name all, and `prefix.*` names those that begin so."""
+    """Return the named attributes. `All`, `.*` and `*` name all; `prefix.*` names all that begin with the prefix."""
     exact_names, prefixes = set(names), tuple(name[:-2] for name in names if name.endswith(".*"))
     if exact_names.intersection(_EVERY):
         return dict(known)

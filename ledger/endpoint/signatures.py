@@ -1,19 +1,19 @@
-"""Verifies Signature Version 4: the key, the date, and no replay.
+"""The verification of Signature Version 4: the key, the date, and no replay.
 
 The endpoint refuses a request with a wrong signature or an unknown key, or for another region or service. It refuses a
 date that is more than 15 minutes off. It also refuses replays. A signature has no nonce, so two equal requests of one
 second have the same signature. SDKs tell requests apart by the header amz-sdk-invocation-id, and tries of one request
 by amz-sdk-request. Two kinds of requests are replays:
 
-- a request that equals an earlier one in its signature and in these headers;
-- a request with an earlier request's signature and other values of these headers. It is no replay within TOGETHER of
-  the signature's first arrival, if both requests have such headers.
+- a request that equals an earlier request in its signature and in these headers;
+- a request with an earlier request's signature and other values of these headers. There is an exception: within
+  TOGETHER of the signature's first arrival it is no replay, if both requests have such headers.
 
-SDKs do not sign these headers. Somebody who reads the traffic (no TLS) can repeat a request with other values, but only
-for the time TOGETHER.
+SDKs do not sign these headers. An attacker who reads the traffic (no TLS) can repeat a request with other values, but
+only for the time TOGETHER.
 
-A signature in a query belongs to a URL that its signer hands on (a presigned URL). The signature holds for its
-X-Amz-Expires from its date on, and may come any number of times until then.
+A signature in a query belongs to a URL that its signer passes on (a presigned URL). The signature holds for
+X-Amz-Expires seconds from its date, and may come any number of times within them.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from ledger.endpoint.signed_requests import Signed, claimed_key, read, text_to_s
 from ledger.endpoint.wire import Request
 
 SERVICE = "sqs"
-#: How far off a date may be, and how long after its first arrival a signature may come with another invocation; in ms.
+#: Milliseconds that a date may be off, and milliseconds from its first arrival in which a signature may come with
+#: another invocation.
 WINDOW, TOGETHER = 900_000, 5_000
 MINUTE = 60_000
-#: Headers by which SDKs tell calls apart, and the tries of a call. (The last one is of the older SDK for Java.)
+#: Headers by which SDKs tell calls apart, and the tries of a call. (The older SDK for Java sends the last one.)
 INVOCATION = ("amz-sdk-invocation-id", "amz-sdk-request", "amz-sdk-retry")
 _DATE = re.compile(r"\d{8}T\d{6}Z")
 _NOT_EQUAL = (
@@ -47,7 +48,7 @@ _NO_KEY = "The security token included in the request is invalid."
 
 
 class Signatures:
-    """Verifies requests against keys. Threads may share it."""
+    """Verifies requests against keys. Threads may share a Signatures."""
 
     def __init__(self, keys: Keys, region: str, clock: Clock) -> None:
         self._keys, self._region, self._clock, self._seen = keys, region, clock, _SeenSignatures()
@@ -57,7 +58,7 @@ class Signatures:
         """Return the caller who signed a request.
 
         Raises:
-            Refusal: No known key signed the request, its date is wrong, or it is a replay.
+            Refusal: No known key signed the request, its scope or date is wrong, or it is a replay.
         """
         signed = read(request, WINDOW // 1_000)
         key = self._key(signed)
@@ -78,17 +79,17 @@ class Signatures:
         return key.caller
 
     def replace(self, keys: Keys) -> None:
-        """Verify requests with other keys from now on. Earlier requests stay remembered."""
+        """Verify requests with other keys from now on. Requests that came before stay remembered."""
         self._keys = keys
         self._signing_keys = _SigningKeys()
 
     @property
     def remembered(self) -> int:
-        """How many requests are remembered: those of the last 15 minutes."""
+        """How many requests are remembered: about as many as came in the last 15 minutes."""
         return len(self._seen)
 
     def knows(self, request: Request) -> bool:
-        """Tell whether a request claims a known key: then its body is worth reading."""
+        """Tell whether a request names a known key. The signature is not verified."""
         return claimed_key(request) in self._keys.known
 
     def _key(self, signed: Signed) -> Key:
@@ -115,9 +116,10 @@ class Signatures:
 
 
 class _SigningKeys:
-    """Signing keys of a day, each derived once from its secret. Deriving costs four digests, verifying one more.
+    """Signing keys, each derived once from a secret, a day and a region.
 
-    At most SIZE are kept; then all are dropped and derived again. Threads may share it: a race only derives twice.
+    Deriving a key takes four digests, and verifying a signature takes one more. At most SIZE keys are kept, then all
+    are dropped. Threads may share a _SigningKeys: in a race two threads derive the same key.
     """
 
     SIZE = 512
@@ -140,22 +142,22 @@ class _SigningKeys:
 
 
 class _SeenSignatures:
-    """Signatures that came, with their invocations, while their date is within the window. Holds digests only."""
+    """Digests of the signatures that came, with their invocations, while their dates are within the window."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: By the minute of their date: when each signature first came (ms), and the pairs of signature and invocation
-        #: that came. A repeated signature has the same date, so it is in the same minute.
+        #: By the minute of the signatures' dates: when each signature first came (ms), and the pairs of signature and
+        #: invocation that came. A repeated signature has the same date, so it is in the same minute.
         self._dated: dict[int, tuple[dict[bytes, int], set[bytes]]] = {}
 
     def is_new(self, signature: str, tried: tuple[str, ...], signed_at: int, now: int) -> bool:
-        """Remember a request; return whether it is no replay (see the module)."""
+        """Remember a request. Return True if it is new, False if it is a replay (see the module)."""
         key = bytes.fromhex(signature)[:16]
         attempt = hashlib.blake2b(key + "\n".join(tried).encode(), digest_size=16).digest()
         minute = signed_at // MINUTE
         with self._lock:
             if minute not in self._dated:
-                # Signatures with earlier dates are refused for their date.
+                # Requests with dates in these minutes are refused for their dates.
                 for old in [dated for dated in self._dated if (dated + 1) * MINUTE + WINDOW < now]:
                     del self._dated[old]
                 self._dated[minute] = {}, set()
@@ -165,7 +167,7 @@ class _SeenSignatures:
             tries.add(attempt)
             first = first_seen.get(key)
             if first is None:
-                # Without these headers a signature is one request, even if somebody adds such headers later.
+                # If a signature first comes without these headers, it is one request: it may not come with them later.
                 first_seen[key] = now if any(tried) else now - TOGETHER - 1
             return first is None or (any(tried) and now - first <= TOGETHER)
 
@@ -186,7 +188,7 @@ def _instant(date: str) -> int:
 
 
 def _require_date(signed: Signed, signed_at: int, now: int) -> None:
-    # The 15 minutes ahead allow for clocks that differ. The 15 minutes behind are only for signatures in a header.
+    # A date may be 15 minutes ahead, as clocks differ. In a header, a date may also be 15 minutes behind.
     after = WINDOW if signed.lifetime is None else signed.lifetime * 1_000
     if signed_at - WINDOW <= now <= signed_at + after:
         return

@@ -1,8 +1,9 @@
 """The parts of a request's signature, and the text that was signed.
 
-The signature is in the header Authorization, or in the query. Source: the general reference of AWS, "Signature Version
-4": "Create a signed AWS API request", and its "Add authentication information to the query string". A presigned URL is
-a request whose signature is in its query.
+The signature is in the header Authorization, or in the query. A request to a presigned URL has it in the query.
+
+Source: the general reference of AWS, "Signature Version 4", its pages "Create a signed AWS API request" and "Add
+authentication information to the query string".
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ TOKEN = "x-amz-security-token"
 
 @dataclass(frozen=True)
 class Signed:
-    """The parts of a request's signature. `lifetime`: the seconds that a signature in a query holds. `token`: the
-    session's token, if the request names one. `date`: as it was sent; empty if it was not signed."""
+    """The parts of a request's signature.
+
+    `lifetime` is the seconds for which a signature in a query holds. `token` is the session's token, if the request
+    names one. `date` is the text that was sent, and empty if the date was not signed.
+    """
 
     access_key: str
     day: str
@@ -65,10 +69,13 @@ class Signed:
 
 
 def read(request: Request, longest: int) -> Signed:
-    """Return the parts of a request's signature; one in a query without X-Amz-Expires holds `longest` seconds.
+    """Return the parts of a request's signature.
+
+    A signature in a query without X-Amz-Expires holds for `longest` seconds.
 
     Raises:
-        Refusal: The request has no signature, two, another kind of signature, or one with a missing part.
+        Refusal: The request has no signature, two, or one of another kind. Or a part of the signature is missing or
+            wrong, or the signature leaves out a header that must be signed.
     """
     pairs = _pairs(request.query)
     header = request.headers.get("authorization")
@@ -89,7 +96,7 @@ def claimed_key(request: Request) -> str | None:
 
 
 def text_to_sign(request: Request, signed: Signed) -> bytes:
-    """Return the text that was signed: its digest under the signing key is the signature."""
+    """Return the text that was signed. Its HMAC under the signing key is the signature."""
     canonical = hashlib.sha256(_canonical(request, signed).encode()).hexdigest()
     return f"{ALGORITHM}\n{signed.date}\n{signed.scope}\n{canonical}".encode()
 

@@ -1,9 +1,9 @@
 """HTTP statuses, and the names of errors on the wire in both protocols.
 
-No other module knows these names. JSON gives an error's shape in `__type`, and its Query code in the header
-x-amzn-query-error, by which clients know the error. Query gives the code in its XML. Codes and statuses of modeled
-errors come from botocore's model of the time when it spoke Query. Codes and statuses of the other errors come from
-recordings and from the service's "Common Errors".
+No other module knows these names. A JSON answer has an error's shape in `__type`, and its Query code in the header
+x-amzn-query-error. Clients tell errors apart by that header. A Query answer has the code in its XML. Codes and statuses
+of modeled errors come from an older model of botocore, which described the Query protocol. Codes and statuses of the
+other errors come from recordings and from the service's "Common Errors".
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Known(NamedTuple):
     status: int = 400
     fault: str = "Sender"
     namespace: str = _COMMON
-    #: Recorded: the sentence of the Query protocol if it differs from JSON's.
+    #: Recorded: the sentence in the Query protocol, if it differs from the sentence in JSON.
     query_message: str | None = None
 
     @property
@@ -75,7 +75,7 @@ _UNSUPPORTED, _INTERNAL = (
     Known("InternalFailure", "InternalFailure", 500, "Receiver"),
 )
 _UNAVAILABLE = Known("ServiceUnavailableException", "ServiceUnavailable", NOT_READY, "Receiver")
-#: By the `code` of the library's and the endpoint's errors.
+#: Errors on the wire, by the `code` of the errors that the library and the endpoint raise.
 ERRORS: dict[str, Known] = {
     QueueDoesNotExist.code: _NO_QUEUE,
     "QueueAlreadyExists": _modeled("QueueNameExists", "QueueAlreadyExists"),
@@ -90,7 +90,7 @@ ERRORS: dict[str, Known] = {
     "UnsupportedOperation": _UNSUPPORTED,
     "OverLimit": _modeled("OverLimit", status=403),
     "ResourceNotFoundException": _modeled("ResourceNotFoundException", status=404),
-    # S4, of ChangeMessageVisibility: these have the status 400.
+    # S4 (ChangeMessageVisibility): these errors have the status 400.
     **{
         shape: _modeled(shape)
         for shape in (
@@ -112,7 +112,7 @@ ERRORS: dict[str, Known] = {
     "KmsNotFound": _modeled("KmsNotFound", "KMS.NotFoundException"),
     "KmsOptInRequired": _modeled("KmsOptInRequired", "KMS.OptInRequired"),
     "KmsThrottled": _modeled("KmsThrottled", "KMS.ThrottlingException"),
-    # Errors of every service.
+    # Errors that all services of AWS have.
     "InvalidParameterValue": Known("InvalidParameterValueException", "InvalidParameterValue"),
     "MissingParameter": Known("MissingRequiredParameterException", "MissingParameter"),
     "SerializationException": Known("SerializationException", "MalformedInput"),
@@ -129,7 +129,7 @@ ERRORS: dict[str, Known] = {
     "ServiceUnavailable": _UNAVAILABLE,
     "InternalFailure": _INTERNAL,
 }
-#: Our sentences for these name the signed date and region, but neither key nor signature, so the log has them.
+#: Codes of errors whose sentences the log has. The sentences name the signed date and region, but no key or signature.
 _OF_SIGNATURES = (
     "IncompleteSignature",
     "InvalidClientTokenId",
@@ -137,16 +137,18 @@ _OF_SIGNATURES = (
     "MissingAuthenticationToken",
     "SignatureDoesNotMatch",
 )
-#: The model's sentence.
+#: The sentence in the service's model.
 THROTTLED = "The request was denied due to request throttling."
 _SORRY = "We encountered an internal error. Please try again."
 _NOT_NOW = "The service is temporarily unavailable. Please try again."
 
 
 def told(error: BaseException, action: str | None = None) -> Told:
-    """Return the answer for an error, and log it. The log has the kind of an internal error (storage, clocks, tables,
-    our mistakes); the caller is not told. The log has a wrong request at level info, without message contents or
-    keys."""
+    """Return the answer for an error, and log the error.
+
+    Only the log says what an internal error is about (storage, clocks, tables, our mistakes). A wrong request is logged
+    at level info, without message contents or keys.
+    """
     if isinstance(error, (SparkIsNeeded, LedgerTooNew)):
         log.error("%s: %s", error.code, error)
         return Told(_UNSUPPORTED, "Unsupported operation.")
@@ -174,7 +176,7 @@ def _why(error: LedgerError) -> str:
     """Return the log's reason for a refused request: why its signature was refused, or which parameter was wrong."""
     if error.code in _OF_SIGNATURES:
         return f": {error.message}"
-    # The part after the point is the name of a message's attribute.
+    # The part after the dot names a message's attribute.
     field = getattr(error, "field", "").partition(".")[0]
     return f": {field}" if field else ""
 

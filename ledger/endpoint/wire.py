@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Request:
-    """A whole HTTP request. `path` and `query` are as they were sent, with percent signs; the names of headers are in
+    """A whole HTTP request. `path` and `query` are as they were sent, with percent signs. The names of headers are in
     lower case."""
 
     method: str
@@ -30,7 +30,7 @@ class Response:
 
 @dataclass(frozen=True)
 class Command:
-    """A request in either protocol: an action of the service, and its parameters by the names of the service's
+    """The command in a request of either protocol: an action, and its parameters by their names in the service's
     model."""
 
     action: str

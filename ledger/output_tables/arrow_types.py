@@ -1,7 +1,7 @@
 """Translation of column types between Arrow and Delta's log, in both directions.
 
 Delta has no unsigned numbers, no nanoseconds and no decimals of more than 38 digits. Unsigned numbers become the next
-longer signed type (uint64 becomes decimal(20,0)), nanoseconds become microseconds, and longer decimals become decimals
+longer signed type (uint64 becomes decimal(20,0)). Nanoseconds become microseconds, and longer decimals become decimals
 of 38 digits. All other types that Delta does not have are refused: times of day, durations, intervals and more.
 """
 
@@ -43,7 +43,7 @@ _PLAIN = {
     "timestamp_ntz": pa.timestamp("us"),
     VOID: pa.null(),
 }
-#: The type of Delta's log, by the name of the Arrow type: those of _PLAIN, and those that are converted.
+#: The type of Delta's log, by the name of the Arrow type: the types of _PLAIN, and types that are converted.
 _NAMES = {
     **{str(kind): name for name, kind in _PLAIN.items()},
     "halffloat": "float",
@@ -98,7 +98,7 @@ def _cast_of(kind: pa.DataType) -> str:
 
 
 def arrow_type(kind: Any) -> pa.DataType | None:
-    """Return the Arrow type of a type of Delta's log; None if this module knows none for it, or for a type inside."""
+    """Return the Arrow type of a type of Delta's log; None if the type, or a type inside it, has no Arrow type here."""
     kind = plain(kind)
     if isinstance(kind, str):
         digits = decimal_of(kind)
@@ -118,8 +118,8 @@ def arrow_type(kind: Any) -> pa.DataType | None:
 def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the schema of rows, as Delta's log writes it. Raises ColumnsDiffer for a type that no Delta table has.
 
-    `table` is the schema of the table that the rows go to, if there is one. A column that has only nulls then gets the
-    type void if its own type does not fit the table's column. The reason: pandas gives such a column a type of numbers.
+    `table` is the schema of the rows' table, if the table exists. With `table`, a column without values gets
+    the type void if its own type does not fit the table's column. pandas gives such a column a number type.
     """
     fields, table_types = [], {one["name"].lower(): one["type"] for one in (table or {"fields": ()})["fields"]}
     for field in rows.schema:
@@ -142,8 +142,8 @@ def with_room(schema: Mapping[str, Any], rows: pa.Table, declared: Mapping[str, 
     """Return the schema for a new table, with wider decimals where only the first values decided the width.
 
     Some libraries choose a decimal type with exactly as many digits as the values have. If a value uses all digits of
-    its column, or all values are null, the column gets decimal(38,18), as in Spark. If its type does not fit into that,
-    it gets 38 digits and keeps its scale. The columns in `declared` stay as they are.
+    its column, or all values are null, the column gets decimal(38,18), as in Spark. A type that does not fit into this
+    type gets 38 digits and keeps its scale. The columns in `declared` stay unchanged.
     """
     free = set(rows.column_names) - {one["name"] for one in (declared or {"fields": ()})["fields"]}
     fields = [

@@ -1,6 +1,6 @@
 """Arrow's values in plain types, without encodings of their own.
 
-The left column is what libraries hand over, the right one what it becomes here:
+The left column has the types that libraries hand over, the right column the types that this module makes of them:
 
     dictionary, run-end encoded                   their values
     string_view, binary_view, fixed-size binary   large_string, large_binary, binary
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 types = pa.types
-#: By the name of an extension type that is refused: what to do.
+#: What users can do about an extension type that is refused, by the type's name.
 FIXES = {
     "pandas.period": "Use .astype(str) or .dt.to_timestamp() on the column.",
     "pandas.interval": "Use .astype(str) on the column, or make two columns of its ends.",
@@ -31,7 +31,7 @@ FIXES = {
 
 
 class NotPlain(Exception):
-    """A type is refused. `said` and `fix`: why, and what to do. `path`: its place in the column, as `.name.element`."""
+    """A type is refused. `said` is why, `fix` what to do, `path` the type's place in the column (`.name.element`)."""
 
     def __init__(self, said: str, fix: str) -> None:
         self.said, self.fix, self.path = said, fix, ""
@@ -40,7 +40,7 @@ class NotPlain(Exception):
 
 @contextmanager
 def inside(step: str) -> Iterator[None]:
-    """Add a step to the path of a refused type: the name of a struct's field, or `element`, `key` or `value`."""
+    """Add a step to the path of a type that is refused: a struct field's name, or `element`, `key` or `value`."""
     try:
         yield
     except NotPlain as error:
@@ -54,7 +54,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Tell whether no value of this type, nor one inside it, has an encoding of its own."""
+    """Tell whether a type is plain, with all types inside it: no value has an encoding of its own."""
     if types.is_nested(kind):
         if types.is_map(kind):
             return is_plain(kind.key_type) and is_plain(kind.item_type)
@@ -74,7 +74,7 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 def _is_short_decimal(kind: pa.DataType) -> bool:
-    """Tell whether a type is a decimal of 32 or 64 bits, with which Arrow itself does little."""
+    """Tell whether a type is a decimal of 32 or 64 bits, which few functions of Arrow accept."""
     return bool(types.is_decimal(kind)) and kind.bit_width < 128
 
 
@@ -98,7 +98,7 @@ def require_single_names(kind: pa.DataType) -> None:
 
 
 def plain_column(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the column with plain types. Raises NotPlain for a type without a plain one, and what Arrow raises."""
+    """Return the column with plain types. Raises NotPlain for a type that is refused, and what Arrow raises."""
     require_single_names(field.type)
     name = _extension_of(field)
     if not name and is_plain(field.type):
@@ -137,9 +137,9 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def rebuilt(array: pa.Array, child: Callable[[pa.Array, pa.Field, int], pa.Array]) -> pa.Array:
-    """Return nested values (list, struct, map) with new inner values from `child`, and null where they were null.
+    """Return nested values (list, struct, map) with new inner values from `child`. Nulls stay null.
 
-    `child` gets the inner values that count, their field, and the number of the field.
+    `child` gets the inner values of one field, the field, and the field's number.
     """
     kind = array.type
     if types.is_struct(kind):
@@ -182,7 +182,7 @@ def in_microseconds(kind: pa.DataType) -> pa.DataType:
 
 
 def first_failing(array: pa.Array, act: Callable[[pa.Array], Any]) -> int | None:
-    """Return the number of the first value for which `act` raises an error; None if it raises for no value alone."""
+    """Return the number of the first value for which `act` raises an error; None if `act` accepts the array."""
     low, high = 0, len(array)
     if not high or not _fails(act, array):
         return None
@@ -206,7 +206,10 @@ def _plain_child(array: pa.Array, field: pa.Field, number: int) -> pa.Array:
 
 
 def _extension_of(field: pa.Field) -> str:
-    """Return the name of an extension type that pyarrow does not know: the field's type is then the storage's."""
+    """Return the name of a field's extension type that pyarrow does not know, else the empty text.
+
+    The type of such a field is the storage's type.
+    """
     name = (field.metadata or {}).get(b"ARROW:extension:name", b"")
     return "" if isinstance(field.type, pa.BaseExtensionType) else str(name, errors="replace")
 
@@ -241,8 +244,8 @@ def _offsets(lengths: pa.Array, *, large: bool = False) -> pa.Array:
 def first_changed(values: Iterable[Any], kind: pa.DataType) -> int | None:
     """Return the place of the first Python value that changes in the type that Arrow found for all; None if none does.
 
-    If instants stand behind a date, Arrow makes dates of them, without their time; it makes bytes of texts beside
-    bytes. Arrow drops the nanoseconds of pandas' instants and durations.
+    Arrow makes dates of instants that follow a date, without their time. It makes bytes of texts beside bytes. It drops
+    the nanoseconds of pandas' instants and durations.
     """
     if not _may_change(kind):
         return None
@@ -277,7 +280,7 @@ def _is_changed(value: Any, kind: pa.DataType) -> bool:
         return isinstance(value, str)
     if _drops_nanoseconds(kind):
         digits = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
-        # The nanoseconds of pandas' NaT, a null, are not equal to themselves. pandas' NA has none.
+        # The nanoseconds of pandas' NaT, a null, are not equal to themselves. pandas' NA has no nanoseconds.
         return bool(digits) and digits == digits
     if types.is_struct(kind):
         return isinstance(value, Mapping) and any(_is_changed(value.get(field.name), field.type) for field in kind)

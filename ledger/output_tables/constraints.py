@@ -1,6 +1,6 @@
 """The search for the row that breaks a table's constraint: NOT NULL, or CHECK.
 
-delta-rs refuses such rows as well, and names neither the constraint nor the row.
+delta-rs also refuses rows that break a constraint, but names neither the constraint nor the row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ledger.rules.output_columns import ColumnsDiffer
 REFUSED = "failed validation check"
 #: The properties of a table that hold its CHECK constraints, and the metadata of fields that holds their invariants.
 CHECK, INVARIANT = "delta.constraints.", "delta.invariants"
-#: The metadata of fields that Delta computes: nobody has to give them.
+#: The metadata of fields that Delta computes: rows need not have them.
 COMPUTED = ("delta.generationExpression", "delta.identity.")
 #: The column of row numbers beside the rows, during the search.
 ROW = "ledger_row_number"
@@ -56,7 +56,10 @@ def _require_not_null(schema: Mapping[str, Any], columns: Mapping[str, pa.Chunke
 
 
 def broken_constraint(loaded: DeltaTable, rows: pa.Table) -> ColumnsDiffer:
-    """Return the error for rows, with a table's columns, that break one of its constraints, as delta-rs says."""
+    """Return the error for rows that break one of a table's constraints, as delta-rs reported.
+
+    The rows have the table's columns.
+    """
     checks = dict(_checks_of(loaded))
     broken = _first_broken(checks, rows)
     if broken is None:
@@ -79,7 +82,7 @@ def _checks_of(loaded: DeltaTable) -> Iterator[tuple[str, str]]:
 
 
 def _first_broken(checks: Mapping[str, str], rows: pa.Table) -> tuple[str, int] | None:
-    """Return the first constraint that a row breaks, and the number of its first such row; None if unknown."""
+    """Return the first broken constraint, and the number of the first row that breaks it; None if unknown."""
     try:
         with tempfile.TemporaryDirectory(prefix="ledger-rows-") as folder:
             # Queries need a table.
@@ -93,6 +96,6 @@ def _first_broken(checks: Mapping[str, str], rows: pa.Table) -> tuple[str, int] 
                 if number is not None:
                     return name, number
     except Exception:
-        # This search is only for the words of an error.
+        # The search only improves the text of an error.
         return None
     return None

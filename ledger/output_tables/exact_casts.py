@@ -1,7 +1,7 @@
-"""Casts of Arrow's values that change no value; the casts are in `rules.column_types`.
+"""Casts of Arrow's values that change no value.
 
-`fitted` gives rows the columns of a table. If a cast does not keep every value, each value is compared with its cast
-back. The error names the first that differs.
+`rules.column_types` says which casts are possible. `fitted` gives rows the columns of a table. If a cast does not keep
+every value of a type, each value is compared with its cast back. The error names the first value that differs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MICROSECONDS_OF_DAY = 86_400_000_000
 #: From the first of January of year 1 to the end of year 9999, counted from 1970.
 YEARS_IN_DAYS = -719_162, 2_932_896
 YEARS_IN_MICROSECONDS = -719_162 * MICROSECONDS_OF_DAY, 2_932_897 * MICROSECONDS_OF_DAY - 1
-#: The first float above the whole numbers of 64 bits. A cast may turn it into the last of them.
+#: The first float above the whole numbers of 64 bits. A cast may turn it into the greatest of these numbers.
 BEHIND_INT64 = 2.0**63
 
 
@@ -33,10 +33,11 @@ class Changed(Exception):
 
 
 def fitted(rows: pa.Table, schema: Mapping[str, Any]) -> pa.Table:
-    """Return the rows with the columns of a table: its names and types, in its order, null where the rows have none.
+    """Return the rows with the columns of a table: its names and types, in its order. Raises ColumnsDiffer.
 
-    Columns of the rows that the schema lacks are left out: nothing tells their type (`rules.output_columns`).
-    Columns that may not be null, or that Delta computes, are not filled in. Raises ColumnsDiffer.
+    A column that the rows lack is null. A column that may not be null, or that has metadata (such as an expression by
+    which Delta computes it), stays absent. Columns of the rows that the schema lacks are left out: nothing tells their
+    type (`rules.output_columns`).
     """
     names_in_rows = {name.lower(): name for name in rows.column_names}
     columns: dict[str, pa.ChunkedArray] = {}
@@ -70,9 +71,9 @@ def _require_none(find: Callable[[pa.Array], str | None], array: pa.Array) -> No
 
 
 def first_value(rows: pa.Table, path: str) -> str:
-    """Return the first value of a column, as it is shown; empty if there is none.
+    """Return the first value of a column as a text for users; the empty text if the column has no value.
 
-    `path` is the column's, or that of a value inside it.
+    `path` is the path of the column, or of a value inside the column.
     """
     for name in rows.column_names:
         if path == name or path.startswith(f"{name}."):
@@ -90,7 +91,7 @@ def first_true(answers: pa.ChunkedArray) -> int | None:
 
 
 def row_in_words(rows: pa.Table, number: int) -> str:
-    """Return the name of a row in words: by its message if the row names one, else by its number."""
+    """Return the name of a row in words: by its message id or receipt handle, or else by its number."""
     for name, words in (("message_id", "the row of message"), ("receipt_handle", "the row with the receipt handle")):
         value = rows[name][number].as_py() if name in rows.column_names else None
         if value is not None:
@@ -99,7 +100,7 @@ def row_in_words(rows: pa.Table, number: int) -> str:
 
 
 def _inner(array: pa.Array) -> list[pa.Array]:
-    """Return the values inside nested values that are not null: fields, elements, or keys and items."""
+    """Return the arrays inside a nested array: of fields, of elements, or of keys and items."""
     if types.is_struct(array.type):
         return list(array.flatten())
     if not types.is_map(array.type):
@@ -109,7 +110,7 @@ def _inner(array: pa.Array) -> list[pa.Array]:
 
 
 def _key_twice(array: pa.Array) -> str | None:
-    """Return a key that stands twice in one map of an array, at any depth; None if there is none."""
+    """Return a key that one map of an array has twice, at any depth; None if there is none."""
     if not types.is_nested(array.type):
         return None
     parts = _inner(array)
@@ -137,7 +138,10 @@ def _repeated(parents: pa.Array, keys: pa.Array) -> str | None:
 
 
 def _outside_years(array: pa.Array) -> str | None:
-    """Return the first day or instant of an array, at any depth, that lies outside the years of Delta's readers."""
+    """Return, in words, the first day or instant outside the years of Delta's readers, at any depth of an array.
+
+    Return None if there is none.
+    """
     kind = array.type
     if types.is_nested(kind):
         return next((found for one in _inner(array) if (found := _outside_years(one)) is not None), None)
@@ -172,7 +176,7 @@ def _cast(name: str, values: pa.ChunkedArray, column: Any, to: pa.DataType) -> p
 
 
 def exact(array: pa.Array, to: pa.DataType) -> pa.Array:
-    """Return the same values in another type. Raises Changed, or what Arrow raises, if the type cannot hold one."""
+    """Return the same values in another type. Raises Changed, or what Arrow raises, if the type cannot hold a value."""
     kind = array.type
     if kind == to:
         return array
@@ -248,7 +252,7 @@ def _of_floats(array: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _decimals(doubles: pa.Array, to: pa.DataType) -> pa.Array:
-    """Return the decimals that doubles stand for (`rules.column_types`). Raises if the type lacks digits for one."""
+    """Return the decimals that doubles stand for (`rules.column_types`). Raises what Arrow raises if digits lack."""
     is_whole = pc.greater_equal(pc.abs(doubles), FIRST_OF_WHOLE)
     written = pc.if_else(is_whole, pa.scalar(None, pa.float64()), doubles).cast(pa.string()).cast(to)
     if not pc.any(is_whole).as_py():
@@ -260,7 +264,7 @@ def _decimals(doubles: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _differ(integers: pa.Array, floats: pa.Array) -> pa.Array:
-    """Return which whole numbers differ from the floats beside them."""
+    """Return for each whole number whether it differs from the float at the same place."""
     near = pc.and_(pc.less(floats, BEHIND_INT64), pc.greater_equal(floats, -BEHIND_INT64))
     back = pc.if_else(near, floats, 0.0).cast(pa.int64(), safe=False)
     return pc.or_(pc.invert(near), pc.not_equal(back, integers.cast(pa.int64())))
@@ -282,6 +286,6 @@ def _shown(value: pa.Scalar) -> str:
     try:
         shown = str(value.as_py())
     except Exception:
-        # A date outside the years of Python.
+        # The value is a date outside the years of Python.
         shown = str(value.cast(pa.string()).as_py())
     return shown if len(shown) <= 80 else f"{shown[:80]}..."

@@ -1,14 +1,14 @@
-"""Files of rows that delta-rs writes below an output table, and corrects in their commit.
+"""Files that delta-rs writes below an output table, with corrected log entries.
 
-The files lie in a folder of their own, and no log names them yet. The commit gives the correct statistics and
-partitions. For DataFrames see `outputs.staging`. Some entries of delta-rs mislead readers:
+The files lie in a folder of their own, and the table's log does not name them yet. The commit that publishes them gives
+the correct statistics and partitions. For DataFrames see `outputs.staging`. Some entries of delta-rs mislead readers:
 
-- *Bounds of decimals.* delta-rs writes them as floats, which have some sixteen digits: readers that filter then skip a
-  file that has the value. Without bounds it is worse: deltalake's own dataset compares with null, and finds no row.
-  So the exact bounds of all the rows of a write replace those in the statistics of each of its files.
-- *Floats that are no numbers.* To Spark NaN is greater than all numbers, and the bounds do not tell of it. For infinity
-  deltalake's dataset compares with null. So files with such a value have no bounds at all.
-- *Partitions by instants.* delta-rs leaves out the zone, and Spark takes that of its session. The commit adds a Z.
+- *Bounds of decimals.* delta-rs writes them as floats, which have some sixteen digits. Readers that filter then skip a
+  file that has the value. A column without bounds is worse: deltalake's own dataset compares with null, and finds no
+  row. So the exact bounds of all rows of a write replace the bounds in the statistics of each of its files.
+- *Floats that are no numbers.* Spark takes NaN for greater than all numbers, but the bounds leave NaN out. For infinity
+  deltalake's dataset compares with null. So a file with NaN or infinity gets no statistics but its number of rows.
+- *Partitions by instants.* delta-rs leaves out the zone, and Spark takes the zone of its session. The commit adds a Z.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ledger.rules.publishable import FOLDER, Demands
 
 
 class RowsAside:
-    """A folder below the table at `location`, for rows that a table with these demands takes."""
+    """A folder below the table at `location`, for the files of one write by these demands."""
 
     def __init__(self, location: str, options: dict[str, str] | None, demands: Demands, *, sync: bool = True) -> None:
         now = system_clock()
@@ -47,18 +47,24 @@ class RowsAside:
         begin_log(self._stored, demands, now, below=table_files(location, options))
 
     def write(self, rows: Any, **how: Any) -> list[StagedFile]:
-        """Write rows as `write_deltalake` does; return the files as delta-rs describes them, none without a row."""
+        """Write rows as `write_deltalake` does, and return the files as delta-rs describes them.
+
+        Without a row there is no file.
+        """
         write_deltalake(DeltaTable(self._place, storage_options=self._options), rows, mode="append", **how)
         entry = self._stored.read(log_file(1)) or b""
         added = [json.loads(line).get("add") for line in entry.splitlines()]
         return [staged_file(self._name, add) for add in added if add is not None]
 
     def settle(self) -> None:
-        """Remove the folder's log, which nobody needs after the files are committed."""
+        """Remove the folder's log, which nobody needs once the files are committed."""
         remove_log(self._stored)
 
     def remove(self) -> None:
-        """Remove the folder, once it is certain that nobody commits its files; in object stores VACUUM does."""
+        """Remove the folder, once it is certain that nobody commits its files.
+
+        In an object store remove only the folder's log: VACUUM removes the files.
+        """
         if isinstance(self._stored, LocalFiles):
             shutil.rmtree(self._place, ignore_errors=True)
             remove_empty(self._made)
@@ -66,29 +72,29 @@ class RowsAside:
             self.settle()
 
 
-#: An instant as delta-rs writes it.
+#: An instant in the form in which delta-rs writes it as a partition.
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
-#: By the path of a column of decimals, its least and its greatest value. None means that the files have no bounds.
+#: The least and the greatest value of a column of decimals, by its path. None means that the files get no bounds.
 Bounds = Mapping[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] | None
 
 
 def exact_bounds(rows: pa.Table) -> Bounds:
     """Return the bounds of the columns of decimals that have a value, also inside structs.
 
-    Return None if a float is not a number, or is infinite.
+    Return None if a float of the rows is NaN or infinite.
     """
     if _has_other_floats(rows):
         return None
-    found: dict[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] = {}
+    bounds: dict[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] = {}
     for path, values in _columns(rows, pa.types.is_decimal):
         both = pc.min_max(values).as_py()
         if both["min"] is not None:
-            found[path] = both["min"], both["max"]
-    return found
+            bounds[path] = both["min"], both["max"]
+    return bounds
 
 
 def corrected(file: StagedFile, bounds: Bounds, schema: Mapping[str, Any]) -> StagedFile:
-    """Return a written file with corrected bounds and partitions, as the log is to describe it.
+    """Return a written file with the bounds and partitions that the table's log gets.
 
     Args:
         file: The file as delta-rs describes it.
@@ -115,7 +121,7 @@ def together(one: Bounds, other: Bounds) -> Bounds:
 
 
 def staged_file(name: str, add: Mapping[str, Any]) -> StagedFile:
-    """Return a file of the write of this name, as its log describes it, with its path in the output table."""
+    """Return a file of a write from the `add` in the log of its folder `name`, with its path in the output table."""
     path = f"{FOLDER}/{name}/{unquote(add['path'])}"
     return StagedFile(path, add["size"], add["partitionValues"], add["modificationTime"], add.get("stats") or "{}")
 
@@ -127,7 +133,7 @@ def _has_other_floats(rows: pa.Table) -> bool:
 
 
 def _with_bounds(statistics: str, bounds: Bounds) -> str:
-    """Return a file's statistics with these bounds, as JSON."""
+    """Return a file's statistics with these bounds, as JSON. With None keep only the number of rows."""
     parsed = json.loads(statistics, parse_float=decimal.Decimal)
     if bounds is None:
         return json.dumps({"numRecords": parsed["numRecords"]} if "numRecords" in parsed else {})

@@ -1,7 +1,7 @@
 """The seam between writes of a claim's output and the engines that reach output tables.
 
-An output table belongs to the user. The ledger identifies it by its place. The methods raise what the engine and the
-storage raise, and OutputUnreadable where they say so.
+An output table belongs to the user. The ledger identifies the table by its place. The methods raise what the engine and
+the storage raise, and OutputUnreadable where their docstrings say so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ledger.store.protocol import ArrowOutputs
 
 
 class OutputLog(NamedTuple):
-    """An output table: its id, its version, and the committed version of the transaction asked for, or None.
+    """An output table: its id, its version, and the committed version of the given transaction id, or None.
 
     A table that was made anew has another id.
     """
@@ -29,14 +29,14 @@ class OutputLog(NamedTuple):
 
 
 class Target(NamedTuple):
-    """An output table as it is: its id, and what it demands."""
+    """The id of an output table, and its demands, as of one version."""
 
     table_id: str
     demands: Demands
 
 
 def require_same(before: Target, now: Target) -> None:
-    """Raise Conflict if the table is another one, or demands other things, than before."""
+    """Raise Conflict if another table has taken the place of the table, or the table's demands have changed."""
     if now.table_id != before.table_id:
         raise Conflict("another table lies there by now")
     if not now.demands.same(before.demands):
@@ -44,32 +44,32 @@ def require_same(before: Target, now: Target) -> None:
 
 
 class OutputPublishing(Protocol):
-    """The commits to output tables for which no row goes through this process. Tables are identified by their place.
+    """The commits of rows that do not go through this process. The methods identify output tables by their place.
 
     Raises what the engine and the storage raise.
     """
 
     @property
     def storage_options(self) -> Mapping[str, str] | None:
-        """The settings by which the storage is reached."""
+        """The settings by which the engine reaches the storage."""
 
     def look(self, location: str) -> Target | None:
         """Return a table as of its newest version; None if there is none."""
 
     def make(self, location: str, demands: Demands, now: int) -> None:
-        """Make a table, empty. If several callers do so at once, one is first, and the others have no effect."""
+        """Make an empty table. If several callers do so at once, the first makes it, and the others have no effect."""
 
     def evolve(self, location: str, target: Target, columns: Columns) -> None:
-        """Give a table the columns that rows ask for: those that are added, and those of wider types.
+        """Give a table the columns that rows ask for: new columns, and wider types.
 
-        The table was the `target` when its `columns` were found. Raises Conflict, and OutputNotWritten for a change
-        that cannot be made here.
+        The `columns` were found when the table was the `target`. Raises Conflict, OutputUnreadable if the table is
+        gone, and OutputNotWritten for a change that this engine cannot make.
         """
 
     def why_not_widened(self, location: str) -> str | None:
-        """Return why `evolve` gives a table's columns no wider types, as it stands behind "because of".
+        """Return why `evolve` gives a table's columns no wider types, in words that can follow "because of".
 
-        Return None if it does, and if there is no table.
+        Return None if `evolve` gives wider types, and if there is no table.
         """
 
     def stage(self, location: str, demands: Demands, now: int) -> None:
@@ -89,7 +89,8 @@ class OutputPublishing(Protocol):
         """Add files that lie below the table, in one commit.
 
         Raises Conflict if any version of the transaction is already committed, whatever the snapshot. Raises Conflict
-        also if another table lies there, or the table demands other things than those that were applied.
+        also if another table has taken the place of the `target`, or the table's demands have changed. Raises
+        OutputUnreadable if the table is gone.
         """
 
 
@@ -99,17 +100,17 @@ class ForeignTables(Protocol):
     name: str
 
     def output_log(self, location: str, application: str) -> OutputLog:
-        """Return what a user's table says of a transaction.
+        """Return a user's table, and the version of a transaction id (`application`) that is committed to it.
 
-        Raises OutputUnreadable if there is no table, or it cannot be seen or read. Callers never take this for "not
-        committed".
+        Raises OutputUnreadable if there is no table, or the engine cannot see or read it. Callers never take this error
+        for "not committed".
         """
 
     def fence_output(self, location: str, application: str, version: int) -> None:
-        """Commit a transaction and no rows to such a table.
+        """Commit a transaction and no rows to a user's table.
 
-        Raises Conflict if any version of that transaction is already committed, whatever the snapshot, and
-        OutputUnreadable if nothing can be committed to the table.
+        Raises Conflict if any version of that transaction is already committed, whatever the snapshot. Raises
+        OutputUnreadable if the engine cannot commit to the table.
         """
 
     def arrow_outputs(self) -> ArrowOutputs | None:

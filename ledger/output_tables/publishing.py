@@ -55,7 +55,7 @@ class DeltaRsOutputs:
             raise OutputUnreadable(location, "the table is gone", gone=True)
         with columns_differ(location):
             if columns.retyped:
-                # Others may have changed the columns meanwhile: then these types could be narrower than theirs.
+                # If others have changed the columns meanwhile, their types may be wider than these.
                 require_same(target, target_of(loaded))
                 widen(loaded, columns, location, self._files(location), self.storage_options)
             if columns.added:
@@ -81,7 +81,7 @@ class DeltaRsOutputs:
         metadata: Mapping[str, Any],
         schema: str | None = None,
     ) -> None:
-        """See OutputPublishing. `schema`: the columns that a table on a local path has from this commit on."""
+        """See OutputPublishing. `schema` has the columns that a table on a local path gets by this commit."""
         loaded = self._open(location)
         if loaded is None:
             raise OutputUnreadable(location, "the table is gone", gone=True)
@@ -95,8 +95,9 @@ class DeltaRsOutputs:
 
             commit_files(loaded, stored, files, metadata, [transaction], still_valid, schema=schema, cleans_log=True)
             return
-        # Commit right after the version that was looked at, or not at all. delta-rs ignores some commits of others that
-        # ask more of rows (a further feature). delta-rs takes others that ask nothing (DELETE) for a conflict.
+        # Commit directly after the version that was looked at, or not at all. When delta-rs itself commits after other
+        # commits, it ignores some that demand more of rows (a further feature). It takes others that demand nothing
+        # (DELETE) for a conflict.
         commit_properties = properties(metadata, transaction, rebases=0)
         for tried in range(REBASES):
             require_uncommitted(loaded, transaction[0])
@@ -109,7 +110,7 @@ class DeltaRsOutputs:
             except Conflict:
                 looked_at = loaded.version()
                 catch_up(loaded, stored)
-                # If nobody else has committed, the next try would fail alike.
+                # If nobody else has committed, the next try would fail in the same way.
                 if tried + 1 == REBASES or loaded.version() == looked_at:
                     raise
 

@@ -1,8 +1,8 @@
 """Errors of a user's function in one line: type, message, and place.
 
 An exception of a Python worker arrives on the driver as the text of its traceback. An exception of the JVM arrives as
-its class and message, sometimes far below the error that Spark shows first. This module reads both, and exceptions of
-the driver.
+its class and message, sometimes far below the error that Spark shows first. This module reads both kinds, and
+exceptions of the driver.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WORKER_ENDED = "Python worker exited unexpectedly (crashed)"
 _FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+), in .+')
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\]")
-#: Types of errors, in Python and Java, that no row causes: a thing that is missing or not reached, so for each row.
+#: Types of errors, in Python and Java, that no row causes: something is missing or not reached, whatever the row.
 _OF_SURROUNDINGS = re.compile(
     r"ImportError|ModuleNotFoundError|AnalysisException|ParseException|MemoryError|gaierror|TimeoutError|OperationalError"
     r"|UnknownHostException|SocketTimeoutException|\w*Connect(ion)?\w*(Error|Exception|Timeout|Refused)"
@@ -39,9 +39,9 @@ _REASON = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*?))?(?: \((?P
 #: The numbers and texts of an operating system's errors about a disk that is full, or fails.
 _NUMBERS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO))
 _SENTENCES = "No space left on device|Disk quota exceeded|Read-only file system|File too large|Input/output error"
-#: How libraries write the number if they raise an error without one.
+#: How libraries write such an error in a text, if their exception has no `errno`.
 _NUMBER = re.compile(rf"(?P<said>{_SENTENCES}) \(os error \d+\)|\[[Ee]rrno \d+\] (?P<python>{_SENTENCES})")
-#: How Java writes it. The exception's class begins the text, a line, or the text behind the name of an executor.
+#: How Java writes such an error. The exception's class begins the text, a line, or the text after an executor's name.
 _OF_JAVA = re.compile(
     r"^(?:: |Caused by: |[^\n]*\): )?(?:[\w.$]+: )*[\w.$]*(?:IOException|FileSystemException|FSError)"
     rf": [^\n]*?(?P<said>{_SENTENCES})",
@@ -62,13 +62,13 @@ _RAISED_IN_SQL = re.escape("[USER_RAISED_EXCEPTION] ")
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "part of cancelled job group", "cancelled part of")
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
-#: The callers of the function, and Spark's code that it calls: never the user's own, wherever the package is installed.
+#: Paths of Spark's code, which calls the user's function, or which the function calls. They are never the user's own.
 _NEVER_OWN = re.compile(r"[/\\](pyspark|py4j)[/\\]|^<frozen ")
 _HERE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class RowError(NamedTuple):
-    """An exception as users see it. `place`: the file's name and the line, if they are known."""
+    """An exception as users see it. `place` is the file's name and the line, if known."""
 
     type: str
     message: str
@@ -106,7 +106,7 @@ def row_error_of(text: str) -> RowError:
 
 
 def is_lost_race(error: BaseException) -> bool:
-    """Tell whether a write lost a race with other writers of its table: another try may succeed."""
+    """Tell whether an error means that a write lost a race with other writers of its table: a retry may succeed."""
     first = _first(error)
     return isinstance(first, Conflict) or type(first).__module__.startswith("delta.exceptions")
 
@@ -114,8 +114,8 @@ def is_lost_race(error: BaseException) -> bool:
 def is_of_function(error: BaseException) -> bool:
     """Tell whether an error may come from the function or its rows, so that other rows may succeed.
 
-    The answer is no for the ledger's own errors and a lost race. It is also no if the process is told to end, the JVM
-    has ended, or somebody cancelled the Spark job.
+    The answer is no for the ledger's own errors (except OutputNotWritten), for a lost race, and for a full or failing
+    disk. It is also no if the process is told to end, the JVM has ended, or somebody cancelled the Spark job.
     """
     if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
         return False
@@ -127,10 +127,10 @@ def is_of_function(error: BaseException) -> bool:
 
 
 def failure_of_storage(error: BaseException) -> str | None:
-    """Return what a full or failing disk says in an error, also of Spark's tasks; None for any other error.
+    """Return the system's sentence about a full or failing disk in an error, also of Spark's tasks, or None.
 
-    A user's exception may have any text, and quote any value. So only the operating system's own errors count, and
-    those of Spark and delta-rs about such an error.
+    A user's exception may have any text, and quote any value. So only errors of the operating system count, and errors
+    of Spark and delta-rs about them.
     """
     first = _first(error)
     if isinstance(first, OSError) and first.errno is not None:
@@ -145,8 +145,8 @@ def failure_of_storage(error: BaseException) -> str | None:
 def raised_in_sql(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] | None:
     """Return the match of a pattern in the text of SQL's `raise_error` that ended a task; None for any other error.
 
-    Exceptions of the user's functions may have any text. If they come from Python workers, their traceback stands
-    before that text; on the driver, their type is not Spark's.
+    An exception of a user's function may quote the same text. If it comes from a Python worker, a traceback begins
+    before the text. If it comes from the driver, its type is not Spark's.
     """
     if not _is_of(error, "pyspark", "py4j"):
         return None
@@ -159,16 +159,19 @@ def raised_in_sql(error: BaseException, pattern: re.Pattern[str]) -> re.Match[st
 
 
 def value_refused(error: BaseException) -> tuple[str, str] | None:
-    """Return the sentence about a value that the ledger refused in a task, and its row in words if it is known.
+    """Return the sentence about a value that the ledger refused in a task, and its row in words (empty if unknown).
 
-    Return None if the task failed otherwise.
+    Return None for any other error.
     """
     match = raised_in_sql(error, REFUSED)
     return None if match is None else refused_value(match)
 
 
 def _text_of_spark(error: BaseException) -> str:
-    """Return the text of a Spark error; empty for other errors, and if it has an exception or a value of the user's."""
+    """Return the text of a Spark error. Return the empty text for other errors.
+
+    Return the empty text, too, for an error that quotes a Python exception or a value of a row.
+    """
     if not _is_of(error, "pyspark", "py4j"):
         return ""
     text = str(error)
@@ -180,7 +183,7 @@ def _is_of(error: BaseException, *packages: str) -> bool:
 
 
 def row_error(error: BaseException) -> RowError:
-    """Return what an error says of its row."""
+    """Return an error as users see it: the user's exception in it, if there is one."""
     outer, error = error, _first(error)
     try:
         text = str(error).strip()
@@ -188,7 +191,7 @@ def row_error(error: BaseException) -> RowError:
         text = f"its text cannot be read ({type(unreadable).__name__})"
     refusal = value_refused(error)
     if refusal is not None:
-        # The message is left out: equal reasons form one group in SQL.
+        # Leave out the row: equal reasons form one group in SQL.
         sentence = outer.reason if isinstance(outer, OutputNotWritten) else refusal[0]
         return RowError(OutputNotWritten.__name__, _line(sentence))
     if _WORKER_ENDED in text:
@@ -201,7 +204,7 @@ def row_error(error: BaseException) -> RowError:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the error that made a write fail, if it was not the ledger's own."""
+    """Return the first cause of an OutputNotWritten, if it has a cause. Return any other error unchanged."""
     if isinstance(error, OutputNotWritten) and error.__cause__ is not None:
         return _first(error.__cause__)
     return error

@@ -34,7 +34,8 @@ TRIES = 5
 def columns_differ(location: object, why_not_widened: Callable[[], str | None] = lambda: None) -> Iterator[None]:
     """Turn ColumnsDiffer into OutputNotWritten.
 
-    `why_not_widened` returns why the table is not widened here, or None: the error offers to widen only other tables.
+    `why_not_widened` returns why the table is not widened here, or None. With a reason, the error does not offer to
+    widen the table.
     """
     try:
         yield
@@ -43,7 +44,7 @@ def columns_differ(location: object, why_not_widened: Callable[[], str | None] =
 
 
 def truly_offered(said: str, why_not_widened: Callable[[], str | None]) -> str:
-    """Return an error about columns that offers to widen the table only if the table can be; see `columns_differ`."""
+    """Return an error about columns that offers to widen only a table that is widened here; see `columns_differ`."""
     why = why_not_widened() if OFFER in said else None
     return said if why is None else without_offer(said, why)
 
@@ -57,21 +58,21 @@ def schema_of(loaded: DeltaTable) -> dict[str, Any]:
 def columns_for(
     loaded: DeltaTable, rows: dict[str, Any], asked: ColumnsAsked, first: Callable[[str], str] | None = None
 ) -> Columns:
-    """Return the columns that a table has once rows with such columns are in; `first` is as in `columns_of`.
+    """Return the columns that a table has once `rows` (a schema) are in. Raises ColumnsDiffer.
 
-    Raises ColumnsDiffer.
+    `first` is as in `columns_of`.
     """
     return columns_of(schema_of(loaded), rows, loaded.metadata().configuration, asked, first)
 
 
 def create(location: str, columns: Columns, options: dict[str, str] | None, files: TableStorage) -> None:
-    """Make a table, empty, if there is none. `files`: its storage."""
+    """Make an empty table, if there is none. `files` is the table's storage."""
     make = partial(
         DeltaTable.create,
         schema=Schema.from_json(json.dumps(columns.schema)),
         mode="ignore",
         configuration=properties_of(columns),
-        # Version 0 or no commit: if several callers do so at once, one is first.
+        # Commit version 0 or nothing: of several callers at once, only the first makes the table.
         commit_properties=CommitProperties(max_commit_retries=0),
         raise_if_key_not_exists=False,
     )

@@ -44,11 +44,11 @@ from ledger.rules.publishable import MAPPING, not_applied
 from ledger.rules.storage import S3
 from ledger.store.protocol import ArrowOutputs
 
-#: The metadata by which Spark keeps that a text column is CHAR(n) or VARCHAR(n). delta-rs does not know it.
+#: The metadata by which Spark marks a text column as CHAR(n) or VARCHAR(n). delta-rs does not know this metadata.
 LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
-#: How often an append is fitted again, if its table got other columns meanwhile.
+#: How often an append, or a change to wider types, is tried beside other writers.
 TRIES = 10
-#: How many digits of a decimal a float keeps.
+#: How many decimal digits a double keeps.
 DIGITS = 15
 
 
@@ -59,7 +59,7 @@ def _columns_for(loaded: DeltaTable, rows: pa.Table, asked: ColumnsAsked) -> Col
 def _require_appendable(location: str, loaded: DeltaTable) -> None:
     """Raise OutputNotWritten for a table that this process cannot commit to.
 
-    A write that was begun there would stay in doubt: to decide it takes a commit, too.
+    A write that was begun on such a table would stay in doubt, because a fence is a commit, too.
     """
     beyond = unappendable(loaded) if not_applied(read_demands(loaded)) else []
     if beyond:
@@ -74,9 +74,9 @@ def _fitted(rows: pa.Table, columns: Columns) -> pa.Table:
 
 
 def _with_absent_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
-    """Return the rows with null in the table's columns that they lack.
+    """Return the rows, with nulls in the columns that they lack if the table has column mapping.
 
-    This is for a table with column mapping: delta-rs takes no other rows for it.
+    delta-rs accepts only rows with all columns for a table with column mapping.
     """
     is_mapped = loaded.metadata().configuration.get(MAPPING, "none") != "none"
     return with_all_columns(loaded, rows) if is_mapped else rows
@@ -107,8 +107,8 @@ class DeltaRsOutputTables:
     ) -> None:
         """
         Args:
-            storage_options: The settings by which the ledger's own storage is reached.
-            known_elsewhere: Returns the settings for a bucket of S3 that the ledger does not lie in.
+            storage_options: The settings for the ledger's own storage.
+            known_elsewhere: Returns the settings for a given bucket of S3. `storage_options` override them.
             sync: If true, a commit on a local path survives a power cut.
         """
         self._storage_options = dict(storage_options or {}) or None
@@ -187,7 +187,7 @@ class DeltaRsOutputTables:
             how = _without_wrong_statistics(applied.schema, bounds)
             try:
                 here, is_plain = commits_here(loaded, stored), not not_applied(read_demands(loaded))
-                # In its own append, delta-rs would describe such files in a way that misleads readers.
+                # If `how` leaves out statistics, delta-rs's own append would describe the files misleadingly.
                 is_staged = here or (bool(how) and is_plain)
                 if columns.added and (_asks_for_feature(loaded, columns) or (is_staged and not here)):
                     add(loaded, columns)
@@ -241,9 +241,9 @@ class DeltaRsOutputTables:
         metadata: Mapping[str, Any],
         how: Mapping[str, Any],
     ) -> None:
-        """Write rows into a folder below a table, as Spark does, and publish them; the files are synced in between.
+        """Write rows into a folder below a table, as Spark does, and publish the files in one commit.
 
-        The same commit gives the table another `schema`, if there is one. If the write dies, VACUUM removes its folder;
+        The same commit gives the table another `schema`, if there is one. If the write dies, VACUUM removes its files;
         see `outputs.staging`.
         """
         target = target_of(loaded)
@@ -252,7 +252,7 @@ class DeltaRsOutputTables:
         aside, is_unneeded = RowsAside(location, self._options_of(location), demands, sync=self._sync), True
         try:
             files = [corrected(one, bounds, columns) for one in aside.write(rows, **how)]
-            # If nobody knows whether the files are published, they stay: others may read them.
+            # If an error leaves open whether the files are published, they stay, because others may read them.
             is_unneeded = False
             publishing.publish(location, target, files, transaction, metadata, schema)
             aside.settle()
@@ -280,7 +280,7 @@ class DeltaRsOutputTables:
 
 
 def _require_partitions_kept(loaded: DeltaTable, rows: pa.Table) -> None:
-    """Raise ColumnsDiffer, in a column of partitions, for a text that Delta reads as null, and for bytes."""
+    """Raise ColumnsDiffer if a partition column has bytes, or a text that Delta reads as null."""
     for name in _partitions_in(loaded, rows):
         values = rows[name]
         if pa.types.is_binary(values.type) and values.null_count < len(values):
@@ -296,9 +296,9 @@ def _partitions_in(loaded: DeltaTable, rows: pa.Table) -> list[str]:
 
 
 def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
-    """Tell whether a table lacks a feature of the protocol that its new columns need.
+    """Tell whether a table lacks a feature of the protocol that its new columns need: timestampNtz.
 
-    The columns then take a commit of delta-rs.
+    If so, delta-rs has to add the columns in a separate commit.
     """
     return "timestamp_ntz" in json.dumps(columns.schema) and "timestampNtz" not in (
         loaded.protocol().writer_features or ()
@@ -306,11 +306,10 @@ def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
 
 
 def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, Any]:
-    """Return the settings with which delta-rs writes no bounds that make filtering readers skip a file.
+    """Return the settings by which delta-rs leaves out bounds that would make readers skip a file wrongly.
 
-    delta-rs writes the bounds of decimals with many digits as floats. A file with a NaN has no bounds
-    either: they do not tell of the NaN, which Spark takes for greater than all numbers. Bounds of single columns inside
-    a struct cannot be left out.
+    Without bounds (None) no column gets statistics. Otherwise decimals of more than DIGITS digits get none, because
+    delta-rs would write their bounds as floats. The settings cannot leave out the bounds of a decimal in a struct.
     """
     none = ColumnProperties(statistics_enabled="NONE")
     if bounds is None:
@@ -334,9 +333,9 @@ def _without_offsets(rows: pa.Table) -> pa.Table:
 
 
 def _with_lengths_applied(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
-    """Return the rows with their CHAR(n) filled up with spaces, as Spark writes them.
+    """Return the rows with texts in CHAR(n) columns filled up with spaces, as Spark writes them.
 
-    Raises ValueError for a text that is too long, and for such texts inside other values.
+    Raises ValueError for a text that is too long, and for a column with CHAR(n) or VARCHAR(n) inside its values.
     """
     for field in loaded.schema().fields:
         kind = field.metadata.get(LENGTH)

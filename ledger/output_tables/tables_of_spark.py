@@ -1,4 +1,4 @@
-"""Output tables through Spark: the look for a write, and the fence."""
+"""Output tables through Spark: the version of a write's transaction, and the fence."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class SparkOutputTables:
             return OutputLog(str(state.metadata().id()), int(state.version()), committed)
 
     def fence_output(self, location: str, application: str, version: int) -> None:
-        # Through a DataFrame, Delta skips only a version that is not above the committed one: a fence would land on
-        # a write that landed a moment before. A transaction of its own sees any version in its snapshot, and conflicts
-        # with any version that is committed after that.
+        # A write of a DataFrame commits every version above the committed version, so a fence could follow a committed
+        # write. This transaction sees any version in its snapshot, and conflicts with any version that is committed
+        # after the snapshot.
         from ledger.delta_log.by_spark import commit_nothing
 
         with unreadable(location), self._engine.committing({"verb": "fence"}) as session:

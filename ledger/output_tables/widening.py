@@ -1,9 +1,9 @@
 """Wider columns of an output table: delta-rs writes its rows anew, in one commit.
 
 Only Spark can change a type in place, and many readers do not read a table whose types Spark changed. Each stored value
-is compared with its cast back. The commit stands right on the version that was read. If others commit between the two,
-the commit fails, and the caller looks at their columns first. The files are written into a folder below the table, as
-those of other writes are, so that the log describes them correctly (`output_tables.files_aside`).
+is compared with its cast back. The commit directly follows the version that was read. If others commit between the two,
+the commit fails, and the caller looks at the new columns first. Like other writes, delta-rs writes the files into a
+folder below the table, so that the log describes them correctly (`output_tables.files_aside`).
 """
 
 from __future__ import annotations
@@ -37,15 +37,14 @@ KEPT = ("delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableDeletionV
 def widen(
     loaded: DeltaTable, columns: Columns, location: str, stored: TableStorage, options: dict[str, str] | None
 ) -> None:
-    """Write a table anew with the types of `columns`, which were found for the table as `loaded`, in one commit.
+    """Write a table anew with the types of `columns`, which were found for the `loaded` version, in one commit.
 
     Raises:
-        ColumnsDiffer: if the table cannot be written anew here, or a value would change. The error says which command
-            does it.
-        Conflict: if others committed meanwhile. Others may have widened the same columns, perhaps further.
+        ColumnsDiffer: The table is not written anew here, or a value would change. The error says what to do.
+        Conflict: Others committed meanwhile. They may have widened the same columns, perhaps further.
     """
     _require_plain(loaded, columns)
-    # Columns that the rows add are added by the rows' own commit.
+    # New columns are left out: a later commit adds them.
     names = {one["name"] for one in schema_of(loaded)["fields"]}
     schema = {**columns.schema, "fields": [one for one in columns.schema["fields"] if one["name"] in names]}
     files = _Rewritten(loaded, schema, columns.retyped).files(location, options)
@@ -65,7 +64,7 @@ class _Rewritten:
     """The rows of a table, with other types."""
 
     def __init__(self, loaded: DeltaTable, schema: Mapping[str, Any], retyped: Sequence[str]) -> None:
-        # Spark's instants may be INT96. As nanoseconds of 64 bits some would become other instants.
+        # Spark's instants may be INT96. In nanoseconds of 64 bits some instants would change.
         options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
         self._dataset = loaded.to_pyarrow_dataset(parquet_read_options=options)
         self._demands = replace(read_demands(loaded), schema=json.dumps(schema))
@@ -74,7 +73,7 @@ class _Rewritten:
         self._different: ColumnsDiffer | None = None
 
     def files(self, location: str, options: dict[str, str] | None) -> list[StagedFile]:
-        """Write the rows into files below the table that no log names yet."""
+        """Write the rows into files below the table that the table's log does not name yet. Raises ColumnsDiffer."""
         aside = RowsAside(location, options, self._demands)
         try:
             arrow_schema = fitted(self._dataset.schema.empty_table(), self._schema).schema
@@ -82,7 +81,7 @@ class _Rewritten:
                 written = aside.write(pa.RecordBatchReader.from_batches(arrow_schema, self._batches()))
             files = [corrected(one, self._bounds, self._schema) for one in written]
         except BaseException:
-            # No commit has these files, and none will.
+            # No commit names these files, and no commit will.
             aside.remove()
             raise
         aside.settle()
@@ -100,7 +99,7 @@ class _Rewritten:
 
     @contextmanager
     def _refused(self) -> Iterator[None]:
-        """Raise ColumnsDiffer for a value that would change; delta-rs turns it into an error of its own."""
+        """Raise ColumnsDiffer for a value that would change, in place of the error that delta-rs makes of it."""
         try:
             yield
         except Exception:
@@ -112,7 +111,7 @@ class _Rewritten:
 
 
 def why_not_widened(loaded: DeltaTable) -> str | None:
-    """Return why a table is not written anew here, as it stands behind "because of"; None if it is."""
+    """Return why a table is not written anew here, in words that can follow "because of"; None if it is."""
     configuration = loaded.metadata().configuration
     size = sum(pa.table(loaded.get_add_actions())["size_bytes"].to_pylist())
     why = [f"its property {name}" for name in KEPT if configuration.get(name, "false").lower() not in ("false", "none")]

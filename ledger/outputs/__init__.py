@@ -1,1 +1,1 @@
-"""Writes of a claim's rows to output tables, their writers, and their demands on tables."""
+"""Writes of a claim's rows to output tables, and their acknowledgement."""

@@ -54,7 +54,7 @@ class ArrowWriter:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The types of the rows' columns in Arrow's words. Without a value, a column counts as text."""
+        """The types of the rows' columns in Arrow's words. A column without a value counts as text."""
         return {
             field.name: "string" if self._rows[field.name].null_count == self._rows.num_rows else str(field.type)
             for field in self._rows.schema
@@ -66,7 +66,7 @@ class ArrowWriter:
 
     def named(self, column: str, queue: str) -> Named:
         named = named_by_array(_texts(self._rows[column]), queue)
-        # The rows that failed are left out, which changes the numbers of the others.
+        # The failed rows are left out, so the other rows no longer have the numbers that the caller knows.
         return named if self._failed is None else replace(named, row=None)
 
     def failed(self, column: str) -> pa.Table:
@@ -86,7 +86,7 @@ class ArrowWriter:
         return self._place
 
     def require_fitting(self) -> None:
-        """Raise OutputNotWritten if `make` would, for rows that the table's columns do not take. Change nothing."""
+        """Raise OutputNotWritten if `make` would refuse the rows. Change nothing."""
 
         def change() -> contextlib.AbstractContextManager[object]:
             raise _WouldChange("the table would be changed")
@@ -108,12 +108,12 @@ class ArrowWriter:
         pass
 
     def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
-        # The rows were fitted to the table's columns before: an error about columns was raised then.
+        # `make` fitted the rows to the table's columns, and raised any error about columns.
         return refusal_of(location, failure) or OutputNotWritten(location, reason(failure))
 
 
 def _with_ids_as_texts(rows: pa.Table) -> pa.Table:
-    """Return the rows with texts in the columns that name messages, even if no row has a value there."""
+    """Return the rows. Columns of CARRIED that have only nulls become columns of texts."""
     for name in CARRIED:
         if name in rows.column_names:
             rows = rows.set_column(rows.column_names.index(name), name, _texts(rows[name]))
@@ -121,7 +121,7 @@ def _with_ids_as_texts(rows: pa.Table) -> pa.Table:
 
 
 def _texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values, or as many null texts if all are null."""
+    """Return the values. If all are null, return as many nulls of the type string."""
     if values.null_count < len(values) or is_text(values.type):
         return values
     return pa.chunked_array([pa.nulls(len(values), pa.string())])

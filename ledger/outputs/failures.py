@@ -33,7 +33,10 @@ SCHEMA = pa.schema(
 def failed_messages(
     queue: QueueRecord, grant: Grant, stored: Sequence[StoredMessage], reasons: pa.Table | None, verdict: str
 ) -> pa.Table:
-    """Return rows (SCHEMA) about messages of a grant, as `stored`. A message's first reason in `reasons` counts."""
+    """Return a row (SCHEMA) for each message of a grant. Bodies come from `stored`.
+
+    The first reason of a message in `reasons` counts.
+    """
     reason_by_id: dict[str, Any] = {}
     if reasons is not None and stored:
         reason_by_id = dict(zip(reversed(reasons["message_id"].to_pylist()), reversed(reasons["reason"].to_pylist())))
@@ -51,13 +54,13 @@ def failed_messages(
 
 
 class Failures:
-    """Appends to the table of failures, without Spark where the ledger can."""
+    """Appends to the table of failures, without Spark if the ledger can write there without it."""
 
     def __init__(self, access: Access, table: Any) -> None:
         self._access, self._table = access, table
 
     def append(self, rows: pa.Table, receipt_id: str | None, version: int | None) -> None:
-        """Append rows about messages of a claim; do nothing if they are in already. Raises OutputNotWritten."""
+        """Append rows about messages of a claim. Do nothing if the table has them already. Raises OutputNotWritten."""
         outputs = self._access.store.outputs
         alone = outputs.writes_arrow() and not is_name(self._table)
         writer = writer_of(self._access, rows if alone else self._access.spark().of(rows), self._table)

@@ -20,7 +20,7 @@ from ledger.outputs.named_messages import (
 )
 from ledger.store.protocol import RUNS, Grant, QueueRecord
 
-#: Columns that name the message of a row, without being asked for.
+#: Columns that name the messages of rows, even if the caller names no column.
 HANDLES = "receipt_handle"
 CARRIED = ("message_id", HANDLES)
 TEXT = ("string", "large_string", "string_view")
@@ -61,7 +61,7 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: An
             _in_claim(grant, claimed, _given(queue, messages, "messages"), "messages", "messages"),
             "messages",
         )
-    # If the caller names the messages, a column of such a name without any of the queue's ids has another meaning.
+    # If the caller names the messages, a column of CARRIED that names no message of the queue has another meaning.
     columns = _named(queue, rows)
     for column, named in _carried(columns) if messages is not None else columns:
         _require_agreement(grant, chosen, named, column, what, exactly=messages is not None)
@@ -71,8 +71,8 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: An
 def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> Chosen:
     """Choose all messages of a claim except those that `failed` names, as in Claim.write.
 
-    Raises InvalidParameterValue if the rows carry ids and are not about exactly the chosen messages. So each message of
-    the claim has a row, or is named.
+    Raises InvalidParameterValue if the rows carry ids, but not exactly those of the chosen messages: each message of
+    the claim must have a row, or be named by `failed`.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(failed, str):
@@ -83,8 +83,8 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
     others = others_of_claim(claimed, exceptions).select(RUNS.names)
     by = id_column(rows) if isinstance(failed, str) else None
     columns = _named(queue, rows)
-    # If no column names a message of the queue, an empty column means that no message has a row. A column with other
-    # values has another meaning.
+    # If no column names a message of the queue, a column of nulls means that no message has a row. A column with other
+    # values has another meaning, unless it names the failed rows.
     carried = (
         _carried(columns)
         or [(column, named_by) for column, named_by in columns if column == by or not named_by.others][:1]
@@ -120,8 +120,8 @@ def require_failed(failed: str | None, columns: Sequence[str]) -> None:
 
 
 def _carried(columns: list[tuple[str, Named]]) -> list[tuple[str, Named]]:
-    """Return the columns that name messages of the ledger."""
-    return [(column, one) for column, one in columns if one.messages.num_rows]
+    """Return the columns that name at least one message."""
+    return [(column, named) for column, named in columns if named.messages.num_rows]
 
 
 def _named(queue: QueueRecord, rows: OutputRows) -> list[tuple[str, Named]]:
@@ -201,7 +201,7 @@ def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str
     if exactly and missing:
         example = first_id(others_of_claim(chosen, named.messages))
         wrong.append(f"{missing:,} of the messages have no row (message {example} for one)")
-    # Some rows may name no message. If no row names a message, there is a mistake, such as a join that found nothing.
+    # Without `exactly`, some rows may have null in the column. If all rows have null, a join may have found nothing.
     if named.others or (named.nulls and (exactly or not named.messages.num_rows)):
         wrong.append(f"{named.others + named.nulls:,} rows name no message of the queue{_at(named)}")
     if wrong:

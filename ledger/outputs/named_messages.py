@@ -26,10 +26,10 @@ ID, HANDLE, NOTHING, OTHER = "message id", "receipt handle", "null", "other"
 
 @dataclass(frozen=True)
 class Named:
-    """What some values name.
+    """The messages that some values name.
 
     Attributes:
-        messages: the messages (segment, first_seq, last_seq), sorted, without doubles.
+        messages: the messages (segment, first_seq, last_seq), sorted, without duplicates.
         receipts: the receipts of the handles.
         nulls: how many values are null.
         others: how many values are neither an id nor a handle of the queue.
@@ -84,7 +84,7 @@ def named_by_values(values: Iterable[object], queue: str) -> Named:
 
 
 def named_by_ids(values: pa.ChunkedArray) -> Named | None:
-    """Return what an array of message ids and nulls names; None if it has other values, which take longer to read."""
+    """Return what an array of message ids and nulls names; None for other values, which `named_by_values` reads."""
     nulls = values.null_count
     row = pa.compute.index(values.is_null(), True).as_py() if nulls else None
     values = values.drop_null().cast(pa.large_string()).combine_chunks()
@@ -131,7 +131,7 @@ def _dictionary(letters: np.ndarray) -> pa.DictionaryArray:
 
 
 def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
-    """Return what a string column of a DataFrame names. The driver gets a bit per message."""
+    """Return what a string column of a DataFrame names. The driver gets a bit for each message."""
     from pyspark.sql import functions as F
 
     value = F.col(columns.quoted(column))
@@ -162,7 +162,7 @@ def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
 
 
 def _joined(rows: list[dict[str, Any]]) -> pa.Table:
-    """Return bitmaps as runs. Ids and handles may name messages of the same block: join its bitmaps."""
+    """Return bitmaps as runs. Ids and handles may name messages of the same block: join the bitmaps of a block."""
     blocks: dict[tuple[str, int], np.ndarray] = {}
     for row in rows:
         key, bits = (row["segment"], row["bucket"]), np.frombuffer(row["bitmap"], dtype=np.uint8)
@@ -175,11 +175,14 @@ def _joined(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def of_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
-    """Compare the messages of a claim with messages that are named.
+    """Compare the messages of a claim with named messages.
 
     Returns:
-        The messages of the claim that are named, as RUNS with its lanes. How many named messages are not the claim's.
-        How many messages of the claim are not named.
+        A tuple of three:
+
+        - the messages of the claim that are named, as RUNS with the claim's lanes;
+        - the number of named messages that are not the claim's;
+        - the number of the claim's messages that are not named.
     """
     names = sorted({*claimed["segment"].unique().to_pylist(), *named["segment"].unique().to_pylist()})
     lane = claimed["lane"].to_numpy().astype(np.int64)
@@ -217,7 +220,7 @@ def others_of_claim(claimed: pa.Table, some: pa.Table) -> pa.Table:
 
 
 def _placed(runs: pa.Table, names: list[str]) -> Runs:
-    """Return runs in their own order."""
+    """Return an Arrow table of runs as Runs, in the order of the table. Each run's code is its row number."""
     place = pa.compute.index_in(runs["segment"], pa.array(names, pa.string())).to_numpy().astype(np.int64)
     return Runs.from_arrow(runs, place, np.arange(runs.num_rows))
 

@@ -31,10 +31,10 @@ def give_back_each(
     Args:
         queue: the queue's id.
         runs: the messages, all of the grant.
-        reasons: a column that names messages and a column of their reasons; the first reason of a message counts.
+        reasons: a column that names messages, and a column of their reasons. The first reason of a message counts.
         without: the reason of messages that have none in `reasons`.
-        mark: the mark of the first action (see `visibility.change`); each further action has the next one.
-        counted: False takes the receive back from each message's count.
+        mark: the mark of the first action (see `visibility.change`). Each further action has the next number.
+        counted: False subtracts this receive from each message's receive count.
     """
     hidden = postponed if timeout else None
     return [
@@ -52,11 +52,11 @@ def give_back_each(
 def _by_reason(
     queue: str, runs: pa.Table, reasons: pa.Table | None, without: str | None
 ) -> Iterator[tuple[str | None, pa.Table]]:
-    """Yield messages by their reasons: up to the bound of distinct reasons, then further ones, then those without."""
+    """Yield messages by reason: the most frequent reasons first, then all other reasons as one, then no reason."""
     remaining = runs
     if reasons is not None and reasons.num_rows and remaining.num_rows:
         first = _first_of_each(reasons)
-        texts_kept = [rule.kept(one) for one in first.column(1).to_pylist()]
+        texts_kept = [rule.kept(text) for text in first.column(1).to_pylist()]
         texts, names = pa.array(texts_kept, pa.string()), rule.distinct(texts_kept)
         for why in names:
             part, remaining = _parted(queue, remaining, first.column(0).filter(pc.equal(texts, why)))

@@ -67,7 +67,7 @@ class _OfSpark:
 
     @contextlib.contextmanager
     def _parted(self) -> Iterator[None]:
-        """Part the rows to write from those of failed messages, in one evaluation."""
+        """Separate the rows to write from the rows of failed messages, in one evaluation."""
         if self._failed is None:
             yield
             return
@@ -86,7 +86,7 @@ class _OfSpark:
             raise self.error_of(str(self._table), error) from error
 
     def failed(self, column: str) -> pa.Table:
-        # The failed rows are meant to be few.
+        # The driver fetches the failed rows. They should be few.
         if not isinstance(self._exceptions, pa.Table):
             names = [quoted(name) for name in (column, self._failed) if name is not None]
             self._exceptions = self._exceptions.select(names).toArrow()
@@ -114,12 +114,12 @@ class _OfSpark:
                 table_types = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
                 # A column that the rows do not have is null in the table.
                 return reason(failure) + different_columns(self.columns, table_types, needs_all=False)
-        # For an exception in Python's workers, Spark's first line says only that there was one.
+        # For an exception in Python's workers, Spark's first line says only that there was an exception.
         return row_error(failure).text if TRACEBACK in str(failure) else reason(failure)
 
 
 class StagedWriter(_OfSpark):
-    """Spark writes the rows into a folder below the table, and delta-rs publishes them there."""
+    """Spark writes the rows into a folder below the table, and delta-rs publishes the files of that folder."""
 
     def __init__(
         self,
@@ -135,12 +135,12 @@ class StagedWriter(_OfSpark):
     ) -> None:
         super().__init__(outputs, rows, table, failed, columns)
         self._place, self._publishing, self._target, self._clock = place, publishing, target, clock
-        #: The table's demands on rows, once it has their columns.
+        #: The table's demands on the rows, once the table has the rows' columns.
         self._demands = (
             replace(target.demands, schema=json.dumps(columns.schema)) if columns.changes else target.demands
         )
         self._staged: StagedRows
-        #: Whether the rows are in the table; None if nobody knows.
+        #: Whether the rows are in the table; None while that is not known.
         self._written: bool | None = False
 
     @contextlib.contextmanager
@@ -245,12 +245,12 @@ class SparkWriter(_OfSpark):
             self._require_writable_values(rows)
         made = make_with_spark(self._table, self._place, rows, properties_of(self._after))
         require_transactions_kept(self._table, made, self._spark)
-        # A table that the catalog did not have has a place only now.
+        # If the catalog did not have the table, its place is known only now.
         self._outputs.require_allowed(made.text)
         return made
 
     def _require_writable_values(self, rows: DataFrame) -> None:
-        """Raise OutputNotWritten for a refused value before a table is made. The rows have been computed."""
+        """Raise OutputNotWritten for a value that Spark refuses, before a table is made. The rows are computed."""
         try:
             rows.write.format("noop").mode("overwrite").save()
         except Exception as error:
@@ -266,7 +266,7 @@ class SparkWriter(_OfSpark):
         writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
         if self._after.added:
             writer.option("mergeSchema", True)
-        # Delta skips the write silently if another version of the transaction was committed.
+        # Delta silently skips the write if WRITTEN or FENCED of this transaction is committed already.
         writer.option("txnAppId", application).option("txnVersion", output_doubts.WRITTEN)
         with table_lock(location).exclusive(), stored_in_microseconds(rows):
             writer.save(for_spark(location))

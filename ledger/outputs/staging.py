@@ -1,10 +1,10 @@
 """The staged rows of an output: Spark writes them below the table.
 
-See `rules.publishable`; `rules.staging` has the same for bulk sends.
+See `rules.publishable`, and `rules.staging` for the staging of bulk sends.
 
 Published files stay in their folder, and belong to the table like any other file. If a writer died, VACUUM removes its
-files, as it removes any files that no version names: the folder's name does not begin with _. Before a writer
-publishes, it checks its own age. If a VACUUM of the usual 7 days may be near, the writer gives up.
+files, as it removes any files that no version names: the folder's name does not begin with _. A writer that began more
+than two days ago gives up before it publishes, because VACUUM usually removes such files after 7 days.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
     from ledger.output_tables.protocol import OutputPublishing
 
-#: Up to this many rows, the driver itself reads the column that names messages, at some 40 bytes a row.
+#: Up to this many rows, the driver itself reads the column that names messages, in some 40 bytes of memory a row.
 MOST_BY_DRIVER = 8_000_000
 #: How many of the latest writes that died are looked at for logs, which no VACUUM removes.
 LOOKED_AT = 20
 
 
 class StagedRows:
-    """The rows of one write, in a folder of their own. The folder lies below the table, which need not exist yet."""
+    """The rows of one write, in a folder of their own. The folder is below the table, which need not exist yet."""
 
     def __init__(self, publishing: OutputPublishing, spark: SparkSession, location: str, now: int) -> None:
         self._publishing, self._spark, self._now = publishing, spark, now
@@ -53,10 +53,10 @@ class StagedRows:
         self.files: list[StagedFile] = []
 
     def write(self, rows: DataFrame, demands: Demands, said: Mapping[str, Any]) -> None:
-        """Compute the rows once, and write them as a table with these demands would have them.
+        """Compute the rows once, and write them into the folder as files that meet the demands.
 
-        The commit there has the metadata `said`. Raises what Spark raises, and StorageFailed if the files are not seen
-        here, or have other columns than were asked for.
+        The commit in the folder has the metadata `said`. Raises what Spark raises, and StorageFailed if this process
+        does not see the files, or if Spark changed the columns.
         """
         self._publishing.stage(self._place, demands, self._now)
         writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(said))
@@ -76,7 +76,7 @@ class StagedRows:
     @property
     def count(self) -> int | None:
         """How many rows there are; None if Spark did not count them."""
-        counts = [json.loads(one.statistics).get("numRecords") for one in self.files]
+        counts = [json.loads(file.statistics).get("numRecords") for file in self.files]
         return None if None in counts else sum(filter(None, counts))
 
     def named(self, column: str, queue: str) -> Named:
@@ -88,23 +88,23 @@ class StagedRows:
         return named
 
     def _by_driver(self, column: str) -> Named | None:
-        paths = [one.path.removeprefix(f"{FOLDER}/{self._name}/") for one in self.files]
+        paths = [file.path.removeprefix(f"{FOLDER}/{self._name}/") for file in self.files]
         count = self.count
         if count is None or count > MOST_BY_DRIVER:
             return None
         try:
             values = self._publishing.column(self._place, paths, column)
         except (OSError, StorageFailed, pa.ArrowException):
-            # Spark can read its own files.
+            # Let Spark read the files, which it wrote.
             return None
         return None if values is None or not _is_text(values.type) else named_by_ids(values)
 
     def is_too_old(self, now: int) -> bool:
-        """Tell whether the write began so long ago that a VACUUM may remove its files."""
+        """Tell whether the write began more than two days ago, so that a VACUUM may soon remove its files."""
         return staging.is_abandoned(self._name, now)
 
     def settle(self) -> None:
-        """Remove the log of the folder, which nobody needs after publishing."""
+        """Remove the log of the folder, which has no use after publishing."""
         with contextlib.suppress(StorageFailed):
             self._writes.remove(f"{self._name}/_delta_log")
 
@@ -115,7 +115,7 @@ class StagedRows:
             remove_empty(self._made)
 
     def tidy(self) -> None:
-        """Remove the logs of writes that died: VACUUM removes only their files."""
+        """Remove the logs of the latest writes that died. VACUUM removes only their data files."""
         with contextlib.suppress(StorageFailed):
             old = [name for name in self._writes.names() if staging.is_abandoned(name, self._now)]
             for name in old[-LOOKED_AT:]:

@@ -1,4 +1,4 @@
-"""The output table that a user names: its place, and how it is made."""
+"""The output table that a user names: its place, and its making by Spark."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ def place_of(table: object, spark: None) -> Location: ...
 @overload
 def place_of(table: object, spark: SparkSession | None) -> Location | None: ...
 def place_of(table: object, spark: SparkSession | None) -> Location | None:
-    """Return where the table lies; None if the catalog has no such table yet.
+    """Return the place of the table; None if the catalog has no such table yet.
 
-    A text with a / or a scheme is a path. Any other text is the name of a table in Spark's catalog.
+    A path object is a path, and so is a text with a / or a colon. Any other text is the name of a table in Spark's
+    catalog.
 
     Raises:
         InvalidParameterValue: for anything else, and for a table that is not Delta.
-        SparkIsNeeded: for a name without Spark.
+        SparkIsNeeded: without Spark, for a name, or for a place to which only Spark writes.
     """
     if isinstance(table, os.PathLike) or (isinstance(table, str) and ("/" in table or ":" in table)):
         place = _one_of(here("table", table))
@@ -69,7 +70,7 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None:
 
 
 def place_of_new(table: str, spark: SparkSession) -> Location | None:
-    """Return where Spark would make a table that the catalog does not have; None if that cannot be told."""
+    """Return where Spark would make a table that the catalog does not have; None if Spark does not tell."""
     *schema, name = _PARTS.findall(table)
     try:
         within = ".".join(schema) or f"`{spark.catalog.currentDatabase()}`"
@@ -83,14 +84,14 @@ def place_of_new(table: str, spark: SparkSession) -> Location | None:
 def make_with_spark(
     table: object, place: Location | None, rows: DataFrame, properties: Mapping[str, str] | None = None
 ) -> Location:
-    """Make the table, empty, if there is none, and return where it lies. Only a table can tell who wrote to it.
+    """Make an empty table if there is none, and return its place. The write needs a table to keep its transaction id.
 
     `properties` are for a new table. Spark's writer cannot set them, so another statement does.
     """
     from ledger.delta_log.by_spark import CONFLICTS
 
     spark, nothing = rows.sparkSession, rows.limit(0).write.format("delta").mode("ignore")
-    # Two writers may begin at once and find no table: one of them makes it, and the other finds it made.
+    # Two writers may begin at once and find no table: one makes it, and the conflict of the other is no error.
     with not_written(table), contextlib.suppress(*CONFLICTS):
         if place is None:
             _make_in_catalog(str(table), nothing, spark)
@@ -143,7 +144,7 @@ def require_transactions_kept(table: object, place: Location, spark: SparkSessio
 
 @contextlib.contextmanager
 def not_written(table: object) -> Iterator[None]:
-    """Turn an error before a write has begun into OutputNotWritten."""
+    """Turn an error before a write into OutputNotWritten. The ledger's errors pass, except OutputUnreadable."""
     try:
         yield
     except OutputUnreadable as error:
@@ -166,7 +167,7 @@ def refusal_of(location: str, failure: Exception) -> OutputNotWritten | None:
 
 
 def different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, needs_all: bool) -> str:
-    """Return in words how rows do not fit a table, both given by column name and type; empty if they fit."""
+    """Return in words how rows do not fit a table; empty if they fit. Both are given as types by column name."""
     table_columns = {name.lower(): kind for name, kind in table.items()}
     problems = [
         f"the table has no column {name} ({kind})" for name, kind in rows.items() if name.lower() not in table_columns
@@ -185,7 +186,7 @@ def is_about_columns(failure: Exception) -> bool:
 
 
 def _plain(kind: str) -> str:
-    """Return one name for Arrow's types of text, which are one type to Delta."""
+    """Return the type's name without `large_` and `_view`: to Delta these variants are one type."""
     return kind.removeprefix("large_").removesuffix("_view")
 
 
@@ -224,7 +225,7 @@ def _one_of(place: Location) -> Location:
 
 
 def _require_delta_or_nothing(table: object, folder: Path) -> None:
-    """Raise InvalidParameterValue for a file, and for a folder that has something else than a table in it."""
+    """Raise InvalidParameterValue for a file, and for a folder that has other things than a table in it."""
     try:
         is_delta = (folder / "_delta_log").is_dir()
         # A write that staged rows for a new table has made a folder here.

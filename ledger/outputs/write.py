@@ -1,4 +1,4 @@
-"""The write of a claim's output and its acknowledgement, as one; see `rules.output_doubts`."""
+"""The write of a claim's output and the acknowledgement, as one; see `rules.output_doubts`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 class Acknowledgement(NamedTuple):
-    """What becomes of a claim's messages in one commit.
+    """The changes to a claim's messages in one commit.
 
-    `done` (RUNS) is acknowledged with the rows; `beside` acts on other messages.
+    `done` (RUNS) is acknowledged with the rows. `beside` has actions on other messages.
     """
 
     done: pa.Table
@@ -39,12 +39,12 @@ class Acknowledgement(NamedTuple):
 
 
 Answer = TypeVar("Answer")
-#: How often in all a write is tried that loses a race with other writers of its table.
+#: How many times in all a write is tried if it loses races with other writers of its table.
 RACES = 3
 
 
 def tried_again(write: Callable[[], Answer], lost: Callable[[OutputNotWritten], None] = lambda error: None) -> Answer:
-    """Return what `write` returns; try again after a lost race, which `lost` gets. Raises what `write` does."""
+    """Return what `write` returns, or raise what it raises. After a lost race, call `lost` and try again."""
     for _ in range(RACES - 1):
         try:
             return write()
@@ -56,10 +56,11 @@ def tried_again(write: Callable[[], Answer], lost: Callable[[OutputNotWritten], 
 
 
 class WrittenOutput(NamedTuple):
-    """What a write did.
+    """The result of a write.
 
-    `done` messages are acknowledged with its rows, and `changed` others were changed. `earlier`: an earlier call under
-    the same receipt did all of that, and the rows of this call are not in the table.
+    `done` is the number of messages that are acknowledged with the rows. `changed` is the number of other messages that
+    were changed. If `earlier` is true, an earlier call under the same receipt wrote rows for these messages, and the
+    rows of this call are not in the table.
     """
 
     done: int
@@ -70,7 +71,7 @@ class WrittenOutput(NamedTuple):
 def decided_by(
     grant: Grant, messages: Any, failed: Any, timeout: int
 ) -> Callable[[QueueRecord, Writer], Acknowledgement]:
-    """Return the decision that the arguments of Claim.write ask for, to be made once the rows are computed.
+    """Return the function that decides, once the rows are computed, what the arguments of Claim.write ask for.
 
     Raises InvalidParameterValue for arguments that contradict each other.
     """
@@ -106,7 +107,7 @@ def write_output(
     failed: str | None = None,
     asked: ColumnsAsked = NOTHING_ASKED,
 ) -> WrittenOutput:
-    """Write `rows` to `table`, and delete the messages that are `decide`d to be done. See Claim.write.
+    """Write `rows` to `table`, and acknowledge the messages that `decide` returns as done. See Claim.write.
 
     Args:
         access: the queue.
@@ -114,15 +115,15 @@ def write_output(
         rows: the rows, a DataFrame or an Arrow table.
         table: the output table.
         decide: returns what becomes of the messages, once the rows are computed.
-        ending: is entered around the end of messages (RUNS).
-        failed: a column; rows with a value there are not written.
+        ending: returns, for the messages (RUNS) that end, the context in which they end.
+        failed: a column. Rows with a value in it are not written.
         asked: what is asked of the table's columns.
     """
     record, writer = access.record(), writer_of(access, rows, table, failed, asked)
     access.store.outputs.require_writable()
     with access.named_jobs("write", grant.receipt_id), writer.evaluated():
         if is_spark(rows) and access.frames is not None:
-            # Checked only now: messages that are missing now may have been missing when the rows were computed.
+            # Check after the rows are computed: messages that are missing now may have been missing in the rows.
             access.frames.require_readable(record, grant, rows.sparkSession)
         done, beside = decide(record, writer)
         if done.num_rows:
@@ -142,7 +143,7 @@ def _written(
     done: pa.Table,
     beside: Sequence[Action],
 ) -> tuple[int, bool]:
-    """Return how many other messages were changed, and whether an earlier call had written all rows."""
+    """Return how many other messages were changed, and whether an earlier call wrote rows for all of `done`."""
     if done.num_rows:
         outputs = access.store.outputs
         location = writer.make(lambda: outputs.require_held(record, receipt_id, done, access.clock)).text
@@ -154,10 +155,10 @@ def _written(
         if changed is not None:
             return changed, False
     else:
-        # There are no rows to commit. Make the table for its readers, as far as the rows tell its columns.
+        # There are no rows to commit. Make the table for its readers, if the rows tell its columns.
         with contextlib.suppress(OutputNotWritten):
             writer.make(lambda: None)
-    # Nothing is written here, or an earlier call has written all of it.
+    # This call writes no rows: there are none, or an earlier call has written rows for these messages.
     limits, receipts = attribute_rules.limits_of(record.attributes), attribute_rules.receipts_of(record.attributes)
     answers = access.store.apply(record, beside, limits, receipts, access.clock) if beside else []
     changed = sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
@@ -175,7 +176,7 @@ def _write(
     clock: Clock,
     beside: Sequence[Action],
 ) -> int | None:
-    """Return how many messages the actions `beside` changed; None if an earlier call has written all the rows."""
+    """Return how many messages the actions `beside` changed; None if an earlier call wrote rows for all of `runs`."""
     identifier = outputs.begin(record, receipt_id, runs, location, table_id, clock)
     if identifier is None:
         return None
@@ -184,7 +185,7 @@ def _write(
     failure = _failure(writer, location, identifier, metadata)
     outputs.step("written")
     if failure is not None:
-        # The table knows more than the writer: an error may hide a commit that landed.
+        # Ask the table: a write that raised an error may still have committed.
         try:
             fenced = outputs.is_fenced(location, identifier)
             written = outputs.written_or_fenced(location, identifier)
@@ -207,11 +208,11 @@ def _write(
 
 
 class _Silent(Exception):
-    """The writer cannot tell whether the rows are in; the table has to be asked."""
+    """The writer cannot tell whether the rows are in the table. The table has to be asked."""
 
 
 def _failure(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
-    """Write. Return the error, or _Silent if the writer does not know whether the rows are in; else None."""
+    """Write. Return the error, or _Silent if the writer does not know whether the rows are in the table; else None."""
     try:
         if not writer.write(location, output_doubts.application(identifier), metadata):
             return _Silent()

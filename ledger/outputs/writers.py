@@ -1,6 +1,7 @@
 """The choice among three writers of a claim's rows to an output table.
 
-Spark stages the rows and delta-rs publishes them; or Spark alone writes them; or delta-rs alone writes an Arrow table.
+A DataFrame is staged by Spark and published by delta-rs, or written by Spark alone. An Arrow table is written by
+delta-rs alone.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ if TYPE_CHECKING:
 
     from ledger.output_tables.protocol import OutputPublishing
 
-#: Settings of a session that change the table's columns by a write, or make a new table other than its rows ask for.
+#: Settings of a session. With EVOLVES, a write changes the table's columns. The names of settings that give properties
+#: to new tables begin with OF_NEW.
 EVOLVES = "spark.databricks.delta.schema.autoMerge.enabled"
 OF_NEW = "spark.databricks.delta.properties.defaults."
 
@@ -73,7 +75,7 @@ class Writer(Protocol):
         """The columns of the rows and their types."""
 
     def evaluated(self) -> contextlib.AbstractContextManager[None]:
-        """Compute the rows once: the rows that are looked at are the rows that are written."""
+        """Compute the rows once for the block: the rows that `named` reads are the rows that `write` writes."""
 
     def named(self, column: str, queue: str) -> Named:
         """Return which messages a column of the rows names."""
@@ -82,35 +84,38 @@ class Writer(Protocol):
         """Return which messages a column of the failed rows names. Failed rows are not written."""
 
     def failed(self, column: str) -> pa.Table:
-        """Return this column of the failed rows, and the column of their reasons."""
+        """Return a table of the failed rows: this column, and the column of reasons."""
 
     def make(self, before_changing: Callable[[], None]) -> Location:
-        """Return where the table lies; make it, empty, if there is none.
+        """Return the place of the table. Make an empty table if there is none.
 
-        `before_changing` is called before the table is made, or gets other columns. If it raises, the table stays as it
-        was. Raises OutputNotWritten.
+        `before_changing` is called before the table is made, or gets other columns. If that call raises, the table
+        stays unchanged. Raises OutputNotWritten.
         """
 
     def table_id(self, location: str) -> str:
-        """Return the id of the table there. Raises OutputUnreadable."""
+        """Return the id of the table at a location. Raises OutputUnreadable."""
 
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
-        """Make one commit under the transaction; raise any error. Return True if the rows are certain to be in."""
+        """Write the rows in one commit, under the transaction id `application`. Raise any error.
+
+        Return True if the rows are certain to be in the table, False if the table has to be asked.
+        """
 
     def ended(self, *, written: bool) -> None:
-        """Note what the table said about the write."""
+        """Note whether the rows are in the table, as the table says."""
 
     def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
         """Return the error that says why the rows were not written.
 
-        The reason is a value that is refused, columns that the table does not have, or the text of the failure.
+        The reason is a value that is refused, columns that differ from the table's, or the text of the failure.
         """
 
 
 def columns_asked(schema: Any) -> ColumnsAsked:
-    """Return what `schema` of Claim.write asks of the table's columns: None, "widen", or a schema of Arrow's.
+    """Return what the argument `schema` of Claim.write asks of the table's columns.
 
-    Raises InvalidParameterValue.
+    The argument is None, "widen", or an Arrow schema. Raises InvalidParameterValue for any other.
     """
     if schema is None:
         return NOTHING_ASKED
@@ -132,8 +137,8 @@ def columns_asked(schema: Any) -> ColumnsAsked:
         if pa.types.is_decimal(field.type) and field.type.scale < 0:
             bound = f"It is {field.type}, and Delta has no negative scale"
             raise InvalidParameterValue("schema", field.name, bound, "Give a scale of 0 or more.")
-    for one in declared["fields"]:
-        for path in untold(one["name"], one["type"]):
+    for column in declared["fields"]:
+        for path in untold(column["name"], column["type"]):
             fix = "Give its type, or leave it out until rows tell it."
             raise InvalidParameterValue("schema", path, "Its type has nulls alone, or nothing, inside", fix)
     return ColumnsAsked(declared=declared)
@@ -142,8 +147,8 @@ def columns_asked(schema: Any) -> ColumnsAsked:
 def require_declared(access: Access, table: object, schema: Any) -> None:
     """Raise InvalidParameterValue for an Arrow `schema` that gives a column another type than the existing table has.
 
-    This comes before a receive. Tables of Spark's catalog, and tables that delta-rs does not read, are checked when
-    rows are written.
+    The caller checks this before a receive. Tables of Spark's catalog, and tables that delta-rs does not read, are
+    checked when rows are written.
     """
     asked = columns_asked(schema)
     if asked.declared is None:
@@ -164,7 +169,7 @@ def writer_of(
 ) -> Writer:
     """Return the writer of these rows to this table. Rows with a value in the column `failed` are not written.
 
-    All errors come before anything is made.
+    All errors are raised before anything is made.
 
     Raises:
         InvalidParameterValue, SparkIsNeeded: for rows or a table that cannot be written.
@@ -204,9 +209,9 @@ def writer_of(
 def _to_publish(
     publishing: OutputPublishing, spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked
 ) -> tuple[Target | None, Columns, str]:
-    """Return the target and its columns with the rows, if files may be published to the table; else why not.
+    """Return the target, its columns with the rows, and "". If only Spark may commit, return None, columns, and why.
 
-    The target is what the table demands, or will demand when it is made. Raises ColumnsDiffer.
+    The target has the demands of the table, or of the table that will be made. Raises ColumnsDiffer.
     """
     unchanged = Columns(rows)
     if _evolves(spark):
@@ -217,8 +222,8 @@ def _to_publish(
         return None, unchanged, f"delta-rs cannot read it ({reason(error)})"
     if target is None:
         columns = _columns_of_new(spark, rows, asked)
-        is_plain = not any(one.get("metadata") for one in rows["fields"]) and not _sets_defaults(spark)
-        is_plain &= not any(has_local_time_in_map(one["type"]) for one in columns.schema["fields"])
+        is_plain = not any(column.get("metadata") for column in rows["fields"]) and not _sets_defaults(spark)
+        is_plain &= not any(has_local_time_in_map(column["type"]) for column in columns.schema["fields"])
         demands = demands_of_new(json.dumps(columns.schema), properties_of(columns)) if is_plain else None
         why = "Spark has to make it, with the defaults of its session, or for columns that delta-rs does not make"
         return (None, unchanged, why) if demands is None else (Target("", demands), columns, "")
@@ -257,8 +262,8 @@ def _columns_of_new(spark: SparkSession, rows: Mapping[str, Any], asked: Columns
 
 
 def _added(columns: Columns) -> Mapping[str, Any]:
-    """Return the columns that a table gets, as a schema. Columns that it has already may have any name."""
-    whole = {one["name"]: one["type"] for one in columns.schema["fields"]}
+    """Return the columns that are added to a table, as a schema, for a check of their names."""
+    whole = {column["name"]: column["type"] for column in columns.schema["fields"]}
     names = [name if name in whole else name.rpartition(".")[2] for name in columns.added]
     return {"fields": [{"name": name, "type": whole.get(name, "string")} for name in names]}
 
@@ -278,7 +283,7 @@ def _evolves(spark: SparkSession) -> bool:
 
 
 def _with_ids_as_texts(rows: DataFrame) -> DataFrame:
-    """Return the rows with texts in the columns that name messages, even if no row has a value there."""
+    """Return the rows. Columns of CARRIED that have only nulls (type void) become columns of strings."""
     for name, kind in rows.dtypes:
         if name in CARRIED and kind == "void":
             rows = rows.withColumn(name, rows[name].cast("string"))

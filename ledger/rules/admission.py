@@ -10,10 +10,10 @@ NOTHING_SENT = "Nothing was sent. "
 
 
 def admit(asked: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> int | None:
-    """Return `asked`, or as many messages as the quota leaves; None means all. Raises OverLimit at the quota.
+    """Return how many messages a receive gets: `asked`, or as many as the quota leaves. None means all.
 
-    S1: "If you reach this limit, Amazon SQS returns the OverLimit error message"; for FIFO queues "Amazon SQS returns
-    no error messages": for these, return 0.
+    Raises OverLimit if the quota leaves none. S1: "If you reach this limit, Amazon SQS returns the OverLimit error
+    message". For FIFO queues return 0 then: "Amazon SQS returns no error messages".
     """
     most = limits.maximum_in_flight
     if most is None:
@@ -34,7 +34,7 @@ def require_room(queue: str, there: int, more: int, limits: Limits) -> None:
     `there` is how many messages the queue has in any state, without those deleted, expired or moved.
     """
     most = limits.maximum_messages
-    # A repeated send adds no message: it gets its earlier answer, however full the queue is by now.
+    # A repeated send adds no message (`more` is 0). It gets its earlier answer, however full the queue is now.
     if most is None or not more or there + more <= most:
         return
     room = max(0, most - there)

@@ -1,6 +1,6 @@
 """ARNs: the names of queues in policies and for dead letters.
 
-A ledger's account and region are settings of it.
+The account and the region in them are settings of the ledger.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ FORMER = Account("000000000000", "ledger")
 
 
 def queue_of(arn: object) -> str | None:
-    """Return the queue's name in an ARN of SQS's form, whatever its account; a plain name unchanged; else None.
+    """Return the queue's name in an ARN of SQS's form. Return a plain name unchanged, and None for any other value.
 
-    Any account is accepted because stored policies outlive a change of the ledger's settings.
+    Any account is accepted, because stored policies outlive a change of the ledger's settings.
     """
     if not isinstance(arn, str) or not arn:
         return None

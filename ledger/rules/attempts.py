@@ -1,8 +1,8 @@
 """Attempt ids: a retried send or receive is the same call again (F3).
 
 A different call under the same id is an error. Otherwise, if two tasks shared an id, the second task's messages would
-silently be dropped, or the task would silently get the first one's claim. So a send leaves in the log, under the id, a
-number made of its queue and its content.
+silently be dropped, or the second task would silently get the first task's claim. So a send records a number in the
+log, under the id. The number is made of the send's queue and content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ledger.rules.message_id import send_key
 from ledger.rules.text import storable
 
 LONGEST = 128
-#: The parts of an id that tell an Airflow task from all others: other runs, other DAGs of the same schedule, mapped
+#: The parts of an id that tell an Airflow task from all other tasks: those of other runs and other DAGs, and mapped
 #: tasks.
 RECIPE = "{{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}"
 OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
@@ -26,8 +26,8 @@ OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
 class Share(NamedTuple):
     """The number of a worker, from 0, among several processes that consume under one attempt.
 
-    The worker carries on claims of an earlier run: those of the process with its number, and of processes whose numbers
-    are greater by a multiple of `processes`.
+    The worker continues an earlier run's claims of processes with the worker's number, or with a number that is greater
+    by a multiple of `processes`.
     """
 
     number: int
@@ -46,7 +46,7 @@ class Attempt(NamedTuple):
 
     @property
     def transaction(self) -> tuple[str, int]:
-        """The application and version of Delta's transaction. It belongs to the whole ledger, whatever the queue.
+        """The application id and version of the send's transaction in Delta's log. The id holds for all queues.
 
         Versions are even, so that no version directly follows another.
         """
@@ -54,7 +54,7 @@ class Attempt(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The send's key, which names its segments: the same for a retry, another for any other send."""
+        """The send's key, which names its segments. A retry has the same key, any other send another key."""
         return send_key("attempt", self.queue, self.attempt_id, str(self.content))
 
     def require_same(self, content: int) -> None:
@@ -69,7 +69,7 @@ class Attempt(NamedTuple):
 
 
 def attempt_id(value: object, field: str) -> str | None:
-    """Return `value` if it can be an attempt id: 1 to 128 characters. Raises InvalidParameterValue."""
+    """Return `value` if it can be an attempt id: 1 to 128 characters, or None. Raises InvalidParameterValue."""
     if value is None or (isinstance(value, str) and 1 <= len(value) <= LONGEST):
         storable(field, value or "")
         return value
@@ -91,7 +91,7 @@ def require_asked(value: str | None, held: int, maximum: int | None) -> None:
 def require_different(ids: Iterable[str | None]) -> None:
     """Raise InvalidParameterValue when two receives of one call have the same attempt id.
 
-    Nobody could tell which of them is a retry.
+    Nobody could tell which receive is a retry of the other.
     """
     seen: set[str | None] = set()
     for attempt in ids:
@@ -104,7 +104,7 @@ def require_different(ids: Iterable[str | None]) -> None:
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """Return an id of at most `longest` characters for any text: the text itself, or its start and its SHA-256."""
+    """Return an id of at most `longest` characters for any text: the text, or its start with the SHA-256 of all."""
     digest = hashlib.sha256(text.encode()).hexdigest()
     return text if len(text) <= longest else f"{text[: longest - len(digest) - 1]}.{digest}"
 
@@ -120,8 +120,8 @@ def claim_id(attempt: str, process: int | None, number: int) -> str:
 def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, int] | None:
     """Return the process and the number of a claim, from the id that a worker gave it (see `claim_id`).
 
-    The process is None if there is only one. Return None for other ids. An attempt may itself have a slash, and begin
-    like another attempt.
+    The process is None if there is only one. Return None for an id that is not of this attempt. An attempt may itself
+    contain a slash, and begin like another attempt.
     """
     before, slash, numbers = (attempt_id or "").rpartition("/")
     process, point, number = numbers.rpartition(".")
@@ -131,9 +131,9 @@ def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, 
 
 
 def content_of(queue: str, entries: Iterable[Entry]) -> int:
-    """Return the number of a list of messages, in their order: bodies, attributes, groups.
+    """Return a number that stands for a list of messages, in their order.
 
-    Delays do not count, because they may be a queue's default.
+    Bodies, attributes, groups and trace headers count. Delays do not count, because they may be a queue's default.
     """
     digest = hashlib.sha256(_framed([queue, "list"]))
     for entry in entries:
@@ -144,12 +144,15 @@ def content_of(queue: str, entries: Iterable[Entry]) -> int:
 
 
 def content_of_rows(queue: str, count: int, hashes: int) -> int:
-    """Return the number of a DataFrame's messages, in any order, from their count and the sum of their hashes."""
+    """Return a number that stands for a DataFrame's messages, in any order, from their count and sum of hashes."""
     return _number(hashlib.sha256(_framed([queue, "rows", str(count), str(hashes)])).digest())
 
 
 def _number(digest: bytes) -> int:
-    """Return an even number of 61 bits. It is above the numbers of releases that did not count the content."""
+    """Return an even number from 61 bits of a digest, at least 2.
+
+    The numbers of older releases, which did not count the content, are smaller.
+    """
     return (int.from_bytes(digest[:8], "big") >> 3) * 2 + 2
 
 

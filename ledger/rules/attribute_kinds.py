@@ -9,7 +9,7 @@ from ledger.rules import limits
 
 @dataclass(frozen=True)
 class WholeNumber:
-    """An attribute that is a number from `least` to `most`; on an UNBOUNDED queue up to `lifted`, if given."""
+    """An attribute that is a number from `least` to `most`, or to `lifted`, if given, on an UNBOUNDED queue."""
 
     default: int
     least: int
@@ -64,20 +64,22 @@ SQS_ATTRIBUTES: dict[str, WholeNumber | Choice | Document | Text] = {
 }
 #: Our own attributes, which SQS does not know.
 OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
-    # How long one receipt may hold a message, in all. It is both V7's ceiling and V1's bound.
+    # How long one receipt may hold a message, in all: V7's ceiling and V1's bound.
     "MaximumVisibilityTimeout": WholeNumber(
         limits.MAXIMUM_VISIBILITY_TIMEOUT, 1, limits.MAXIMUM_VISIBILITY_TIMEOUT, limits.MAXIMUM_RETENTION
     ),
-    # V8, V9: the documented errors, or the recorded behaviour of standard queues. These accept late changes, and
-    # changes through a receipt that a later receive replaced. On FIFO queues the attribute has no effect: by then
-    # another receiver may hold other messages of the group.
+    # V8, V9: "fenced" gives the documented errors, "recorded" the recorded behaviour of standard queues. The latter
+    # accepts late changes, and changes through a receipt that a later receive replaced. On FIFO queues the attribute
+    # has no effect: after the deadline another receiver may hold other messages of the group.
     "Receipts": Choice(FENCED, (FENCED, "recorded")),
-    # Accepts late changes only, for queues that had this attribute before. Receipts sets it, too: see `_together`.
+    # "accept" accepts late changes only. Older queues have this attribute. Receipts sets it, too: see
+    # `attributes._together`.
     "LateChange": Choice("reject", ("reject", "accept")),
     # Q4: UNBOUNDED keeps the semantics and lifts the numbers.
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
     "Lanes": WholeNumber(limits.DEFAULT_LANES, 1, limits.MAXIMUM_LANES),
-    # How many messages the queue may have, in any state. A send that would pass the bound is refused. 0 means no bound.
+    # How many messages the queue may have, in any state. The store refuses a send that would pass the bound. 0 means no
+    # bound.
     "MaximumMessages": WholeNumber(0, 0, limits.MAXIMUM_STORED),
 }
 ATTRIBUTES = {**SQS_ATTRIBUTES, **OUR_ATTRIBUTES}
@@ -90,9 +92,9 @@ FIFO_ATTRIBUTES: dict[str, Choice] = {
     "DeduplicationScope": Choice("queue", ("queue", "messageGroup")),
     "FifoThroughputLimit": Choice("perQueue", ("perQueue", "perMessageGroupId")),
 }
-#: Recorded: SQS has its own sentence for standard queues, which do not have these attributes.
+#: Recorded: SQS has a special sentence about these attributes for standard queues, which do not have them.
 ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
-#: Attributes that stored messages depend on cannot change. The sentence about the type of a queue is recorded.
+#: The errors for a change of attributes on which stored messages depend. The sentence about FifoQueue is recorded.
 FIXED_AT_CREATION = {
     "Lanes": "It is fixed when the queue is created",
     "Limits": "It is fixed when the queue is created",

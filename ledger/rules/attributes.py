@@ -37,7 +37,7 @@ FIFO_SUFFIX = ".fifo"
 
 
 def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> str:
-    """Return `name` if SQS accepts it: 1 to 80 letters, digits, - and _.
+    """Return `name` if SQS accepts it: 1 to 80 letters, digits, - and _. Raises InvalidParameterValue.
 
     A FIFO queue's name ends in .fifo, which counts towards the 80.
     """
@@ -67,13 +67,12 @@ def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> 
 def complete(
     given: Mapping[str, object], known: Mapping[str, str] | None = None, account: Account = DEFAULT
 ) -> dict[str, str]:
-    """Return all attributes of a queue as text: `given` over `known` (or the defaults), each checked.
+    """Return all attributes of a queue as text, each checked. `given` replaces `known`, which replaces the defaults.
 
     Raises:
-        InvalidAttributeName: An attribute is unknown.
-        InvalidAttributeValue: A value is out of its range, or fixed.
-        InvalidParameterValue: A RedrivePolicy or RedriveAllowPolicy is wrong, also one that names queues of another
-            account.
+        InvalidAttributeName: An attribute is unknown, or a queue would get two types of encryption.
+        InvalidAttributeValue: A value is out of its range, fixed, or does not go with another value.
+        InvalidParameterValue: A RedrivePolicy or RedriveAllowPolicy is wrong, or names queues of another account.
     """
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Attributes", given, "Must be values by names", 'Write {"DelaySeconds": 5}.')
@@ -129,9 +128,9 @@ def complete(
 
 
 def answered(known: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes that a queue answers for these stored ones.
+    """Return the attributes that a queue answers, from its stored attributes.
 
-    Recorded: a queue answers the reuse period only if it has a key.
+    Recorded: a queue answers KmsDataKeyReusePeriodSeconds only if it has a key.
     """
     kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(known) else {})}
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
@@ -148,8 +147,8 @@ RESERVED_TAGS = "aws:"
 def tags(given: Mapping[str, str], known: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return `given` if it can be a queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256.
 
-    A key that begins with aws: is reserved for SQS, and is refused. Such a key stays if the queue has it already
-    (`known`).
+    A new key that begins with aws: is refused, because such keys are reserved for SQS. The queue keeps such a key if it
+    has the key already (`known`). Raises InvalidParameterValue.
     """
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Tags", given, "Must be strings by strings", 'Write {"key": "value"}.')
@@ -168,7 +167,7 @@ def tags(given: Mapping[str, str], known: Mapping[str, str] | None = None) -> di
 
 
 def tag_keys(given: Iterable[str]) -> frozenset[str]:
-    """Return the keys of tags to remove, from a list of texts."""
+    """Return the keys of tags to remove, from a list of texts. Raises InvalidParameterValue."""
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
     keys = list(given) if several else []
     if not several or not all(isinstance(key, str) for key in keys):
@@ -179,8 +178,8 @@ def tag_keys(given: Iterable[str]) -> frozenset[str]:
 def not_understood(attributes: Mapping[str, str]) -> str | None:
     """Return the name of an attribute whose value a newer release made; None if there is none.
 
-    This release would have to guess what such a queue does. Attributes that this release does not know at all do not
-    count.
+    This release would have to guess what a queue with such a value does. Attributes whose names this release does not
+    know do not count.
     """
     kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(attributes) else {})}
     for name, kind in kinds.items():
@@ -200,7 +199,7 @@ def is_fifo(attributes: Mapping[str, str]) -> bool:
 
 
 def queue_name_of(queue_id: str) -> str:
-    """Return the name in a queue's id, which is the name, - and 8 digits."""
+    """Return the queue's name from its id, which is the name, a hyphen and 8 digits."""
     return queue_id.rpartition("-")[0]
 
 
@@ -235,9 +234,9 @@ def limits_of(attributes: Mapping[str, str]) -> Limits:
 
 
 def _together(given: Mapping[str, str], values: dict[str, str]) -> None:
-    """Set LateChange to the value that Receipts implies, unless both are given.
+    """Set LateChange in `values` as Receipts implies, if only Receipts is given.
 
-    With Receipts=recorded late changes are accepted.
+    Raises InvalidAttributeValue if the two contradict each other: Receipts=recorded accepts late changes.
     """
     if "Receipts" in given and "LateChange" not in given:
         values["LateChange"] = "accept" if values["Receipts"] == "recorded" else "reject"
@@ -282,7 +281,7 @@ def _check(name: str, value: str, kind: WholeNumber | Choice | Document | Text, 
 def _document(name: str, value: str) -> None:
     storable(name, value)
     if name.startswith("Redrive"):
-        # The module `redrive` has SQS's sentences about these documents, with their other rules.
+        # The module `redrive` checks these documents, with SQS's sentences.
         return
     try:
         parsed = json.loads(value)

@@ -42,7 +42,7 @@ class BatchRequestTooLong(LedgerError, ValueError):
 
 
 def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
-    """Raise SQS's error for a batch that is wrong as a whole.
+    """Raise SQS's error for a batch with a wrong number of entries, or with wrong ids.
 
     `kind` is SQS's name of an entry. The errors are recorded.
     """
@@ -66,7 +66,7 @@ def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
 def require_length(entries: Sequence[Mapping[str, object]]) -> None:
     """Raise BatchRequestTooLong when the bodies and attributes of a batch have more bytes than 1 MiB.
 
-    The error is recorded. So is that a queue's own MaximumMessageSize does not count here.
+    Recorded: the error, and that a queue's own MaximumMessageSize does not count for a batch.
     """
     sent = sum(_length(entry.get("MessageBody")) + _length_of_attributes(entry) for entry in entries)
     if sent > MAXIMUM_MESSAGE_BYTES:

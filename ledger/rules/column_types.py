@@ -1,10 +1,10 @@
-"""The rule which values fit into a column of an output table; it is the same for both engines.
+"""The rule for values that fit into a column of an output table.
 
-The rule works on types as Delta's log writes them. A value is stored only as itself. `fit` compares a type of rows with
-a type of a column:
+The rule is the same for both engines. It works on types as Delta's log writes them. No value is stored as another
+value. `fit` compares a type of rows with a type of a column:
 
     Fit.ALWAYS  every value of the rows' type is a value of the column's
-    Fit.EXACT   some are: each value is compared with its cast back, and refused if it differs
+    Fit.EXACT   some values are: each value is compared with its cast back, and refused if the two differ
     Fit.NEVER   the column means something else (a text and a number, a number and an instant)
 
 | rows          | ALWAYS                          | EXACT                                            |
@@ -20,8 +20,8 @@ a type of a column:
 | void          | all                             |                                                  |
 
 Arrays, maps and structs fit as their contents do. A double below 2**53 stands for the decimal that is written for it
-(9.99, and not its fifty digits). From there on it stands for its exact whole number. Spark's store assignment allows
-more: it rounds, and it turns numbers into texts, which two engines write differently.
+(9.99, and not its fifty digits). A double from 2**53 on stands for its exact whole number. Spark's store assignment
+allows more: it rounds, and it turns numbers into texts, which two engines write differently.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 FLOATS = {"float": 7, "double": 15}
 #: The whole-number types that always fit into a float or a double.
 WHOLE_IN = {"float": ("byte", "short"), "double": ("byte", "short", "integer")}
-#: From this double on every double is a whole number, and its shortest text is the text of another number.
+#: From this double on every double is a whole number, and its shortest text may be the text of another number.
 FIRST_OF_WHOLE = 2.0**53
 INSTANTS = ("date", "timestamp", "timestamp_ntz")
 #: The longest decimal, and the one that Spark makes of Python's decimals.
@@ -55,7 +55,7 @@ class Fit(IntEnum):
 
 
 def fit(given: Any, column: Any) -> Fit:
-    """Return whether values of the type `given` may be stored in a column of the type `column`."""
+    """Return whether values of the type `given` may be stored in a column of the type `column`: see the module."""
     given, column = plain(given), plain(column)
     if given in (VOID, column):
         return Fit.ALWAYS
@@ -73,7 +73,7 @@ def fit(given: Any, column: Any) -> Fit:
 
 
 def plain(kind: Any) -> Any:
-    """Return the type without details that do not change its values: CHAR(n) and VARCHAR(n) are texts."""
+    """Return "string" for CHAR(n) and VARCHAR(n), whose values are texts. Return any other type unchanged."""
     return "string" if isinstance(kind, str) and re.match(r"(var)?char\(", kind) else kind
 
 
@@ -105,7 +105,7 @@ def name_of(kind: Any) -> str:
 def wider(given: Any, column: Any) -> str | None:
     """Return a column type that holds values of both types; None if there is none.
 
-    Whether the type holds a particular value, the value's cast back decides (`fit`).
+    The cast back of each value decides whether the type holds the value (see Fit.EXACT).
     """
     given, column = plain(given), plain(column)
     if not isinstance(given, str) or not isinstance(column, str) or not fit(given, column):
@@ -126,7 +126,7 @@ def wider(given: Any, column: Any) -> str | None:
 def widened(given: Any, column: Any) -> Any:
     """Return the type of a column that holds values of both types, at any depth.
 
-    Return the column's own type if no wider type holds both, or if none is needed.
+    Return the column's own type if no wider type holds both, or if no wider type is needed.
     """
     given, column = plain(given), plain(column)
     if isinstance(given, str) or isinstance(column, str) or given["type"] != column["type"]:
@@ -146,8 +146,8 @@ def widened(given: Any, column: Any) -> Any:
 def told(kind: Any) -> Any:
     """Return the type without the parts that rows do not tell; None if the rows tell nothing.
 
-    Rows of nulls, of empty lists and of empty objects tell no type. Some readers could not read a table with such a
-    column.
+    Rows of nulls, of empty lists and of empty objects tell no type. Some readers could not read a table that has a
+    column without a type.
     """
     kind = plain(kind)
     if isinstance(kind, str):
@@ -173,7 +173,7 @@ def inner_types(kind: Mapping[str, Any]) -> list[Any]:
 
 
 def unread_by_some(kind: Any) -> str | None:
-    """Return the name of a type, at any depth, that some readers lack (variant, an interval); None if there is none."""
+    """Return the name of a type, at any depth, that some readers do not know (variant, an interval), or None."""
     if isinstance(kind, str):
         read_by_all = (*INTEGERS, *FLOATS, *INSTANTS, "boolean", "string", "binary", VOID, "null")
         return None if plain(kind) in read_by_all or decimal_of(kind) is not None else name_of(kind)
@@ -184,9 +184,9 @@ def unread_by_some(kind: Any) -> str | None:
 
 
 def field_named_twice(kind: Any, path: str = "") -> str | None:
-    """Return the path of a struct's field, at any depth, whose name differs from another's at most in capitals.
+    """Return the path of the second of two fields of a struct whose names differ at most in capitals; None if none do.
 
-    The path is that of the second of the two fields. Returns None if there is none.
+    The struct may be at any depth.
     """
     if isinstance(kind, str):
         return None
@@ -240,8 +240,8 @@ def _fit_of_plain(given: str, column: str) -> Fit:
     holds = _digits_of(column)
     if holds is None:
         return Fit.NEVER
-    # A number may have as many digits as the greatest of a whole-number type, and still not fit. So such a column
-    # counts as one digit shorter.
+    # A number may have as many digits as the greatest number of a whole-number type, and still not fit. So a column of
+    # whole numbers counts as one digit shorter.
     whole = holds[0] - holds[1] - (column in INTEGERS)
     return Fit.ALWAYS if has[0] - has[1] <= whole and has[1] <= holds[1] else Fit.EXACT
 

@@ -1,14 +1,14 @@
 """Copies of messages from another ledger's queue or an exported file.
 
 A copy proceeds in parts, and each part is one commit to the target. The commit appends messages and notes the copy's
-progress: how many parts it has, how many messages, and marks that say where the next part begins. A part is committed
+progress: the number of its parts and messages, and marks that say where the next part begins. A part is committed
 directly after the part before it, or not at all. A process that copies again, after a crash or beside another process,
-reads the progress and goes on from there. So no message is sent twice, and none is skipped.
+reads the progress and continues with the next part. So no message is sent twice, and none is skipped.
 
-The marks must stay true while the source changes. For a queue they are an instant, `until`, and the `Position` of the
-last message that was read. A message that is there when the copy begins keeps its position. If it is acknowledged
-before its part is read, it is not copied. A message that comes later, also by a move, arrives after `until`. For a file
-the mark is a number of row groups.
+The marks must stay true while the source changes. For a queue the marks are an instant, `until`, and the `Position` of
+the last message that was read. A message that is in the queue when the copy begins keeps its position. A message that
+is acknowledged before its part is read is not copied. A message that comes later, also by a move, arrives after
+`until`. For a file the mark is a number of row groups.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _HALF = 12
 class Position(NamedTuple):
     """A message's place in the order in which a queue is copied.
 
-    On FIFO queues that is the order of their groups, else the oldest come first. The numbers of a position fit into a
-    transaction of Delta's log.
+    The oldest message comes first, and the messages of a FIFO queue's group keep their order. Each number of a position
+    fits into a transaction of Delta's log.
     """
 
     arrived_at: int
@@ -48,7 +48,7 @@ class CopyProgress(NamedTuple):
     def transactions(self, key: str) -> list[tuple[str, int]]:
         """Return the transactions of a part's commit.
 
-        By the first transaction the part commits only directly after the part before it.
+        The first transaction has the number of the part: the part commits only directly after the part before it.
         """
         marks = [(mark_application(key, number), mark) for number, mark in enumerate(self.marks)]
         return [(application(key), self.parts), (messages_application(key), self.messages), *marks]
@@ -60,13 +60,13 @@ def position(arrived_at: int, sent_at: int, sequence_number: int | None, segment
 
 
 def segment_numbers(segment: str) -> tuple[int, int]:
-    """Return a segment's name as two numbers, which sort as the names do."""
+    """Return a segment's name as two numbers, which sort in the order of the names."""
     digits = segment[:SEGMENT_LENGTH].replace("-", "")
     return int(digits[:_HALF], 16), int(digits[_HALF:], 16)
 
 
 def copy_key(kind: str, source: str, target: str, attempt_id: str | None) -> str:
-    """Return the name of a copy: of one source to one queue, by their ids, and of one attempt if it has an id."""
+    """Return the name of a copy, from the ids of its source and its target, and the attempt id if there is one."""
     parts = [kind, source, target, attempt_id or ""]
     return hashlib.sha256("\0".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()[:32]
 
@@ -91,9 +91,9 @@ def instants_in_target(
 ) -> tuple[int, int]:
     """Return when a copied message counts as sent, and from when it may be received, in milliseconds.
 
-    Where possible, a copy is as old as its message. A message from the future counts as sent now. So does a message
-    that the new queue would expire at once: a copy must lose nothing. On a FIFO queue every copy counts as sent now: an
-    older message would come before others of its group.
+    Where possible, a copy is as old as its message. A message from the future counts as sent now. A message that the
+    new queue would expire at once also counts as sent now: a copy must lose nothing. On a FIFO queue every copy counts
+    as sent now: an older message would come before others of its group.
     """
     is_kept = not fifo and kept_since <= now < retention.ends(kept_since)
     sent_at = kept_since if is_kept else now

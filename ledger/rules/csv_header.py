@@ -1,4 +1,4 @@
-"""The signs in the header of a CSV file that the file has another format."""
+"""The check of a CSV file's header for signs of another format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OTHER_SEPARATOR = re.compile(f"[{_SEPARATORS}]")
 def wrong_header(names: Sequence[str], body: str | None) -> str | None:
     """Return why no row of a file with these columns is sent; None if its rows are sent.
 
-    `body` names the bodies' column.
+    `body` names the column of bodies.
     """
     double = [name for name, count in Counter(names).items() if count > 1]
     if double:

@@ -10,12 +10,12 @@ from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.state import GONE, Record, Status
 
 Message = TypeVar("Message")
-#: A message's ordinal in its send has this many bits of a sequence number. The count of sends has the bits above.
+#: A message's place in its send has this many bits of a sequence number. The count of sends has the bits above them.
 ORDINAL_BITS = 32
 
 
 class Member(NamedTuple):
-    """A message of a FIFO queue, gone or not, with the facts that its order needs. Instants in milliseconds."""
+    """A message of a FIFO queue, gone or not, with the facts that decide its order. Instants in milliseconds."""
 
     message: Any
     group: str
@@ -27,18 +27,18 @@ class Member(NamedTuple):
 
 
 def receivable(members: Iterable[Member], now: int) -> list[Any]:
-    """Return the members that a receive may take, in the order in which it takes them. `members` are in sequence order.
+    """Return the messages that a receive may take, in the order of the receive. `members` are in sequence order.
 
     S1: "When you receive a message with a message group ID, no more messages for the same message group ID are returned
-    unless you delete the message or it becomes visible." A member that is not visible holds back the members behind it.
-    Recorded (fifo_group_visibility_extends_with_change_message_visibility): it does not hold back those before it. F4:
-    a message that is gone (deleted, moved or expired) is no member any more.
+    unless you delete the message or it becomes visible." A member that is not visible holds back the members after it.
+    Recorded (fifo_group_visibility_extends_with_change_message_visibility): it does not hold back the members before
+    it. F4: a member that is gone (deleted, moved or expired) holds back no member.
 
     F2, recorded: groups come in the order in which they became receivable, and each is drained before the next. A group
-    became receivable when its first message came, or when the last hold of any of its messages ended, gone messages
-    included. So a group that was served stands behind the groups that were not. If both happen in one millisecond, the
-    end of a hold counts as later; then the place of the groups' first messages decides. All this is computed from the
-    records. The holds of messages that upkeep dropped long ago are no longer known.
+    became receivable when its first visible message came, or when the last hold of any of its messages ended, gone
+    messages included. So a group that was served comes after the groups that were not. In one millisecond, a message's
+    arrival comes before the end of a hold. Between equal groups, the place of their first messages decides. All this is
+    computed from the records. The holds of messages that upkeep dropped are no longer known.
     """
     hidden: set[str] = set()
     free: dict[str, list[Member]] = {}
@@ -59,8 +59,8 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
 def turn(since: int, ended: int | None) -> tuple[int, bool]:
     """Return a group's place among the others, smaller first.
 
-    `since` is when its first message could be received. `ended` is when the last hold of the group ended (None: there
-    was none).
+    `since` is when its first visible message could be received. `ended` is when the last hold of the group ended, or
+    None if the group had no hold.
     """
     return (since, False) if ended is None or ended < since else (ended, True)
 
@@ -68,8 +68,8 @@ def turn(since: int, ended: int | None) -> tuple[int, bool]:
 def hold_ended(record: Record, expires_at: int) -> int | None:
     """Return when the last hold of a message ended or will end; None if nobody held the message in this queue.
 
-    A hold ends at its deadline, by a delete, or when the message expires. A release and a restore set the deadline to
-    their own instant. A lock is a hold, too.
+    A hold ends at its deadline, by a delete, or when the message expires, whichever comes first. A release and a
+    restore set the deadline to their own instant. A lock is a hold, too.
     """
     if record.visible_at is None:
         return None
@@ -80,7 +80,7 @@ def hold_ended(record: Record, expires_at: int) -> int | None:
 def drained(messages: Iterable[Message], group_of: Callable[[Message], str | None]) -> list[Message]:
     """Return the messages with each group before the next, in the order of the groups' first messages.
 
-    A claim has this order when nobody knows any more in which order its messages were granted.
+    A claim has this order when the order of its grant is no longer known.
     """
     groups: dict[str | None, list[Message]] = {}
     for message in messages:
@@ -115,19 +115,19 @@ REPAIRS = 8
 def clock_repairs(queue: str, slot: int = 0) -> str:
     """Return the application id under which a repair of a queue's clock notes how many sends came before it.
 
-    Those sends may have instants that were ahead, which do not tell the present time. Each of the last REPAIRS repairs
-    has a slot.
+    The instants of those sends may be ahead, so they do not tell the present time. Each of the last REPAIRS repairs has
+    a slot.
     """
     return f"clock/{queue}/{slot}" if slot else f"clock/{queue}"
 
 
 def repaired_at(queue: str, slot: int = 0) -> str:
-    """Return the application id under which a repair notes the instant at which those sends arrived, by its clock."""
+    """Return the application id under which a repair notes the new instant of the sends before it, by its clock."""
     return f"clock-at/{queue}/{slot}" if slot else f"clock-at/{queue}"
 
 
 def first_remembered(purged: int) -> int:
-    """M3: return the lowest sequence number behind the first `purged` sends, which a purge has forgotten."""
+    """M3: return the lowest sequence number after the first `purged` sends, which a purge has forgotten."""
     return sequence_number(purged + 1, 0)
 
 

@@ -78,8 +78,8 @@ def require_steady(now: int, expected: int, maximum_skew: float) -> None:
 def explains(others: Iterable[int], now: int, expected: int, maximum_skew: float) -> bool:
     """Tell whether commits of others, at the instants `others`, explain that a clock says `now` and not `expected`.
 
-    They explain only a step forward: one of them is later than expected, and not long before `now`. About a step back
-    commits prove nothing: a commit from before the step has the same instant as one from after it.
+    They explain only a step forward: one commit is later than expected, and not long before `now`. Commits prove
+    nothing about a step back: a commit before the step may have the same instant as a commit after the step.
     """
     skew = round(maximum_skew * MILLISECONDS)
     recent = now - WITNESSED * MILLISECONDS
@@ -87,10 +87,10 @@ def explains(others: Iterable[int], now: int, expected: int, maximum_skew: float
 
 
 def contradicts(others: Iterable[int], at: int, maximum_skew: float) -> bool:
-    """Tell whether commits that landed after the instant `at` was noted have much earlier instants.
+    """Tell whether a commit that came after the note of the instant `at` has a much earlier instant.
 
-    Much earlier is by more than `maximum_skew` seconds. Then a clock that was ahead noted `at`, or the clocks of these
-    commits are behind.
+    Much earlier means by more than `maximum_skew` seconds. If so, a clock that was ahead noted `at`, or the clocks of
+    these commits (`others` are their instants) are behind.
     """
     return any(other < at - round(maximum_skew * MILLISECONDS) for other in others)
 
@@ -100,11 +100,11 @@ def put_back(
 ) -> Record:
     """Return the record of a message as a right clock would have made it. Instants in milliseconds.
 
-    `latest` is the time of its lane, ahead of `now`. `longest` is the longest hold of its queue. An event in the future
-    becomes an event now, and a hold that began in the future begins now. A deadline further away than any hold comes
-    back by as much as the lane does. A nearer deadline may be right, and stays: no lease ends early. An arrival stays
-    if it is ahead by no more than clocks may be, because it is a place in an order. A later arrival becomes its entry
-    in `arrivals`, else now.
+    `latest` is the time of the message's lane, ahead of `now`. `longest` is the longest hold of its queue, and `skew`
+    the time by which clocks may differ. An event in the future becomes an event now, and a hold that began in the
+    future begins now. A deadline further away than any hold comes back by as much as the lane does. A nearer deadline
+    may be right, and stays: no hold ends early. An arrival that is ahead by at most `skew` stays, because it is a place
+    in an order. A later arrival becomes its entry in `arrivals`, or `now` without an entry.
     """
     visible = record.visible_at
     if record.received_at is not None and record.received_at > now + skew and visible is not None:

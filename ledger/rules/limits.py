@@ -31,10 +31,10 @@ MAXIMUM_IN_FLIGHT, MAXIMUM_IN_FLIGHT_FIFO = 120_000, 20_000
 DEDUPLICATION_INTERVAL = 300
 #: Recorded: "Invalid value for maxReceiveCount: ..., valid values are from 1 to 1000 both inclusive".
 MAXIMUM_RECEIVES = 1_000
-#: The API reference of TagQueue; of SendMessage: at most ten message attributes.
+#: The API references of TagQueue, and of SendMessage: at most ten message attributes.
 MAXIMUM_TAGS, MAXIMUM_TAG_KEY, MAXIMUM_TAG_VALUE = 50, 128, 256
 MAXIMUM_MESSAGE_ATTRIBUTES = 10
-#: The API reference of ListQueues and ListDeadLetterSourceQueues; of ListMessageMoveTasks: "The upper limit is 10."
+#: The API references of ListQueues, ListDeadLetterSourceQueues, and ListMessageMoveTasks: "The upper limit is 10."
 MAXIMUM_RESULTS, MAXIMUM_TASKS_LISTED = 1_000, 10
 #: The API reference of StartMessageMoveTask: "The maximum value is 500."
 MAXIMUM_MOVE_RATE = 500
@@ -50,11 +50,11 @@ LEAST_FREE_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of one queue. `None` lifts a bound. Seconds throughout.
+    """The bounds of one queue. `None` lifts a bound. Times are in seconds.
 
     Q4: queues made in Python or by a job are UNBOUNDED. These queues have the same semantics, without the limits that
-    only make sense for ten messages a call. The 12 hours (V1, V7) stay until the queue's MaximumVisibilityTimeout is
-    raised.
+    only make sense for ten messages a call. The bound of 12 hours (V1, V7) stays until the queue's
+    MaximumVisibilityTimeout is raised.
     """
 
     maximum_visibility_timeout: int | None = MAXIMUM_VISIBILITY_TIMEOUT
@@ -99,7 +99,7 @@ def whole_number(
 
 
 def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTimeout") -> int:
-    """V1: return a timeout of 0 to 43,200 seconds, or up to the queue's raised MaximumVisibilityTimeout."""
+    """V1: return a timeout from 0 seconds to the queue's MaximumVisibilityTimeout (43,200 by default)."""
     return whole_number(
         field,
         value,
@@ -130,7 +130,7 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def seconds_of_time(text: str, units: str = "smhd") -> float | None:
-    """Return the seconds of a text such as 90, 90s, 5m, 1h or 7d, with one of these units; None for other texts."""
+    """Return the seconds of a text such as 90, 90s, 5m, 1h or 7d; None for another text or a unit not in `units`."""
     read = _TIME.fullmatch(text)
     return None if read is None or read[2] not in ("", *units) else float(read[1]) * _UNITS[read[2]]
 

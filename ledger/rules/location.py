@@ -2,7 +2,7 @@
 
 All of the package reads places through this module. The module refuses a name that two readers could take for two
 places, and says what to write instead. Otherwise one process could open a folder that another process does not lock, or
-look for a table elsewhere than its writer. Both lose messages silently.
+look for a table in another place than its writer. Both errors lose messages silently.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ledger.errors import InvalidParameterValue
 FILE = "file"
 #: The prefix that names a schema of Spark's catalog instead of a place.
 SCHEMA_PREFIX = "schema:"
-#: Schemes whose first part may be left out: the cluster has a default for it.
+#: Schemes whose URIs may leave out the host, because the cluster has a default host.
 WITH_A_DEFAULT = ("hdfs", "viewfs", "dbfs")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _NAME = re.compile(r"(\w+|`[^`/]+`)(\.(\w+|`[^`/]+`))*")
-#: delta-rs fails on the first four and takes %20 for a space. Spark's SQL ends a path at `. Some readers take \ for a
-#: separator.
+#: delta-rs fails on the first four characters, and takes %20 for a space. Spark's SQL ends a path at `. Some readers
+#: take \ for a separator.
 _UNUSABLE = re.compile(r"[\[\]^|`\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 _ESCAPES = re.compile(r"%(?![0-9A-Fa-f]{2})|%00|%2[fF]")
 
@@ -75,7 +75,7 @@ def recorded(text: str) -> Location:
 
 
 def is_relative(text: str) -> bool:
-    """Tell whether a text is a path that begins at some folder: not absolute, not below a home, no URI and no name."""
+    """Tell whether a text is a relative path: not absolute, not below a home, no URI and no name in a catalog."""
     return not (text.startswith(("/", "~")) or _SCHEME.fullmatch(text) or is_name(text))
 
 
@@ -94,7 +94,7 @@ def beside(field: str, text: str, root: Location) -> Location:
 
 
 def of_spark(text: str) -> Location:
-    """Return the place that Spark reports for a table. The text looks like a URI, but a % in it is a plain %."""
+    """Return the place that Spark reports for a table. The text looks like a URI, but escapes nothing by %."""
     uri = _SCHEME.fullmatch(text)
     if uri and uri[1] == FILE:
         return _of_path("location", text, "/" + uri[2].lstrip("/"))

@@ -1,6 +1,6 @@
 """The rules for a message that is sent: body, delay, ids (Q6, F1, F2).
 
-The ids are its group and its deduplication id.
+The ids are the message's group id and deduplication id.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ledger.rules.text import forbidden
 
 #: Recorded: "can only include alphanumeric and punctuation characters. 1 to 128 in length."
 IDENTIFIER = r"[!-~]{1,128}"
-#: Recorded: the sentences about a single message, and about a message of a batch.
+#: Recorded: the first sentence of errors about a single message, and about a message of a batch.
 _INVALID, _NOT_VALIDATED = "One or more parameters are invalid.", "One or more parameters cannot be validated."
 #: The advice about a dictionary that is meant as a body, not as an entry.
 AS_JSON = "To send it as a JSON body, send json.dumps of it; rows of a table without a column body are sent so."
-#: The bound for a row that is sent whole.
+#: The bound in the error for a row that cannot be sent whole, as JSON.
 NOT_IN_JSON = "It holds a number that JSON has no way to write (NaN or infinite)"
 NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this queue type"
 
@@ -56,7 +56,7 @@ _NAMES = {field.sqs: field.name for field in GIVEN}
 _GIVEN = {field.name for field in GIVEN}
 #: The columns that a FIFO queue reads even when rows are sent whole.
 WITH_WHOLE_ROWS = ("message_group_id", "message_deduplication_id")
-#: Other names that users give to columns, without separators between words.
+#: Other names that users give to columns (without separators between words), and the fields that they mean.
 _SHORTER = {
     "groupid": "message_group_id",
     "deduplicationid": "message_deduplication_id",
@@ -70,9 +70,10 @@ _COLUMNS = {name: field.name for field in GIVEN for name in (field.sqs, field.st
 
 
 def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool = False) -> Entry:
-    """Return an entry from a body, or from a mapping with SQS's names. Fields that it lacks are as in `common`.
+    """Return an entry from a body, or from a mapping with SQS's names. `common` has the fields that it lacks.
 
-    `in_batch` is True if the entry is one of several: SQS then has another sentence about its length.
+    `in_batch` is True if the entry is one of several: SQS then has another sentence about its length. Raises what
+    `entry` raises.
     """
     if in_batch:
         try:
@@ -96,9 +97,9 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
 def require_columns(names: Iterable[str], body: str | None = None) -> None:
     """Raise InvalidParameterValue for a table with a wrong column name.
 
-    These names are wrong: a name that two columns have; SQS's name of a field; the name under which `messages` stores a
-    field. A name is also wrong if it differs from a meaningful column in capitals only, and is not the `body`. Columns
-    with wrong names would mean nothing, and bodies, delays or groups would silently be left out.
+    These names are wrong: a name that two columns have, SQS's name of a field, and a special name by which `messages`
+    stores a field. A name is also wrong if it differs from a meaningful column in capitals only, and is not the `body`.
+    Columns with wrong names would mean nothing, and bodies, delays or groups would silently be left out.
     """
     seen = set[str]()
     for name in names:
@@ -128,7 +129,7 @@ def meant_by(name: str, absent: Collection[str]) -> str | None:
 
 
 def with_meaning(name: str, absent: Collection[str]) -> str:
-    """Return a column's name for users, with the name of the column that is perhaps meant."""
+    """Return a column's name for users. If it resembles a meaningful column, the text asks whether that is meant."""
     meant = meant_by(name, absent)
     return name if meant is None else f"{name} (is {meant} meant?)"
 
@@ -151,8 +152,8 @@ def left_out(names: Iterable[str], body: str | None) -> list[str]:
 def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool) -> list[str]:
     """Return the mistaken columns of a table whose rows are sent whole, because it has no column of bodies.
 
-    Such names resemble the column of bodies, or a FIFO queue's group or deduplication id, which count in such rows.
-    Each name is shown with the column that is perhaps meant. Columns that mean something only beside a body are
+    A mistaken name resembles the column of bodies, or a FIFO queue's group or deduplication id: these count in whole
+    rows. The name is shown with the column that is perhaps meant. Columns that mean something only beside a body are
     mistaken, too.
     """
     columns = list(names)
@@ -167,7 +168,7 @@ def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool
 def require_group(names: Iterable[str]) -> None:
     """Raise InvalidParameterValue for a table without the column that a FIFO queue needs.
 
-    The error names the column that is perhaps meant.
+    If a column of the table resembles it, the error names that column.
     """
     columns, group = list(names), "message_group_id"
     if group not in columns:
@@ -186,7 +187,7 @@ def entry(
     message_deduplication_id: object = None,
     aws_trace_header: object = None,
 ) -> Entry:
-    """Return a message as a queue with these attributes takes it.
+    """Return a checked message for a queue with these attributes.
 
     Raises InvalidParameterValue, InvalidMessageContents, MissingParameter.
     """
@@ -213,7 +214,7 @@ def entry(
     return Entry(checked, delay(delay_seconds, queue), attributes, group, deduplication, aws_trace_header)
 
 
-#: Recorded.
+#: The recorded error for a FIFO queue's message without a deduplication id.
 NO_DEDUPLICATION_ID = (
     "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
 )
@@ -222,7 +223,7 @@ NO_DEDUPLICATION_ID = (
 def fails_the_batch(error: Exception) -> bool:
     """Tell whether the error of one entry is the error of the whole call (M2).
 
-    The error of a FIFO queue's entry without its group or deduplication id is such an error. Recorded:
+    A FIFO queue's entry without its group or deduplication id fails the whole call. Recorded:
     "send_batch_missing_deduplication_id_for_fifo_queue".
     """
     if isinstance(error, MissingParameter):
@@ -240,7 +241,7 @@ def require_common(
 ) -> None:
     """Raise the error of a value that is given for all entries of a list, and is wrong for each of them.
 
-    Then the call is wrong, not its entries.
+    Such a value makes the whole call wrong, not single entries.
     """
     delay(delay_seconds, queue)
     attribute_rules.message_attributes(message_attributes)
@@ -293,10 +294,10 @@ def too_long(text: str, maximum_bytes: int, has: str = "It has more") -> Invalid
 
 
 def delay(seconds: object, queue: Mapping[str, str]) -> int:
-    """Q6: return a message's own delay, 0 to 900 s, else the queue's.
+    """Q6: return a message's own delay of 0 to 900 s, or else the queue's delay.
 
-    FIFO queues have only the queue's delay, and 0 means this delay, too (recorded: a zero delay "defaults to queue
-    delay").
+    Messages of FIFO queues have only the queue's delay. For them a delay of 0 means the queue's delay (recorded: a
+    zero delay "defaults to queue delay").
     """
     default = int(queue["DelaySeconds"])
     if seconds is None:

@@ -14,15 +14,15 @@ from ledger.errors import InvalidParameterValue, invalid_character
 from ledger.rules.limits import MAXIMUM_MESSAGE_ATTRIBUTES
 from ledger.rules.text import JsonFloat, forbidden, json_value
 
-#: Patterns of whole texts. Java, which Spark uses, reads them in the same way, except for the letters.
+#: Patterns of whole texts. Java's regular expressions, which Spark uses, read them in the same way, except for \w.
 NAME = r"(?!(?i:aws|amazon)\.)[\w-]+(\.[\w-]+)*"
-#: M1: "attribute names may have letters beyond ASCII". Java's form of NAME, with Java's letters for Python's \w.
+#: M1: "attribute names may have letters beyond ASCII". Java's form of NAME, with Java's classes for Python's \w.
 JAVA_NAME = NAME.replace(r"\w", r"\p{L}\p{N}_")
 TYPE = r"(String|Number|Binary)(\.[!-~]+)?"
 NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 LONGEST_NAME = 256
-#: The sender of a message is stored among its attributes, under a name that no user's attribute can have. So every
-#: release reads and writes the same columns. A release that does not know the sender shows it as an attribute.
+#: The id of a message's sender is stored among the attributes, under a name that no user's attribute can have. So every
+#: release reads and writes the same columns. A release that does not know the name shows the id as an attribute.
 SENDER = "AWS.SenderId"
 
 
@@ -47,7 +47,7 @@ class Attribute(NamedTuple):
 def message_attributes(given: object) -> dict[str, Attribute]:
     """Return attributes by name from strings, numbers (int, float, Decimal), bytes, or SQS's form.
 
-    SQS's form is {DataType, StringValue or BinaryValue}. Raises InvalidParameterValue that names the attribute.
+    SQS's form is {DataType, StringValue or BinaryValue}. Raises InvalidParameterValue, which names the attribute.
     """
     if given is None:
         return {}
@@ -167,7 +167,7 @@ def _attribute(name: str, given: object) -> Attribute:
 
 
 def require_characters(field: str, place: str, text: str) -> None:
-    """M1: raise InvalidParameterValue when a text has a character that a body may not have either."""
+    """M1: raise InvalidParameterValue when a text has a character that SQS refuses, also in bodies."""
     refused = forbidden(text)
     if refused is not None:
         bound = f"It holds {refused}, which the service does not take"
@@ -184,7 +184,7 @@ def _refused(name: str, given: object, sentence: str, fix: str = "") -> InvalidP
 
 
 def _advice(given: object, value: object, kind: str) -> str:
-    """Return what to do about a value of a Python type that no attribute has; the empty text if the type is right."""
+    """Return what to do about a value of a wrong Python type; the empty text for a right type, and for None."""
     if value is None or isinstance(value, bytes if kind == "Binary" else str):
         return ""
     accepted = "bytes" if kind == "Binary" else "a text (str), a number (int, float) or bytes"
@@ -192,9 +192,9 @@ def _advice(given: object, value: object, kind: str) -> str:
 
 
 def _number(name: str, given: Real | Decimal) -> str:
-    """Return the digits of a number: as the JSON text has them, or as Python or numpy writes the number.
+    """Return the text of a number: as the JSON text has it, or as Python or numpy writes the number.
 
-    numpy's single floats have fewer digits than Python's floats.
+    numpy writes a float32 with fewer digits than Python writes a float.
     """
     if isinstance(given, JsonFloat):
         return given.text

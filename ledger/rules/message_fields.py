@@ -1,12 +1,13 @@
 """The fields of a message, each listed once.
 
-Every other list of fields is made from this one: the entries that senders give, the columns of tables that are sent,
-the columns and statistics of the table `messages`, and the columns of a claim's DataFrame and of the views.
+Every other list of fields is made from this list. The other lists are the entries that senders give, the columns of
+tables that are sent, and the columns and statistics of the table `messages`. A claim's DataFrame and the views also get
+their columns from this list.
 
-A new field also needs its place in `Entry` and `StoredMessage` or `Message`, which have its type. A sender's field
-needs a rule for its value (`rules.message.entry`, and its twin in `bulk_rows.message_columns`). A stored field needs
-the next format of the table `messages` (`store/delta/model/formats.py`). The test
-`tests/delta/model/test_message_fields.py` says which of these is missing.
+A new field also needs a typed attribute in those of `Entry`, `StoredMessage` and `Message` that shall have the field. A
+field that senders give needs a rule for its value in `rules.message.entry`, and the same rule in
+`bulk_rows.message_columns`. A stored field needs the next format of the table `messages`
+(`store/delta/model/formats.py`). The test `tests/delta/model/test_message_fields.py` says which of these is missing.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Field(NamedTuple):
     #: Whether the field has its own column in the table `messages`.
     is_stored: bool = True
     #: Whether the log has the field's smallest and greatest value for each data file, by which reads skip files. The
-    #: log repeats these values for every file. So only fields that reads ask for have them, and no text of unlimited
-    #: length has.
+    #: log repeats these values for every file. So only fields by which reads filter have them, and no text of unlimited
+    #: length has them.
     has_statistics: bool = False
     #: The column's name in the table `messages`, if it differs.
     stored_as: str | None = None
@@ -52,18 +53,18 @@ class Field(NamedTuple):
 TEXT, NUMBER, INSTANT = Kind.TEXT, Kind.NUMBER, Kind.INSTANT
 FIELDS = (
     Field("body", TEXT, "MessageBody", is_given=True),
-    # Only its effect is stored: when the message is available.
+    # Only the effect of the delay is stored: `available_at`.
     Field("delay_seconds", NUMBER, "DelaySeconds", is_given=True, is_shown=False, is_stored=False),
     Field("message_attributes", Kind.ATTRIBUTES, "MessageAttributes", is_given=True),
     Field("message_group_id", TEXT, "MessageGroupId", is_given=True, has_statistics=True),
     Field("message_deduplication_id", TEXT, "MessageDeduplicationId", is_given=True),
-    # The one message system attribute that senders give. Its column has the first name of the field.
+    # The one message system attribute that senders give. Its column keeps the field's first name.
     Field("aws_trace_header", TEXT, "AWSTraceHeader", is_given=True, stored_as="trace_header"),
-    # Only messages of FIFO queues have it. It grows in the order of the commits.
+    # Only messages of FIFO queues have a sequence number. It grows in the order of the commits.
     Field("sequence_number", NUMBER, "SequenceNumber", has_statistics=True),
     Field("sent_at", INSTANT, "SentTimestamp", has_statistics=True),
     Field("available_at", INSTANT, is_shown=False, has_statistics=True),
-    # It is stored among the attributes, see `rules.message_attributes.SENDER`.
+    # The sender's id is stored among the attributes, see `rules.message_attributes.SENDER`.
     Field("sender_id", TEXT, "SenderId", is_stored=False),
 )
 #: The fields that senders give.

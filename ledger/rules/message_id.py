@@ -1,7 +1,7 @@
-"""The id of a message, which is its place: segment and ordinal.
+"""The id of a message: its segment, and its number in the segment (`seq`).
 
-Nothing else has to be stored. The id reads as a UUID of version 8 (RFC 9562, custom): 24 hexadecimal digits of segment,
-8 of ordinal.
+No id has to be stored. The id reads as a UUID of version 8 (RFC 9562, custom): 24 hexadecimal digits of the segment's
+name, and 8 of `seq`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ledger.errors import InvalidParameterValue
 SEGMENT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89][0-9a-f]{3}-[0-9a-f]{4}")
 MESSAGE_ID = re.compile(SEGMENT.pattern + r"[0-9a-f]{8}")
 SEGMENT_LENGTH = 28
-#: Ordinals of a segment run from 0 to below this.
+#: The numbers of messages in a segment (`seq`) run from 0 to below this bound.
 SEQ_BOUND = 2**32
-#: One send writes at most this many segments.
+#: The ordinals of the segments that one send writes run from 0 to below this bound.
 ORDINAL_BOUND = 2**18
 
 
@@ -27,15 +27,15 @@ def new_send_key() -> str:
 
 
 def send_key(*parts: str) -> str:
-    """Return the same 18 digits for the same parts: a retried send names the same segments."""
+    """Return 18 hexadecimal digits from a hash of the parts, so that a retried send names the same segments."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:18]
 
 
 def segment(key: str, ordinal: int, *, is_open: bool = False) -> str:
     """Return the name of a send's `ordinal`-th segment.
 
-    The name has 70 bits of the send's key (two of its 72 give way) and 18 bits of the ordinal. The one writer of an
-    open segment may append to it; nobody appends to a sealed segment.
+    The name has 70 of the 72 bits of the send's key, and 18 bits of the ordinal. The one writer of an open segment may
+    append to it. Nobody appends to any other segment.
     """
     low = f"{((int(key[14:18], 16) & 0x3FFF) << 18) | ordinal:08x}"
     digits = key[:8] + key[8:12] + "8" + key[12:14] + low[0] + ("9" if is_open else "8") + low[1:4] + low[4:8]
@@ -43,12 +43,12 @@ def segment(key: str, ordinal: int, *, is_open: bool = False) -> str:
 
 
 def is_open(segment_name: str) -> bool:
-    """Tell whether the segment may still be appended to."""
+    """Tell whether a segment of this name was made as an open one: its writer may append to it."""
     return segment_name[19] == "9"
 
 
 def message_id(segment_name: str, seq: int) -> str:
-    """Return the id of the message at ordinal `seq` of a segment."""
+    """Return the id of the message with the number `seq` in a segment."""
     return f"{segment_name}{seq:08x}"
 
 

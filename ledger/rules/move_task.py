@@ -13,9 +13,9 @@ from typing import NamedTuple
 from ledger.errors import InvalidParameterValue, ResourceNotFound
 from ledger.rules.limits import MILLISECONDS
 
-#: SQS's own ids have dashes. A handle with such an id is a valid handle of a task that does not exist.
+#: SQS's own ids have dashes, ours have none. A handle with an id of SQS's is valid, but its task does not exist.
 _ID_IN_A_HANDLE = re.compile(r"[0-9a-f-]{1,64}")
-#: After this many milliseconds without an update, nobody runs the task any more.
+#: A task without an update for this many milliseconds counts as abandoned.
 ABANDONED_AFTER = 60_000
 
 
@@ -59,7 +59,7 @@ def new_task(
     """Return a task that starts now; `others` are all tasks of the same source. Recorded: only one may run at a time.
 
     The id of the new task is computed from the ids of the others. So two tasks that start at once, without knowing of
-    each other, have the same id. A store keeps only one of them by this key, and a MERGE by Spark sees nothing else.
+    each other, have the same id, and a store keeps only one of them. Spark's MERGE detects only an equal id.
     """
     others = list(others)
     if any(task.is_running for task in others):
@@ -94,14 +94,14 @@ def allowance(task: MoveTask, now: int) -> int | None:
 
 
 def is_abandoned(task: MoveTask, now: int) -> bool:
-    """Tell whether the process of a running task has left the task, so that another process may take the next step."""
+    """Tell whether a running task had no update for so long that another process may take the next step."""
     return task.is_running and now - task.updated_at > ABANDONED_AFTER
 
 
 def put_back(task: MoveTask, now: int) -> MoveTask:
     """Return a task as it should be if a clock that was ahead of `now` started it or carried it on.
 
-    A task with a rate continues at once, as if it had begun as long ago as its moved messages take.
+    A task with a rate continues at once: its new start is early enough for the messages that it has moved.
     """
     begun = now if task.rate is None else now - task.moved * MILLISECONDS // task.rate
     started_at, updated_at = min(task.started_at, begun), min(task.updated_at, now)
@@ -111,13 +111,13 @@ def put_back(task: MoveTask, now: int) -> MoveTask:
 def taken(task: MoveTask, now: int) -> MoveTask:
     """Return the task for a process that is about to take its next step.
 
-    Of several processes only the one that stores this task moves messages then.
+    Of several processes, only the process that stores this task moves messages.
     """
     return task._replace(updated_at=now, revision=task.revision + 1)
 
 
 def progressed(task: MoveTask, moved: int, allowed: int | None, now: int) -> MoveTask:
-    """Return the task after `moved` more messages. It is completed if these are fewer than it was allowed to move."""
+    """Return the task after `moved` more messages. It is completed if `moved` < `allowed`, or `allowed` is None."""
     done = allowed is None or moved < allowed
     status = TaskStatus.COMPLETED.value if done and task.is_running else task.status
     return task._replace(moved=task.moved + moved, updated_at=now, status=status, revision=task.revision + 1)
@@ -161,7 +161,7 @@ def _read(handle: object) -> dict[str, str]:
 
 
 def to_cancel(tasks: Iterable[MoveTask], handle: object) -> MoveTask:
-    """Return the running task of this handle, see `task_id`. Raises ResourceNotFound."""
+    """Return the running task of this handle. Raises ResourceNotFound, and what `task_id` raises."""
     identifier = task_id(handle)
     for task in tasks:
         if task.task == identifier and task.is_running:

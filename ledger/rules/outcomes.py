@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledger.errors import InvalidParameterValue, LedgerError, MessageNotInflight, ReceiptHandleIsInvalid
 from ledger.rules.visibility import Outcome, Verb
 
-#: The error of each verb and outcome. A pair that is not here is a success. V8: "change is an error; delete on a
+#: The error of each verb and outcome. A pair without an entry is a success. V8: "change is an error; delete on a
 #: standard queue succeeds and does nothing"; V13: "change is InvalidParameterValue [...], delete succeeds again".
 ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
     (Verb.CHANGE, Outcome.STALE): ReceiptHandleIsInvalid,
@@ -18,7 +18,7 @@ ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
     (Verb.CHANGE, Outcome.CONTRADICTED): InvalidParameterValue,
     (Verb.DELETE, Outcome.CONTRADICTED): InvalidParameterValue,
 }
-#: V13, recorded.
+#: V13: the recorded bound of the error for a change of a deleted message.
 NOT_AVAILABLE = "Message does not exist or is not available for visibility timeout change"
 
 
@@ -47,7 +47,7 @@ def error(verb: Verb, outcome: Outcome, handle: object, timeout: object, ceiling
         )
     if outcome is Outcome.NOT_IN_FLIGHT:
         return MessageNotInflight(
-            # S4.
+            # The sentence is S4's.
             "The specified message isn't in flight.",
             f"Nothing was changed: its visibility timeout has run out (receipt handle {handle}). Receive it again.",
         )

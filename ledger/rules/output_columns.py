@@ -35,24 +35,24 @@ from ledger.rules.column_types import (
 WIDEN = "widen"
 #: The property of a table that names the columns whose types its first rows did not tell.
 LEFT_OUT = "ledger.columnsLeftOut"
-#: The property of a table that names the columns with accidental number types, which are those of the first Python
+#: The property of a table that names the columns whose number types are accidental: they come from the first Python
 #: values.
 BY_CHANCE = "ledger.columnsTypedByChance"
 #: The text for null in the names of partition folders.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
-#: An error's offer to widen a column. `without_offer` removes it for tables that are not widened here.
+#: An error's offer to widen a column. `without_offer` replaces it for tables that are not widened here.
 OFFER = f', or give schema="{WIDEN}", which makes '
-#: A task that refuses a value raises an error with this text, then the sentence, then the message of the row.
+#: A task that refuses a value raises an error with this text, then the sentence, then the id of the row's message.
 REFUSES = "ledger refuses a value: "
-#: The sentence and the message both end in END. Inside them a POINT follows each BAR, so a bar in a name or a value is
-#: no end.
+#: The sentence and the id both end in END. Inside them a POINT follows each BAR, so a bar in a name or a value is not
+#: taken for the end.
 BAR, POINT, END = "|", ".", "||"
 REFUSED = re.compile(f"{REFUSES}(.*?){re.escape(END)}(.*?){re.escape(END)}", re.DOTALL)
 
 
-#: How pandas and Arrow convert all values of a column, by two keys: whether the rows have texts, and the column's type.
+#: How pandas and Arrow convert all values of a column. The keys: whether the rows have texts, and the column's type.
 _FLOAT = 'pandas: .astype("{0}"), pyarrow: .cast("{0}", safe=False)'
 _CASTS = {
     **{(False, kind): _FLOAT.format(f"float{bits}") for kind, bits in (("float", 32), ("double", 64))},
@@ -66,7 +66,7 @@ _CASTS = {
 class ColumnsDiffer(Exception):
     """The rows do not fit the table. The error says which columns, and what to do.
 
-    If the error is about one row, `row` is the row's number, and `place` names the row in words, once these are known.
+    If the error is about one row, `row` is the row's number, and `place` names the row in words, as far as known.
     """
 
     def __init__(self, said: str, row: int | None = None, place: str = "") -> None:
@@ -78,8 +78,9 @@ class ColumnsDiffer(Exception):
 class ColumnsAsked:
     """A writer's requests about a table's columns.
 
-    `widen` asks for wider types, `add` for the missing columns. `declared` has the types of some columns, as a schema
-    of Delta's log. `by_chance` is True if the rows are Python values: each column has the type of its first values.
+    `widen` asks for wider types and missing columns, `add` for missing columns only. `declared` has the types of some
+    columns, as a schema of Delta's log. `by_chance` is True if the rows are Python values. Then each column has the
+    type of its first values.
     """
 
     widen: bool = False
@@ -95,8 +96,8 @@ NOTHING_ASKED = ColumnsAsked()
 class Columns:
     """The columns that a table shall have.
 
-    `schema` is as Delta's log writes it. `added`, `retyped` and `left_out` name its new columns, the columns with a
-    changed type, and those left out. `by_chance` names columns with the accidental type of their first numbers.
+    `schema` has the form of Delta's log. `added` names its new columns, `retyped` the columns with a changed type, and
+    `left_out` those that are left out. `by_chance` names columns with the accidental type of their first numbers.
     """
 
     schema: Mapping[str, Any]
@@ -114,7 +115,8 @@ class Columns:
 def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED) -> Columns:
     """Return the columns of a new table for rows with this schema.
 
-    Raises ColumnsDiffer if no column has a type, or if two names differ in their capitals only.
+    Raises ColumnsDiffer if no column has a type, a name or type cannot be used, or two names differ in capitals only.
+    It also raises ColumnsDiffer if a column can never have its declared type (Fit.NEVER).
     """
     declared = asked.declared
     types = {field["name"]: field["type"] for field in rows["fields"]}
@@ -161,14 +163,14 @@ def columns_of(
 ) -> Columns:
     """Return the columns that a table with this schema and these properties has once the rows are in.
 
-    `first` returns the first value of a column of the rows, by its path. Raises ColumnsDiffer, which names each column
-    that does not fit.
+    `first` returns the first value of a column of the rows, by the column's path. Raises ColumnsDiffer, which names
+    each column that does not fit.
     """
     merge = _Merge(_named(properties, LEFT_OUT), _named(properties, BY_CHANCE), asked, first)
     before = table
     if asked.declared is not None:
         kinds = {field["name"]: _type_of(table, field["name"]) for field in asked.declared["fields"]}
-        # Errors about the declared columns are errors about `schema`, not about rows.
+        # An error about a declared column is an error about `schema=`, not about rows.
         differ = {name for name, kind in kinds.items() if kind is not None and _clashes(asked.declared, name, kind)}
         agreeing = [field for field in asked.declared["fields"] if field["name"] not in differ]
         before = merge.struct(table, {**asked.declared, "fields": agreeing}, "")
@@ -183,16 +185,16 @@ def columns_of(
 
 
 def refused_value(found: re.Match[str]) -> tuple[str, str]:
-    """Return the sentence about the value that failed a task, and its row in words if known.
+    """Return the sentence about the value that failed a task, and its row in words (empty if unknown).
 
-    `found` is a match of REFUSED in Spark's message.
+    `found` is a match of REFUSED in Spark's error.
     """
     sentence, message = (one.replace(BAR + POINT, BAR) for one in found.groups())
     return sentence, f"the row of message {message}" if message else ""
 
 
 def barred(text: str) -> str:
-    """Return a text as the error of a task that refuses a value contains it; see BAR."""
+    """Return a text with a POINT after each BAR, for the error of a task that refuses a value."""
     return text.replace(BAR, BAR + POINT)
 
 
@@ -245,13 +247,13 @@ def differing(
 
 
 def not_finite(name: str, given: Any, column: Any, example: str, inside: str = "") -> str:
-    """Return the sentence for a float that is NaN or infinite, if the column has other numbers than floats."""
+    """Return the sentence for a float that is NaN or infinite, in rows for a column without such values."""
     sentence = f"column {name} is {name_of(given)}, and {name_of(column)} in the table, which has no value {example}"
     return f"{sentence}; give NULL for it in the rows{_offer(given, column, inside and name)}"
 
 
 def _offer(given: Any, column: Any, path: str = "") -> str:
-    """Return the part of an error about the wider type that the column, or a path inside one, may have."""
+    """Return the part of an error about the wider type that the column, or the `path` inside it, may have."""
     to = widened(given, column)
     if to == plain(column):
         return f' (schema="{WIDEN}" does not help: no wider type holds both)'
@@ -259,7 +261,7 @@ def _offer(given: Any, column: Any, path: str = "") -> str:
 
 
 def without_offer(said: str, why: str) -> str:
-    """Return an error about columns for a table that cannot be widened here because of `why`. Spark can rewrite it."""
+    """Return an error about columns for a table that is not widened here because of `why`: it offers Spark instead."""
     return said.replace(
         OFFER, f', or have Spark write the table anew (schema="{WIDEN}" does not, because of {why}), with '
     )
@@ -281,7 +283,7 @@ class _Merge:
         self._widen, self._add = asked.widen, asked.widen or asked.add
         self._free = by_chance if asked.by_chance else frozenset()
         self._may_add = left_out | {one["name"].lower() for one in declared["fields"]}
-        #: The columns of the rows; all other names are paths inside them.
+        #: The names of the rows' columns. All other names are paths inside these columns.
         self._whole: tuple[str, ...] = ()
         self.added: list[str] = []
         self.retyped: list[str] = []
@@ -388,7 +390,7 @@ def _nameless_said(name: str) -> str:
 
 
 def _is_nameless(name: str, kind: Any) -> bool:
-    """Tell whether a column, or one inside it, has a name without a visible character: Spark cannot refer to it."""
+    """Tell whether a column, or a field inside it, has a name of spaces only: Spark cannot refer to such a name."""
     if not name.strip():
         return True
     if isinstance(kind, str):
@@ -398,7 +400,7 @@ def _is_nameless(name: str, kind: Any) -> bool:
 
 
 def untold(name: str, kind: Any) -> list[str]:
-    """Return the paths of the parts that the type of a column does not tell, such as those of nulls."""
+    """Return the paths of the parts of a column whose type the rows do not tell: see `told`."""
     told_type = told(kind)
     if told_type is None:
         return [name]
@@ -409,10 +411,9 @@ def untold(name: str, kind: Any) -> list[str]:
 
 
 def without_later(columns: Columns) -> Columns:
-    """Return the columns with which delta-rs makes a new table.
+    """Return the columns with which delta-rs makes a new table. Raises ColumnsDiffer if none are left.
 
-    Columns that delta-rs cannot make (`has_local_time_in_map`) are left out until rows bring them. The first rows
-    already do.
+    Columns that delta-rs cannot make (`has_local_time_in_map`) are left out. The first append of rows adds them.
     """
     fields = columns.schema["fields"]
     later = [one["name"] for one in fields if has_local_time_in_map(one["type"])]
@@ -441,7 +442,7 @@ def stored_as_text(name: str) -> str:
 
 
 def key_twice(name: str, value: str) -> str:
-    """Return the sentence for a map with a repeated key: each reader keeps another of its values, or none."""
+    """Return the sentence for a map with a repeated key: readers keep different values of the key, or fail."""
     return (
         f"column {name} has a map with the key {value} twice, of whose values each reader of the table keeps "
         "another one, or fails: keep one value of each key"
@@ -449,7 +450,7 @@ def key_twice(name: str, value: str) -> str:
 
 
 def not_utf8(name: str) -> str:
-    """Return the sentence for a text that is no UTF-8: Spark stores its bytes, and others fail on the whole file."""
+    """Return the sentence for a text that is no UTF-8. Spark stores its bytes; other readers fail on the file."""
     return (
         f"column {name} has a text that is no UTF-8, on which other readers of the table would fail: leave such bytes "
         f"in a binary column, or have {name} mended by make_valid_utf8"
@@ -471,7 +472,7 @@ def properties_of(columns: Columns) -> dict[str, str]:
 
 
 def _named(properties: Mapping[str, str], name: str) -> frozenset[str]:
-    """Return the columns, in lower letters, that a property of a table names. A value that is no list names none."""
+    """Return the columns, in lower case, that a property of a table names. A value that is no list names none."""
     try:
         names = json.loads(properties.get(name, "[]"))
     except ValueError:

@@ -5,14 +5,14 @@ writes, it records in the queue where it will write and under which transaction 
 transaction id and version at most once. So the output table itself decides: version WRITTEN says that the rows are in,
 version FENCED that they never will be. After the write the receiver deletes the messages (`finish`).
 
-The receiver may die in between or lose its lease. A later receiver of such messages asks the table first (`decided`).
+The receiver may die in between or lose its lease. A later receiver of these messages asks the table first (`decided`).
 If the rows are in, the later receiver deletes the messages instead of receiving them again. Otherwise it commits FENCED
 under the same id, so that the first receiver can no longer write. Then it receives the messages.
 
-Exactly one of the two versions is committed. So each message's rows are written under exactly one receipt. And each
-message is either deleted with its rows written, or received again without rows. A lock and a restore ask the table,
-too. A table that cannot be asked (gone, replaced, out of sight or broken) decides nothing. Its messages stay in doubt,
-and nobody receives them, until the owner restores them because the table is gone for good.
+Exactly one of the two versions is committed. So a message's rows are written under at most one receipt. Each message is
+either deleted with its rows written, or received again without rows. A lock and a restore ask the table, too. A table
+that cannot be asked (gone, replaced, out of sight or broken) decides nothing. Its messages stay in doubt, and nobody
+receives them. If the table is gone for good, the owner restores them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ WRITTEN, FENCED = 1, 2
 
 
 def new_write_id(table_id: str) -> str:
-    """Return a new id for a write that begins; it also names the table.
+    """Return a new id for a write that begins. The id also names the table.
 
-    A new table in the place of the old one has no record of the write. That proves nothing about the rows in the old
+    A new table in the place of the old table has no record of the write. That proves nothing about the rows in the old
     table.
     """
     return f"{secrets.token_hex(16)}@{table_id}"
 
 
 def table_of(write_id: str) -> str | None:
-    """Return the id of the table that a write was begun for; None when an older version began it."""
+    """Return the id of the table that a write was begun for; None for a write by an older version of ledger."""
     return write_id.partition("@")[2] or None
 
 
@@ -56,7 +56,7 @@ class Part(Enum):
 
 
 def begun(record: Record) -> tuple[str, str] | None:
-    """Return the table and the id of the last write that was begun for a message; None if none was."""
+    """Return the table and the id of the last write that was begun for a message; None if no write was begun."""
     if record.writing_to is None or record.write_id is None:
         return None
     return record.writing_to, record.write_id
@@ -73,9 +73,9 @@ def to_ask(record: Record, receipt_id: str) -> bool:
 def to_fence(record: Record, receipt_id: str, now: int) -> bool:
     """Tell whether a restore under `receipt_id` releases a message for which a write was begun.
 
-    Then the write's table must be asked first, which fences the write off if its rows are not in. The message may be in
-    doubt, or was acknowledged separately. In both cases its writer may still run, and could write a row that the next
-    receiver writes, too.
+    If so, the write's table must be asked first. The question fences the write off if its rows are not in. The message
+    may be in doubt, or was acknowledged separately. In both cases its writer may still run, and could write a row that
+    the next receiver writes, too.
     """
     return record.write_id is not None and restore(record, receipt_id, now) is not None
 
@@ -100,7 +100,7 @@ def begin(record: Record, table: str, identifier: str) -> Record:
 def finish(record: Record, identifier: str | None, now: int) -> Record | None:
     """Return the record of a message whose rows are written: deleted, even after its deadline.
 
-    Return None if another process has recorded the end of the write already.
+    Return None if the end of this write is recorded already.
     """
     if not in_doubt(record) or record.write_id != identifier:
         return None
@@ -108,7 +108,7 @@ def finish(record: Record, identifier: str | None, now: int) -> Record | None:
 
 
 def undo(record: Record, identifier: str) -> Record | None:
-    """Return the record after a write is fenced off: as before the write. None if that is recorded already."""
+    """Return the record as before a write that is fenced off; None if the end of this write is recorded already."""
     if not in_doubt(record) or record.write_id != identifier:
         return None
     return record._replace(writing_to=None, write_id=None)

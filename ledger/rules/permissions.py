@@ -1,9 +1,9 @@
 """The permissions of a ledger's files and folders that a group shares.
 
-The permissions follow git's core.sharedRepository, on a local path. Either a group reads and writes, or a group does
-and everybody else reads. No file of a table is ever rewritten, so only the right to read it counts; every user writes
-locks. Later files get their group from the folder's set-group-ID bit, and their permissions from the folder's default
-ACL, whatever the umask of the process that makes them.
+The permissions follow git's core.sharedRepository, on a local path. The group reads and writes, and everybody else
+reads or has no access. No file of a table is ever rewritten, so only the right to read it counts. Every user writes
+locks. Later files get their group from the folder's set-group-ID bit. They get their permissions from the folder's
+default ACL, whatever the umask of the process that makes them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import stat
 import struct
 from typing import NamedTuple
 
-#: The name of a folder's default ACL, and its version; the tags of its entries; an entry without an id.
+#: The kernel's format of a default ACL: the name of its extended attribute, and its version. An entry has a tag, bits
+#: of permissions, and an id. _NO_ID is the id of an entry without one.
 DEFAULT_ACL, _VERSION = "system.posix_acl_default", 2
 _OWNER, _GROUP, _OTHERS, _NO_ID = 0x01, 0x04, 0x20, 0xFFFFFFFF
 _READ, _WRITE, _ENTER = 4, 2, 1
@@ -36,8 +37,8 @@ class LocalEntry(NamedTuple):
 def shared_mode(mode: int, *, everyone: bool, is_lock: bool = False) -> int:
     """Return the permissions of a file or folder once it is shared.
 
-    The owner's permissions stay, and the group gets the same. The group also writes locks. With `everyone` all others
-    may read.
+    In a folder, the owner and the group may do everything. For a file, the owner's permissions stay, and the group
+    reads. The group also writes a lock, and any file that its owner may write. With `everyone` all others may read.
     """
     bits = stat.S_IMODE(mode)
     if stat.S_ISDIR(mode):
@@ -56,7 +57,7 @@ def default_acl(*, everyone: bool) -> bytes:
 
 
 def is_shared(root: LocalEntry) -> bool:
-    """Tell whether a ledger is shared with its group, by its folder."""
+    """Tell whether a ledger is shared with its group, by the permissions of its folder."""
     return bool(root.mode & stat.S_ISGID and root.mode & stat.S_IWGRP)
 
 

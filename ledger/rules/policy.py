@@ -14,7 +14,7 @@ from ledger.errors import InvalidParameterValue, MissingParameter, OverLimit
 
 #: The API reference of AddPermission: "An Amazon SQS policy can have a maximum of seven actions per statement."
 MOST_ACTIONS = 7
-#: The API reference of AddPermission, and of its AWSAccountIds.
+#: The API reference of AddPermission: a Label, and an id in AWSAccountIds.
 _LABEL, _ACCOUNT = re.compile(r"[A-Za-z0-9_-]{1,80}"), re.compile(r"[0-9]{12}")
 #: The actions that may be granted to others. A grant of an action includes its batch action.
 ACTIONS = (
@@ -87,8 +87,9 @@ def with_permission(
     """Return the policy with one more statement.
 
     Raises:
-        InvalidParameterValue: The label has other characters, or is taken (recorded: "Already exists"); an account's id
-            is wrong. M4: an action is the owner's alone.
+        InvalidParameterValue: The label has other characters, or is taken (recorded: "Already exists"). An account's id
+            is wrong. M4: an action is unknown, or the owner's alone.
+        MissingParameter: No account or no action is given.
         OverLimit: M4: there are more than MOST_ACTIONS actions.
     """
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
@@ -130,7 +131,10 @@ def with_permission(
 
 
 def without_permission(policy: str | None, label: str) -> str:
-    """Return the policy without a statement; without any, the empty text, which removes the policy."""
+    """Return the policy without the statement of a label. Raises InvalidParameterValue if there is none.
+
+    If no statement is left, return the empty text, which removes the policy.
+    """
     document = _read(policy, "")
     others = [statement for statement in document["Statement"] if statement.get("Sid") != label]
     if len(others) == len(document["Statement"]):

@@ -5,8 +5,8 @@ are the output table's columns with their limits (NOT NULL, CHAR(n)) and generat
 partitioning, and its properties. So Spark applies the demands as in the output table itself, and the files may be
 published.
 
-To other output tables Spark itself has to commit. Their demands depend on the table's own state (identity columns, row
-ids), or delta-rs, which publishes the files, does not know the demands.
+Other output tables accept only commits by Spark itself. Their demands depend on the table's own state (identity
+columns, row ids), or delta-rs, which publishes the files, does not know the demands.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any
 FOLDER = "ledger_writes"
 #: Features that a writer applies to rows while it writes them, or that demand nothing of appended rows.
 APPLIED = ("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "timestampNtz")
-#: The versions of readers and writers without a list of features, and the first with one.
+#: The greatest accepted versions of readers and writers without a list of features, and the versions with a list.
 READER, WRITER, READER_OF_FEATURES, WRITER_OF_FEATURES = 1, 4, 3, 7
 #: The protocol of a table without demands.
 PROTOCOL_OF_NEW = {"minReaderVersion": 1, "minWriterVersion": 2}
-#: Properties that demand more than appended files, whatever the protocol says; and the values with which they demand
+#: Properties that demand more than appended files, whatever the protocol says. With a value of NOTHING they demand
 #: nothing.
 REFUSED = (
     *("delta.columnMapping.", "delta.universalFormat.", "delta.enableRowTracking", "delta.rowTracking"),
-    # A list of the files for other readers, which Spark rewrites after each of its commits.
+    # A file list for other readers, which Spark rewrites after each of its own commits.
     "delta.compatibility.symlinkFormatManifest.",
 )
 NOTHING = ("none", "false", "")
@@ -38,7 +38,7 @@ OF_COLUMNS = ("delta.identity.", "delta.columnMapping.", "CURRENT_DEFAULT", "EXI
 AFTERWARDS = ("delta.autoOptimize.",)
 #: Types of columns that every writer knows, without a feature of the table.
 PLAIN = ("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp")
-#: The property by which columns have other names in files. Spark accepts more names then.
+#: The property by which columns have other names in files. With this property Spark accepts more names.
 MAPPING = "delta.columnMapping.mode"
 #: Delta accepts no column name with one of these characters, unless names are mapped.
 NOT_IN_NAMES = " ,;{}()\n\t="
@@ -102,8 +102,8 @@ def _is_stateful(column: Mapping[str, Any]) -> bool:
 def demands_of_new(schema: str, properties: Mapping[str, str] | None = None) -> Demands | None:
     """Return the demands of a new table for rows with these columns (a JSON of Spark's) and these properties.
 
-    Every value may be null, and nothing else is demanded. Returns None for columns with which Delta does more, and for
-    no columns at all: Spark makes such a table.
+    Every value may be null, and nothing else is demanded. Return None if Spark has to make the table. Spark has to for
+    columns that demand more of Delta, for two names that differ in capitals only, and without any column.
     """
     try:
         fields = [_nullable_field(field) for field in json.loads(schema)["fields"]]
@@ -116,9 +116,9 @@ def demands_of_new(schema: str, properties: Mapping[str, str] | None = None) -> 
 
 
 def odd_name(kind: Any) -> str | None:
-    """Return the first name of a column, or of a field inside one, that Delta accepts only where names are mapped.
+    """Return the first name inside a type that Delta accepts only where names are mapped; None if there is none.
 
-    The type is as Delta's log writes it. Returns None if there is no such name.
+    The type has the form of Delta's log: a table's schema, or the type of one column.
     """
     if isinstance(kind, str):
         return None

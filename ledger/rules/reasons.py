@@ -1,6 +1,6 @@
-"""The reasons that workers give for released messages, as the receipts ledger keeps them.
+"""The reasons that workers give for released messages.
 
-A reason is a text of limited length.
+The receipts ledger keeps a reason as a text of limited length.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ FURTHER = "a reason that fewer messages have than the 100 that are named"
 
 
 def reason_of(given: object) -> str | None:
-    """Return a reason as it is kept; None for no reason. A lone surrogate, which no file can hold, becomes its escape.
+    """Return a reason as it is kept: one line of at most LONGEST characters. Return None for None and a blank text.
 
-    Raises InvalidParameterValue for a value that is no text.
+    A lone surrogate, which no file can hold, becomes its escape. Raises InvalidParameterValue for a value that is no
+    text.
     """
     if given is not None and not isinstance(given, str):
         raise InvalidParameterValue("reason", type(given).__name__, "Must be a text", "Give str(error), say.")
@@ -46,7 +47,7 @@ def distinct(reasons: Iterable[object]) -> list[str]:
 
 
 def kept(given: object) -> str | None:
-    """Return a reason of any type as it is kept; None for none."""
+    """Return a reason of any type as it is kept; None for None and for a blank text."""
     return None if given is None else reason_of(str(given))
 
 

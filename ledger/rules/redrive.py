@@ -1,8 +1,8 @@
 """Dead letters (D1, D2): their queues, and the records of a move.
 
 D1: "a message received that often and not deleted goes to the target instead of being received again, with its id,
-body, attributes, sent time". Nothing is copied: the message stays in its segment, and the records of both queues say
-which of them has it.
+body, attributes, sent time". Nothing is copied: the message stays in its segment. The records of both queues say which
+queue has the message.
 """
 
 from __future__ import annotations
@@ -90,7 +90,10 @@ def answered(text: str) -> str:
 
 
 def allow_policy_of(attributes: Mapping[str, str]) -> RedriveAllowPolicy:
-    """Return which queues may use this one for dead letters; by default all may. Raises InvalidParameterValue."""
+    """Return the redrive allow policy in a queue's attributes; by default it allows all queues.
+
+    Raises InvalidParameterValue.
+    """
     text = attributes.get("RedriveAllowPolicy")
     if not text:
         return RedriveAllowPolicy()
@@ -111,9 +114,9 @@ def allow_policy_of(attributes: Mapping[str, str]) -> RedriveAllowPolicy:
 
 
 def require_names_once(given: Mapping[str, str]) -> None:
-    """Raise InvalidParameterValue when a policy that is being set has a name twice: one of its values would be lost.
+    """Raise InvalidParameterValue when a policy that is being set has a name twice: one of the values would be lost.
 
-    A stored policy with such a name is still read.
+    A stored policy with a repeated name is still read.
     """
     for name in ("RedrivePolicy", "RedriveAllowPolicy"):
         try:
@@ -126,7 +129,7 @@ def require_names_once(given: Mapping[str, str]) -> None:
 def require_own(given: Mapping[str, str], account: Account) -> None:
     """M4: raise InvalidParameterValue when a policy that is being set names a queue of another account or region.
 
-    The queue of the same name in this ledger is another queue. ARNs that ledgers wrote before they had an account are
+    A queue of the same name in this ledger is another queue. ARNs that ledgers wrote before they had an account are
     accepted.
     """
     text = given.get("RedrivePolicy", "")
@@ -165,7 +168,7 @@ def require_target(
 
 
 def broken_bound(source: Any, destination: Any) -> str | None:
-    """Return the bound that keeps a queue from taking another queue's messages, dead or redriven; None if it may."""
+    """Return why `destination` cannot take dead or redriven messages of `source`; None if it can take them."""
     if destination.attributes.get("FifoQueue") != source.attributes.get("FifoQueue"):
         return "Must be the same type of queue as the source"
     lanes = source.attributes["Lanes"]
@@ -178,7 +181,7 @@ def broken_bound(source: Any, destination: Any) -> str | None:
 def no_dead_letter_queue(name: str, fix: str = "Name it in another queue's RedrivePolicy.") -> InvalidParameterValue:
     """D2: return the error for a redrive from a queue that no queue's RedrivePolicy names (recorded).
 
-    Messages in such a queue are ordinary work, and do not belong in the queue that they came from.
+    Messages in such a queue are ordinary work, and not dead letters of another queue.
     """
     bound = "Source queue must be configured as a Dead Letter Queue"
     return InvalidParameterValue("SourceArn", name, bound, fix, message=f"{bound}.")
@@ -195,7 +198,7 @@ def require_destination(source: Any, destination: Any) -> None:
 def receives_before_parking(attributes: Mapping[str, str], asked: int | None) -> int | None:
     """Return after how many receives a worker parks a message that fails: after `asked`, if that is given.
 
-    Return None if the worker never parks it, because the queue's RedrivePolicy decides.
+    Return None if the worker never parks a message, because the queue's RedrivePolicy decides.
     """
     if asked is not None:
         return asked
@@ -215,11 +218,11 @@ def moved_away(record: Record, target: str) -> Record:
 def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: str | None = None) -> Record:
     """D1: return the target's record of a dead letter.
 
-    The message's counts go on (recorded); on FIFO queues its retention restarts.
+    The message keeps its receive count and its first receive (recorded). On FIFO queues its retention restarts.
 
-    M4: if the target is the queue itself, the counts restart, or nobody could ever receive the message again. No
-    earlier receipt works on the message, and on FIFO queues it comes behind the messages that are there. On standard
-    queues its retention goes on: no message stays for ever.
+    M4: if the target is the queue itself, the count restarts, or nobody could ever receive the message again. No
+    earlier receipt works on the message. On FIFO queues it comes after all messages in the queue. On standard queues
+    its retention does not restart, so no message stays for ever.
     """
     if target == origin:
         return Record(origin_queue=origin, enqueued_at=now if fifo else record.enqueued_at, visible_at=now)
@@ -232,7 +235,7 @@ def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: st
 
 
 def redriven(now: int, origin: str | None = None) -> Record:
-    """D2: return the destination's record of a redriven message: never received, kept from now on. The id stays."""
+    """D2: return the destination's record of a redriven message: never received, with a retention from now on."""
     return Record(enqueued_at=now, origin_queue=origin)
 
 

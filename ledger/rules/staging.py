@@ -3,9 +3,9 @@
 Spark writes the files as a Delta table of this send alone, which nobody reads. A single writer needs no lock, whatever
 the storage. Then one commit to `messages` names the files where they lie.
 
-That commit carries a transaction of the folder, and so does the commit by which upkeep gives a folder up before it
-removes it. The second of the two commits finds the first. So published files are never removed, and removed files are
-never published, however long the sender stands still.
+That commit carries a transaction of the folder. Before upkeep removes a folder, it commits the same transaction with
+another version. The later of these two commits finds the earlier one, and fails. So published files are never removed,
+and removed files are never published, however long the sender pauses.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def is_abandoned(folder: str, now: int) -> bool:
 
 
 def folder_of(path: str) -> str | None:
-    """Return the send's folder in which a file of `messages` lies, by the file's path; None if it lies in none."""
+    """Return the name of the send's folder in a file's path in `messages`; None if the path has no such folder."""
     first, _, rest = path.partition("/")
     return rest.partition("/")[0] if first == FOLDER and rest else None
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Record(NamedTuple):
-    """The facts about one message, or about a run of messages that have the same. Instants in milliseconds, or None."""
+    """The facts about one message, or about a run of messages that share them. Instants in milliseconds, or None."""
 
     receipt_id: str | None = None
     attempt_id: str | None = None
@@ -44,7 +44,7 @@ class Hold(NamedTuple):
 
 
 class Status(str, Enum):
-    """S2's three states in more detail: stored is VISIBLE, DELAYED or LOCKED. In the last three a message is gone."""
+    """S2's three states in more detail. S2's "stored" is VISIBLE, DELAYED or LOCKED. The last three are GONE."""
 
     VISIBLE = "visible"
     DELAYED = "delayed"
@@ -62,8 +62,8 @@ GONE = (Status.DELETED, Status.EXPIRED, Status.MOVED)
 def status(record: Record, available_at: int, now: int, expires_at: int | None = None) -> Status:
     """Return the state of a message at `now`. A deadline that equals `now` has passed.
 
-    A message expires at `expires_at`, whoever holds it then: Q7, "counted from the send". With None expiry is not
-    considered.
+    A message expires at `expires_at`, even if it is held: Q7, "counted from the send". With None expiry does not
+    count.
     """
     if record.deleted_at is not None:
         return Status.DELETED
@@ -111,9 +111,9 @@ def in_doubt(record: Record) -> bool:
 class Retention(NamedTuple):
     """Q7: how long a queue keeps a message, counted from its arrival; in milliseconds.
 
-    An expired message stays expired. A change of the period notes in `expired_before` what had expired until then.
-    Messages that arrived up to that instant are gone, however long the period is now. So a message expires for good,
-    and upkeep may drop it.
+    An expired message stays expired. A longer period notes in `expired_before` what had expired before the change.
+    Messages that arrived up to that instant are gone, however long the period is now. So upkeep may drop an expired
+    message.
     """
 
     period: int
@@ -126,7 +126,7 @@ class Retention(NamedTuple):
     def ends(self, arrived_at: int) -> int:
         """Return when a message that arrived at this instant expires.
 
-        If a change of the period found it expired, return an instant before that change.
+        If a change of the period found the message expired, return an instant before that change.
         """
         end = arrived_at + self.period
         return min(end, self.expired_before) if arrived_at <= self.expired_before else end
@@ -134,7 +134,7 @@ class Retention(NamedTuple):
     def changed(self, period: int, now: int) -> Retention:
         """Return the retention after a change of the period at `now`.
 
-        A shorter period notes nothing: it expires every message that had expired before.
+        A shorter period notes nothing: every message that had expired before is expired by this period, too.
         """
         return Retention(period, self.expired(now) if period > self.period else self.expired_before)
 
@@ -157,7 +157,7 @@ def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
 
 
 def arrived_at(record: Record, sent_at: int) -> int:
-    """Return when a message came to its queue.
+    """Return when a message came to its queue: by its send, or by a move.
 
     The message's retention begins at this instant, and its place in a FIFO queue's order follows from the instant.
     """

@@ -1,4 +1,4 @@
-"""The kinds of storage: who may commit there, and their names by engine.
+"""The kinds of storage, the engines that commit there, and the engines' names for places.
 
 The scheme of a URI tells the kind.
 """
@@ -10,23 +10,23 @@ from collections.abc import Mapping
 from ledger.errors import InvalidParameterValue
 from ledger.rules.location import FILE
 
-#: To these delta-rs commits by a put that fails if the file exists (If-None-Match). Spark puts without a condition, at
-#: best under its own lock, which delta-rs ignores: Spark would overwrite commits.
+#: delta-rs commits to S3 by a put that fails if the file exists (If-None-Match). Spark puts without a condition, at
+#: best under its own lock, which delta-rs ignores. So Spark would overwrite commits.
 S3 = ("s3", "s3a")
 AZURE = ("abfs", "abfss", "az", "adl")
 GCS = ("gs",)
 OBJECT_STORES = (*S3, *AZURE, *GCS)
-#: On these, commits are atomic between machines, for Spark and for delta-rs.
+#: Schemes on which commits are atomic between machines, for Spark and for delta-rs.
 SAFE_FOR_BOTH = (*AZURE, *GCS)
-#: These are safe for Spark; delta-rs does not know them.
+#: Schemes that are safe for Spark, and that delta-rs does not know.
 SAFE_FOR_SPARK = ("hdfs", "viewfs", "wasb", "wasbs", "dbfs")
-#: On these delta-rs commits, unless the caller asks for another engine.
+#: Schemes on which delta-rs commits, unless the caller asks for another engine.
 DELTA_RS_COMMITS = (FILE, *OBJECT_STORES)
 
 #: The prefixes that delta-rs accepts before the name of an option.
 PREFIXES = ("aws_", "azure_storage_", "azure_", "google_")
-#: The storage_options that count if the user gives none. delta-rs's own timeout is 180 seconds, and such a wait cannot
-#: be interrupted.
+#: The storage_options that count if the user does not give them. delta-rs's own timeout is 180 seconds, and nobody can
+#: interrupt its wait.
 DEFAULT_OPTIONS = {"retry_timeout": "30s"}
 #: The options of the very first request. An error of this request is a wrong name or key, not a passing failure.
 FIRST_REQUEST = {"max_retries": "2", "retry_timeout": "5s"}
@@ -81,7 +81,7 @@ def for_spark(place: str) -> str:
 def as_text(options: Mapping[str, object]) -> dict[str, str]:
     """Return options as delta-rs takes them, all text.
 
-    Raises InvalidParameterValue for a value without a text of its own.
+    Raises InvalidParameterValue for a value that is no text, boolean or number.
     """
     if not isinstance(options, Mapping):
         kind = type(options).__name__
@@ -101,19 +101,19 @@ def as_text(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def bare(option: str) -> str:
-    """Return the name of an option without the prefixes that delta-rs accepts."""
+    """Return the name of an option in lower case, without a prefix that delta-rs accepts."""
     name = option.lower()
     return next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
 
 
 def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """Return the options, and those of `defaults` that the options do not have in any spelling."""
+    """Return the options, and those of `defaults` that the options do not have under any prefix."""
     spelled = set(map(bare, given))
     return {**{name: value for name, value in defaults.items() if name not in spelled}, **given}
 
 
 def of_hadoop(options: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the first option that is Hadoop's, which delta-rs ignores, and the fix; None if there is none."""
+    """Return the first option of Hadoop or Spark, which delta-rs ignores, and the fix; None if there is none."""
     for name in options:
         if name.lower().startswith(("fs.", "spark.")):
             delta_rs_option = OF_HADOOP.get(name.lower().removeprefix("spark.hadoop."))

@@ -1,4 +1,4 @@
-"""Rules for texts: the characters that a message may have (those of SQS, M1), texts in UTF-8, and how JSON is read."""
+"""Rules for texts: the characters that SQS accepts (M1), UTF-8, and JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ledger.errors import InvalidParameterValue
 #: M1, one character outside the set "#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF".
 #: Java's regular expressions, which Spark uses, read the pattern in the same way.
 FORBIDDEN = r"[\x00-\x08\x0B\x0C\x0E-\x1F\uD800-\uDFFF\uFFFE\uFFFF]"
-#: CONTROLS and NONE_AT_ALL together are the same characters without the surrogates, which valid UTF-8 cannot have. Java
-#: needs one look-up for a class of single characters below #x100, and compares ranges one after the other. Measured in
-#: a scan of bodies of 100 B, both checks together take half as long as FORBIDDEN.
+#: CONTROLS and NONE_AT_ALL together have the same characters, except the surrogates, which valid UTF-8 cannot have.
+#: Java needs one look-up for a class of single characters below #x100, and compares ranges one after the other.
+#: Measured in a scan of bodies of 100 B, both checks together take half as long as FORBIDDEN.
 CONTROLS = "[" + "".join(f"\\x{code:02X}" for code in range(32) if chr(code) not in "\t\n\r") + "]"
 NONE_AT_ALL = ("\ufffe", "\uffff")
 #: A pattern, in Java's syntax, that most texts match: only characters from the space to #xD7FF, so no tab, no line end
@@ -25,7 +25,7 @@ _FORBIDDEN = re.compile(FORBIDDEN)
 
 
 class NamedTwice(ValueError):
-    """An object of a JSON text has a name twice: one of its values would be lost."""
+    """An object of a JSON text has a name twice: one of the two values would be lost."""
 
 
 def names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -57,15 +57,15 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-#: The decoder of JSON texts. Use its `raw_decode` if something follows the JSON text, and else `json_value`.
+#: The decoder of JSON texts. Use its `raw_decode` if something follows the JSON text, or else `json_value`.
 JSON = json.JSONDecoder(object_pairs_hook=names_once, parse_constant=_no_constant, parse_float=JsonFloat)
 
 
 def json_value(text: str) -> Any:
     """Return the value of a JSON text. Numbers with a decimal point or an exponent are JsonFloat.
 
-    Raises ValueError, with the reason, for a text that is no JSON. It also raises ValueError for NaN and Infinity
-    (which Python's json accepts), for an object that has a name twice, and for values that are nested too deeply.
+    Raises ValueError, with the reason, for a text that is no JSON, and for NaN and Infinity, which Python's json
+    accepts. It also raises ValueError for an object that has a name twice, and for values that are nested too deeply.
     """
     try:
         return JSON.decode(text)

@@ -1,26 +1,26 @@
 """When upkeep is due and overdue, by the commits since the last round.
 
-A timetable does not decide. Upkeep removes what the commits of `messages` and `visibility` leave behind, so their
-number decides. Both tables number their commits, and a round records the versions that it went up to. Two differences
-of numbers tell the load, and no file is counted.
+No timetable decides. Upkeep removes what the commits of `messages` and `visibility` leave behind, so the number of
+commits decides. Both tables number their commits, and a round records the versions up to which it went over them. So
+two differences of numbers tell the load, and no file is counted.
 
 **Due.** At COMMITS_DUE a round is worth its price. Measured on 2 cores (see docs/how-to/operate/upkeep.md): 2,000
-commits take 40 MB and 4,000 files. They slow a receive by some 0.3 ms (6.3 ms before, 9.2 ms after 20,000). A round
-over them takes 0.4 to 0.6 s of a processor, of which 0.13 s are a round that finds nothing to do. The commits
-themselves took 12 to 20 s. A round therefore costs 2 to 5 % of the work that it follows. With fewer commits its share
-grows; with more of them verbs are slower for longer than they need be.
+commits take 40 MB and 4,000 files. They slow a receive by some 0.3 ms (20,000 commits slow it from 6.3 to 9.2 ms). A
+round over 2,000 commits takes 0.4 to 0.6 s of a processor; a round that finds nothing to do takes 0.13 s. The commits
+themselves took 12 to 20 s. A round therefore costs 2 to 5 % of the work before it. A round after fewer commits costs a
+greater share. If rounds wait for more commits, verbs stay slow for longer than necessary.
 
 Time decides where few commits happen, because records and files grow old without another commit:
 
-- After AGE_DUE (an hour) deleted messages may lose their receipts, and open segments are closed: the defaults of the
-  settings keep_deleted_receipts and open_segment_seconds.
-- A round has to copy commits into `receipts` before log_retention removes them. A quarter of it leaves three more
-  tries.
+- After AGE_DUE (an hour) deleted messages may lose their receipts, and open segments are closed. An hour is the default
+  of the settings keep_deleted_receipts and open_segment_seconds.
+- A round has to copy commits into `receipts` before log_retention removes them. After a quarter of log_retention a
+  round is due, so three more tries are left.
 - After IDLE_DUE (a day) without any commit, files and messages may still have reached the end of their retention.
 
 **Overdue.** COMMITS_OVERDUE is ten times COMMITS_DUE: some 400 MB, and a receive takes half as long again. A ledger
-with few commits is overdue after a week, or after half of log_retention: a missed round then leaves a gap in
-`receipts`. Before that nothing is wrong, so nobody is told.
+with few commits is overdue after a week, or after half of log_retention. A missed round after that leaves a gap in
+`receipts`. Before that nothing is wrong, and no operator is warned.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COMMITS_DUE = 2_000
 COMMITS_OVERDUE = 10 * COMMITS_DUE
 #: Ages in seconds.
 AGE_DUE, IDLE_DUE, AGE_OVERDUE = 3_600, 86_400, 7 * 86_400
-#: A round on record that lies further in the future than this, in seconds, began by a wrong clock.
+#: If the recorded start of a round is further in the future than this, in seconds, a wrong clock recorded it.
 FUTURE = 60
 #: The versions of a restored backup's table continue at a multiple of this number, beyond all earlier versions.
 VERSIONS = 1_000_000
@@ -43,7 +43,7 @@ COMMAND = "`ledger upkeep`, or `ledger upkeep --every 5m` as a service"
 
 
 class Round(NamedTuple):
-    """The last round of upkeep: the versions of the two tables that it went up to, and when it began (milliseconds)."""
+    """The last round of upkeep: the versions up to which it went over the tables, and its start in milliseconds."""
 
     messages: int
     visibility: int
@@ -51,10 +51,10 @@ class Round(NamedTuple):
 
 
 class Load(NamedTuple):
-    """How many commits upkeep has not gone over, and how many seconds ago the last round began.
+    """How many commits upkeep has not gone over, and how many seconds ago the last round began (`age`).
 
-    The age is None without a round on record. It is infinite for a record in the future: nobody knows how long ago that
-    round was. So a wrong clock never delays the next round.
+    The age is None without a round on record. The age is infinite for a record in the future, because nobody knows the
+    right time of that round. So a wrong clock never delays the next round.
     """
 
     commits: int
@@ -64,7 +64,7 @@ class Load(NamedTuple):
 def gone_over(newest: int, then: int) -> int:
     """Return the version of a table up to which upkeep has gone over it.
 
-    `newest` is the table's newest version. `then` is the version that the last round went up to, 0 without a round. See
+    `newest` is the table's newest version. `then` is the version that the last round recorded, 0 without a round. See
     `load_since` for tables that were cut back or restored.
     """
     is_behind = then <= newest and then // VERSIONS == newest // VERSIONS
@@ -74,8 +74,8 @@ def gone_over(newest: int, then: int) -> int:
 def load_since(last: Round | None, messages: int, visibility: int, now: int) -> Load:
     """Return the commits since a round, by the newest versions of the two tables.
 
-    A repair cut a table back if its newest version is before the round's: all of its commits count. A restored backup
-    continues at the next multiple of VERSIONS: the versions between are no commits.
+    If a table's newest version is before the round's version, a repair cut the table back: all of its commits count. A
+    restored backup continues at the next multiple of VERSIONS: the versions between are no commits.
     """
     if last is None:
         return Load(messages % VERSIONS + visibility % VERSIONS, None)
@@ -86,7 +86,7 @@ def load_since(last: Round | None, messages: int, visibility: int, now: int) -> 
 
 
 def why_due(load: Load, log_retention: float) -> str | None:
-    """Return why a round is due now, in words; None if it is not.
+    """Return why a round is due now, in words; None if none is due.
 
     `log_retention` is how many seconds commits are kept.
     """

@@ -45,20 +45,20 @@ class Outcome(str, Enum):
     BEYOND_CEILING = "beyond the ceiling"
     INVALID = "invalid"
     EXPIRED = "the receipt handle has expired"
-    #: M2: two actions of one call would record different things about the message, and neither is done. Nobody can tell
-    #: which action was meant, SQS has no rule, and a delete is for good.
+    #: M2: two actions of one call would record different things about the message, and neither has an effect. Nobody
+    #: can tell which action was meant, SQS has no rule, and a delete is final.
     CONTRADICTED = "contradicted"
 
 
 class Receipts(str, Enum):
-    """The receipts through which a standard queue accepts changes: its attributes Receipts and LateChange (V8, V9)."""
+    """The receipts through which a standard queue accepts changes, by the queue's attributes (V8, V9)."""
 
     FENCED = "only those of a receipt that holds its message"
     LATE = "also those of a receipt whose message nobody received since"
     RECORDED = "also those of a receipt that a later receive replaced"
 
 
-#: V8, V9, V10, V13 in one place. A law of the table: only HELD, LATE, RELEASED and POSTPONED ever change anything.
+#: V8, V9, V10, V13 in one place. An invariant of this table: only HELD, LATE, RELEASED and POSTPONED change anything.
 TABLE: dict[tuple[Standing, Verb], Outcome] = {
     (Standing.HELD, Verb.CHANGE): Outcome.CHANGED,
     (Standing.LATE, Verb.CHANGE): Outcome.NOT_IN_FLIGHT,
@@ -87,9 +87,9 @@ LATE_TABLE = {
 #: changes, and the message keeps the newer receipt. Without a newer receipt (after a lock, a restore, a move) nothing
 #: changes.
 RECORDED_TABLE = {**LATE_TABLE, (Standing.REPLACED, Verb.CHANGE): Outcome.CHANGED}
-#: V10: the differences of FIFO queues. Recorded: "Reason: The receipt handle has expired." They accept no late change,
-#: and none through a replaced receipt: by then others of the group may be in flight under another receipt, and a group
-#: has one receiver.
+#: V10: the differences of FIFO queues. Recorded: "Reason: The receipt handle has expired." FIFO queues accept no late
+#: change, and no change through a replaced receipt. By then other messages of the group may be in flight under another
+#: receipt, and a group has one receiver.
 FIFO_TABLE = {
     **TABLE,
     (Standing.LATE, Verb.DELETE): Outcome.EXPIRED,
@@ -103,7 +103,7 @@ def table(
 ) -> dict[tuple[Standing, Verb], Outcome]:
     """Return the table of a queue. `receipts` has no effect on FIFO queues.
 
-    A verb on a whole claim never changes another receiver's message, whatever the queue accepts handle by handle.
+    A verb on a whole claim never changes another receiver's message, whatever the queue accepts for single handles.
     """
     if fifo:
         return FIFO_TABLE
@@ -127,7 +127,7 @@ def standing(record: Record, receipt_id: str, now: int) -> Standing:
 
 
 def receive(record: Record, receipt_id: str, attempt_id: str | None, timeout: int, now: int) -> Record:
-    """V2, V3, V14: return the record after a receive of a visible message. The count and the first receive go on."""
+    """V2, V3, V14: return the record after a receive of a visible message. The count grows by one."""
     return Record(
         receipt_id=receipt_id,
         attempt_id=attempt_id,
@@ -158,17 +158,22 @@ def change(
     """V4 to V9: set the deadline to `timeout` seconds from `now`; 0 releases. `receipts`, `fifo`: see `table`.
 
     Args:
-        ceiling: V7, S4: "If you attempt to set the VisibilityTimeout to a value greater than the maximum time left,
-            Amazon SQS returns an error". In seconds from the receive that granted the receipt; None for no ceiling.
-        whole_claim: Messages that were settled one by one before (deleted, released) are no longer part of the claim.
-        only_later: For heartbeats. A later deadline stays, so that a heartbeat never shortens what its body extended.
-            The new deadline is at most the ceiling, however long the heartbeat waited for its turn.
-        postpones: The holder releases the message now, and it stays hidden until the deadline. It leaves the claim, and
-            no heartbeat extends it. Its handle still changes or deletes it.
-        counted: False takes the receive back from the count of a released message: its holder did not fail on it. The
-            count never falls below 0, and `first_received_at` stays.
-        mark: The deadline of a released message lies so many milliseconds earlier. So messages that one commit releases
+        ceiling: The latest deadline, in seconds from the receive that granted the receipt; None for no ceiling. V7, S4:
+            "If you attempt to set the VisibilityTimeout to a value greater than the maximum time left, Amazon SQS
+            returns an error".
+        whole_claim: True for a verb on a whole claim. Messages that were deleted or released separately are no longer
+            part of the claim.
+        only_later: True for heartbeats. A later deadline stays, so that a heartbeat never shortens what the holder
+            extended. The new deadline is at most the ceiling, however long the heartbeat waited for its turn.
+        postpones: True if the holder releases the message now, and the message stays hidden until the deadline. The
+            message leaves the claim, and no heartbeat extends it. Its handle still changes or deletes it.
+        counted: False takes the receive back from the count of a released message, because its holder did not fail on
+            it. The count never falls below 0, and `first_received_at` stays.
+        mark: The deadline of a released message is this many milliseconds earlier. So messages that one commit releases
             for different reasons have different deadlines, by which the views find each reason.
+
+    Returns:
+        The outcome, and the record, which is unchanged unless the outcome is CHANGED.
     """
     relation = standing(record, receipt_id, now)
     if whole_claim and _settled(record, relation, receipt_id):
@@ -187,7 +192,7 @@ def change(
     if only_later and deadline(record) >= visible_at:
         return outcome, record
     if relation is Standing.REPLACED:
-        # V8, recorded: the deadline changes. The newer receipt's release, if there was one, stays on record.
+        # V8, recorded: the deadline changes. A release under the newer receipt stays on record.
         return outcome, record._replace(visible_at=visible_at)
     if gives_back and not counted and record.released_at is None:
         record = record._replace(receive_count=max(0, record.receive_count - 1))
@@ -208,8 +213,8 @@ def delete(
 def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | None:
     """Return the record of a message that its holder releases into the dead-letter queue: the record of a release.
 
-    Return None if the receipt does not hold the message. Return None, too, if the message is in doubt (see `in_doubt`):
-    then its output table must be asked first.
+    Return None if the receipt does not hold the message. Return None, too, if the message is in doubt (see `in_doubt`),
+    because its output table must be asked first.
     """
     if in_doubt(record) or not is_held(record, receipt_id, now):
         return None
@@ -220,8 +225,8 @@ def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | Non
 def _settled(record: Record, stands: Standing, receipt_id: str) -> bool:
     """Tell whether a message left its claim by a release or a delete, and not because another receiver deleted it.
 
-    The receipt of a message that was deleted long ago is no longer recorded. Then nothing shows that another receiver
-    deleted it.
+    The receipt of a message that was deleted long ago is no longer recorded. Such a message counts as deleted through
+    this claim, because nothing shows another receiver.
     """
     given_back = stands in (Standing.RELEASED, Standing.POSTPONED)
     # The message was released under this receipt, and has moved to another queue since.
@@ -230,10 +235,11 @@ def _settled(record: Record, stands: Standing, receipt_id: str) -> bool:
 
 
 def lock(record: Record, timeout: int, now: int) -> Record | None:
-    """V12: hide a message that nobody holds. It keeps its receive count, and no receipt works on it. None if refused.
+    """V12: hide a message that nobody holds. Return None if the lock is refused.
 
-    S0: "the message immediately becomes invisible (it is locked) for the duration of the timeout". A message in doubt
-    is refused, because it keeps its receipt (see `in_doubt`): its output table must be asked first.
+    The message keeps its receive count, and no receipt works on it. S0: "the message immediately becomes invisible (it
+    is locked) for the duration of the timeout". The lock of a message in doubt is refused, because the message keeps
+    its receipt (see `in_doubt`): its output table must be asked first.
     """
     if status(record, 0, now) in (Status.IN_FLIGHT, Status.DELETED, Status.MOVED):
         return None
@@ -255,8 +261,7 @@ def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
 def last_receipt(records: Iterable[Record]) -> str | None:
     """F3: return the receipt of the claim that an attempt gets again, from the records of the messages that it holds.
 
-    If late changes are accepted, an attempt may hold two claims, and gets the last one. Return None if there are no
-    records.
+    If late changes are accepted, an attempt may hold two claims, and gets the last claim. Return None without records.
     """
     return max(records, key=lambda one: one.received_at or 0, default=UNTOUCHED).receipt_id
 
@@ -264,7 +269,7 @@ def last_receipt(records: Iterable[Record]) -> str | None:
 def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
     """Tell whether a message still belongs to a receipt's claim. With `now`, its deadline must not have passed either.
 
-    Such a message was neither deleted, released nor moved, and no other receive or lock came after it.
+    A message leaves the claim by a delete, a release, a move, or a later receive or lock.
     """
     gone = record.deleted_at is not None or record.moved_to is not None or record.released_at is not None
     if gone or record.receipt_id != receipt_id:
@@ -278,14 +283,14 @@ def is_postponed(record: Record, now: int) -> bool:
 
 
 def restart(record: Record, timeout: int, now: int) -> Record:
-    """F3: return the same receipt with the timeout and the ceiling restarted, as if received now for the first time."""
+    """F3: return the record under the same receipt, with the timeout and the ceiling counted from now."""
     return record._replace(received_at=now, visible_at=now + timeout * MILLISECONDS)
 
 
 def purge(record: Record, now: int) -> Record:
     """Return the record of a purged message: deleted, under no receipt.
 
-    Nobody acknowledged it, and no receipt restores it.
+    Nobody acknowledged the message, and no receipt restores it.
     """
     return record._replace(receipt_id=None, attempt_id=None, deleted_at=now)
 
@@ -294,8 +299,8 @@ def restore(record: Record, receipt_id: str, now: int) -> Record | None:
     """Undo a delete under this receipt, for the owner: return the record of a message that is visible again.
 
     A message that is in doubt and that nobody holds any more is restored as well. Its table must be asked before, see
-    `output_doubts.to_fence`. No receipt works on a restored message. The counts stay, and a message that another queue
-    has is not touched. Return None if the message is neither deleted nor in doubt, or not under this receipt.
+    `output_doubts.to_fence`. No receipt works on a restored message. The receive count stays. Return None for any other
+    message, and for a message under another receipt.
     """
     doubtful = in_doubt(record) and deadline(record) <= now
     if record.receipt_id != receipt_id or (record.deleted_at is None and not doubtful):

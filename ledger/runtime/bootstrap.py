@@ -1,6 +1,6 @@
 """The project's own environment: `.venv` in the checkout, with everything pinned.
 
-Standard library only, because it runs before anything is installed.
+The module uses only the standard library, because it runs before any package is installed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class BootstrapError(RuntimeError):
 def ensure_environment(extras: Iterable[str] = (), folder: str = ".venv") -> None:
     """Continue in an environment that holds the project and `extras`; make it first if it is missing.
 
-    If the running Python is already that environment, return at once. Otherwise bring `folder` up to date and start
-    the same command again with its Python, so this call does not return.
+    Bring `folder` up to date. If the running Python is that environment, return. Otherwise start the same command again
+    with the environment's Python: this call does not return then.
     `LEDGER_BOOTSTRAP=off` trusts the running Python to have everything.
     If the environment cannot be made, end the process with a message on stderr.
     """
@@ -86,7 +86,7 @@ class Environment:
         )
 
     def contents(self) -> str:
-        """Return a digest of what belongs into the environment: the project's place, and what its files ask for."""
+        """Return a digest of the checkout's path, and of the files that list the packages."""
         digest = hashlib.sha256(str(self.checkout).encode())
         for name in ("pyproject.toml", "constraints.lock"):
             digest.update((self.checkout / name).read_bytes())
@@ -133,7 +133,7 @@ class Environment:
 
     def _create(self) -> None:
         if shutil.which("uv"):
-            # uv refuses to replace a folder that it did not make, hence --clear only if there is one.
+            # uv does not replace an existing folder without --clear.
             clear = ["--clear"] if self.folder.exists() else []
             command = ["uv", "venv", "--quiet", *clear, "--python", sys.executable, str(self.folder)]
             if _run(command):

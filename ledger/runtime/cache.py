@@ -19,9 +19,9 @@ class RuntimeSetupError(LedgerError, RuntimeError):
 
 
 def cache_folder() -> Path:
-    """Return the cache folder, made if need be: `$LEDGER_CACHE`, else `ledger` in the XDG cache folder.
+    """Return the cache folder: `$LEDGER_CACHE`, else `ledger` in the XDG cache folder. Make it if it is missing.
 
-    Raises RuntimeSetupError if it cannot be made.
+    Raises RuntimeSetupError if the folder cannot be made.
     """
     own = os.environ.get("LEDGER_CACHE")
     shared = os.environ.get("XDG_CACHE_HOME")
@@ -36,10 +36,11 @@ def cache_folder() -> Path:
 
 
 def made_once(name: str, fill: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.exists) -> Path:
-    """Return the cache's folder `name`, filled by `fill(folder)` unless it already `is_whole(folder)`.
+    """Return the cache's folder `name`. Fill it by `fill(folder)`, unless `is_whole(folder)`.
 
     The folder appears whole or not at all. If several processes ask at once, one fills it while the others wait.
-    Raises what `fill` raises, and leaves nothing behind then; raises RuntimeSetupError if the cache cannot be written.
+    Raises what `fill` raises, and then leaves no folder behind. Raises RuntimeSetupError if the cache cannot be
+    written.
     """
     finished = cache_folder() / name
     if is_whole(finished):

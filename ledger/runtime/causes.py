@@ -1,4 +1,4 @@
-"""Why a path's storage does not let a process work, and the command that helps."""
+"""The causes of storage errors in plain words, with the command that helps."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 FULL = (errno.ENOSPC, errno.EDQUOT)
 DENIED = (errno.EACCES, errno.EPERM)
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
-#: How delta-rs and Arrow write the system's number of an error.
+#: The forms in which delta-rs and Arrow write an errno.
 _NUMBER = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
 
 
 def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
-    """Return what an error of the storage at a place means, and what to do; None if it is not the system's."""
+    """Return what a storage error at a place means, and what to do; None if the error has no errno."""
     number = _number_of(error)
     if number is None:
         return None
@@ -44,7 +44,10 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
 
 
 def unusable(folder: Path, most: int) -> tuple[int, list[Path]]:
-    """Return how many files below a folder this user cannot read, and folders not write, and the first of these."""
+    """Return how many paths below a folder this user cannot use, and the first `most` of them.
+
+    A file cannot be used if it cannot be read. A folder cannot be used if it cannot be read, written and entered.
+    """
     count, first = 0, list[Path]()
     for path in _denied(folder):
         count += 1
@@ -59,9 +62,9 @@ def owner_and_user(path: Path) -> tuple[str, str]:
 
 
 def to_use(place: Path, owner: str) -> str:
-    """Return what lets this user work at a place where files of `owner` prevent it.
+    """Return the command that lets this user work at a place, if files of `owner` prevent it.
 
-    Only the owner of the place is advised to take those files: others would take the ledger from its owner.
+    Only the owner of the place gets the advice to take those files: others would take the ledger from its owner.
     """
     whose, me = owner_and_user(place)
     if whose == me:
@@ -84,12 +87,12 @@ def _denied(folder: Path) -> Iterator[Path]:
                     elif not os.access(entry.path, os.R_OK) and os.path.lexists(entry.path):
                         yield Path(entry.path)
         except OSError:
-            # The folder was yielded already, or others have removed it meanwhile.
+            # The folder was yielded already, or another process has removed it.
             continue
 
 
 def _number_of(error: BaseException) -> int | None:
-    """Return the system's number of an error, or of the error behind it."""
+    """Return the errno of an error, or of its cause."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno:
@@ -111,9 +114,9 @@ def _path_of(error: BaseException) -> Path | None:
 
 
 def _owner_of(path: Path) -> str:
-    for one in (path, *path.parents):
+    for ancestor in (path, *path.parents):
         try:
-            return _name_of(one.stat().st_uid)
+            return _name_of(ancestor.stat().st_uid)
         except OSError:
             continue
     return "another user"

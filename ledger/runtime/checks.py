@@ -1,4 +1,4 @@
-"""The checks of `ledger doctor`, which work even if their subject is missing."""
+"""The checks of `ledger doctor`, which work even on a machine that lacks their subjects."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_fill
 from ledger.runtime.storage import check_storage, is_s3, local_path
 
 OLDEST_PYTHON = (3, 10)
-#: The name among the installed packages. The package called `ledger` on the package index is a stranger's.
+#: The name among the installed packages. The package `ledger` on the package index is another project.
 DISTRIBUTION = "ledger-queue"
-#: How many files that cannot be used are named.
+#: How many of the files that cannot be used are named.
 MOST_NAMED = 3
 #: The packages that the extra `spark` installs.
 OF_SPARK = ("pyspark", "delta-spark", "pandas")
@@ -33,14 +33,14 @@ _REQUIREMENT = re.compile(
     r"""([\w.-]+)([<>=][\w.<>=,]*)\s*(?:;\s*python_version\s*<\s*['"]([\d.]+)['"]|;\s*extra\s*==\s*['"]spark['"])?"""
 )
 _BOUND = re.compile(r"(>=|<|==)([\w.]+)")
-#: How many seconds this machine's clock may differ from the files': half of the default of maximum_clock_skew.
+#: Seconds that this machine's clock may differ from new files' times: half of the default of maximum_clock_skew.
 MOST_APART = 15
 PREPARE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm]' -c constraints.lock`"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A line of the doctor's report: `outcome` is OK, WARN or FAIL; `advice` says what to do unless OK."""
+    """A line of the doctor's report. `outcome` is OK, WARN or FAIL. `advice` says what to do unless OK."""
 
     outcome: str
     subject: str
@@ -54,7 +54,7 @@ class Finding:
 def examine(root: str | None = None) -> Iterator[Finding]:
     """Yield a finding for each thing the ledger needs from this machine, and from the storage of `root` if given.
 
-    Raises nothing: a check that breaks is a FAIL.
+    Raises nothing: a check that raises an error becomes a FAIL.
     """
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("python", _python),
@@ -127,7 +127,7 @@ def _package(name: str, wanted: str) -> Finding:
 
 
 def _holds(found: str, relation: str, bound: str) -> bool:
-    # Shorter numbers are filled up with zeros: 2.1 is 2.1.0.
+    # Shorter version numbers are filled up with zeros: 2.1 is 2.1.0.
     version, limit = zip(*zip_longest(version_numbers(found), version_numbers(bound), fillvalue=0))
     return version == limit if relation == "==" else version < limit if relation == "<" else version >= limit
 
@@ -203,7 +203,7 @@ def _storage(root: str) -> Finding:
 
 
 def _files(folder: Path) -> Finding:
-    """Look for files that this user cannot use: a single command of another user leaves such files behind."""
+    """Look for files that this user cannot use. One command of another user is enough to leave such files behind."""
     tables = sorted(log.parent for log in folder.glob("*/_delta_log"))
     unusable_files = [unusable(table, MOST_NAMED) for table in tables]
     count = sum(number for number, _ in unusable_files)
@@ -220,9 +220,10 @@ def _files(folder: Path) -> Finding:
 
 
 def _ledger(folder: Path) -> Finding:
-    """Look for tables: a mistyped root can be written to, and is no ledger.
+    """Look for tables: a mistyped root can be writable, and is no ledger.
 
-    Opening them shows whether they are a ledger's tables, and whether all of them are there.
+    This check does not open the tables. Only opening shows whether they are a ledger's tables, and whether any is
+    missing.
     """
     backup = describe_backup(folder)
     if backup is not None:

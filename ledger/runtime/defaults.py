@@ -1,4 +1,4 @@
-"""The machine's spark-defaults.conf, which every Spark started here obeys."""
+"""The machine's spark-defaults.conf, which every Spark on this machine obeys."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 def read_properties(text: str) -> dict[str, str]:
     """Return the settings in a file of spark-defaults format.
 
-    A line has a name, blanks or `=`, and a value. `#` starts a comment. A line that ends with a backslash continues in
-    the next line.
+    A line has a name, blanks or `=`, and a value. A line that begins with `#` is a comment. A line that ends with a
+    backslash continues in the next line.
     """
     lines = (line.strip() for line in re.sub(r"\\\n\s*", "", text).splitlines())
     pairs = (re.split(r"\s*=\s*|\s+", line, maxsplit=1) for line in lines if line and not line.startswith("#"))
@@ -20,7 +20,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def spark_defaults() -> dict[str, str]:
-    """Return what `$SPARK_CONF_DIR` (or Spark's own conf folder) sets for every Spark here; {} if nothing."""
+    """Return the settings of spark-defaults.conf in `$SPARK_CONF_DIR` or Spark's conf folder; {} without the file."""
     folder = os.environ.get("SPARK_CONF_DIR")
     if not folder:
         home = os.environ.get("SPARK_HOME") or _pyspark_folder()

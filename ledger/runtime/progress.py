@@ -10,30 +10,31 @@ from typing import Any
 
 from ledger.errors import InvalidParameterValue
 
-#: How often a Meter without a bar says a line, in seconds.
+#: Seconds between two lines of a Meter without a bar.
 LINE_EVERY_SECONDS = 10.0
 
 
 def is_interactive() -> bool:
-    """Tell whether somebody types this process's commands: in a notebook, IPython, or Python's own prompt."""
+    """Tell whether a person types this process's commands: in a notebook, IPython, or Python's own prompt."""
     return hasattr(sys, "ps1")
 
 
 def report(given: Callable[[str], None] | None, log: Callable[[str], None]) -> Callable[[str], None]:
-    """Return `given`; if it is None, a function that prints steps in an interactive process, and `log` elsewhere."""
+    """Return `given`. If it is None, return a function that prints in an interactive process, and `log` elsewhere."""
     return given or (_say if is_interactive() else log)
 
 
 class Meter:
-    """Shows the progress of work: a bar on a terminal and in a notebook, a line now and then elsewhere.
+    """Shows the progress of work: a bar on a terminal and in a notebook, a line every LINE_EVERY_SECONDS elsewhere.
 
     If a bar cannot be drawn (stderr is a file on a full disk, for example), the work goes on.
 
     Args:
         what: the name of the counted things, in the plural.
-        total: how many there are, as far as that is known.
+        total: how many things there are; None if that is not known.
         say: gets the lines.
-        show: True for a bar, False for none; None for a bar if somebody would see it, and `rich` is installed.
+        show: True for a bar, False for no bar. With None there is a bar if stderr is a terminal or this is a notebook,
+            and `rich` is installed.
 
     Raises:
         InvalidParameterValue: if a bar is asked for, and `rich` is not installed.
@@ -61,7 +62,7 @@ class Meter:
                 self._bar[0].stop()
 
     def update(self, done: int, failed: int = 0, cost: float = 0) -> None:
-        """Show how many are done, how many receives failed, and what the work has cost."""
+        """Show how many things are done, how many receives failed, and what the work has cost."""
         now = time.monotonic()
         if self._bar is not None:
             bar, task = self._bar
@@ -75,7 +76,7 @@ class Meter:
 
 
 def line(what: str, done: int, failed: int, total: int | None, seconds: float, cost: float) -> str:
-    """Return a line that tells how far the work is after so many seconds."""
+    """Return a line about the progress after some seconds of work."""
     rate = done / max(seconds, 0.001)
     of = f" of {total:,}" if total is not None and total >= done else ""
     left = f", {_duration((total - done) / rate)} left" if of and rate and total is not None else ""
@@ -97,7 +98,7 @@ def _is_seen() -> bool:
 
 
 def _bar(what: str, total: int | None) -> tuple[Any, Any] | None:
-    """Return a bar of rich's and the task in it; None if rich is not installed."""
+    """Return a bar of rich and the task in it; None if rich is not installed."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -1,4 +1,4 @@
-"""A Spark session that speaks Delta: an existing one, or one started on this machine."""
+"""A Spark session with Delta Lake: an existing session, or one started on this machine."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _QUIET = Path(__file__).with_name("log4j2.properties").resolve()
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
-# Every session needs these, wherever it runs; they can be set on an existing session.
+# Every session needs these settings, wherever it runs. They can be set on an existing session.
 REQUIRED_LATER = {
     # A deadline means the same moment to every reader. Also, in another time zone Delta rebuilds the state of a small
     # table at each commit.
     "spark.sql.session.timeZone": "UTC",
-    # For values bound to SQL text. Spark's new way does not get through Delta's parser (delta-io/delta#7640): with it,
-    # even `SELECT :value` is an UNBOUND_SQL_PARAMETER.
+    # For values bound to SQL text. Delta's parser does not pass on values that are bound in Spark's new way
+    # (delta-io/delta#7640): even `SELECT :value` fails with UNBOUND_SQL_PARAMETER.
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
 }
 
-# Every session needs these too, from its start.
+# Every session needs these settings, too, from its start.
 REQUIRED = {
     **REQUIRED_LATER,
-    # Delta's SQL (MERGE, OPTIMIZE, VACUUM, ...) ...
+    # For Delta's SQL (MERGE, OPTIMIZE, VACUUM, ...).
     "spark.sql.extensions": DELTA_EXTENSION,
-    # ... and its tables behind delta.`path` and CREATE TABLE.
+    # For Delta's tables in delta.`path` and CREATE TABLE.
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
-# On one machine, for work of any size; conf/spark-local.conf has the same settings.
+# The settings on one machine, for work of any size. conf/spark-local.conf has the same settings.
 LOCAL_DEFAULTS = {
     **REQUIRED,
     # All cores of this machine, no cluster.
@@ -47,23 +47,23 @@ LOCAL_DEFAULTS = {
     "spark.driver.memory": "2g",
     # Java's time zone is used wherever the session's is not.
     "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
-    # Needs no host name that resolves, and accepts no connection from other machines.
+    # With this the driver needs no host name that resolves, and accepts no connection from other machines.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # A port per session, and a second to start; `spark.ui.enabled=true` brings it back.
+    # The UI takes a port per session, and a second to start. `spark.ui.enabled=true` turns it on.
     "spark.ui.enabled": "false",
     # Progress bars mix with what a job prints.
     "spark.ui.showConsoleProgress": "false",
     # The ledger's tables have few files: 50 tasks to read their state make a MERGE three times slower.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # Enough for a machine's cores; adaptive execution merges what is too small.
+    # Enough for a machine's cores. Adaptive execution merges partitions that are too small.
     "spark.sql.shuffle.partitions": "8",
-    # toPandas and createDataFrame by columns, not by rows.
+    # Makes toPandas and createDataFrame move columns, not rows.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
-# For tests and tiny tables, where starting work costs more than the work: a MERGE takes about half the time.
-# Plans differ from those that users get, so some tests must also run with LOCAL_DEFAULTS.
+# For tests and tiny tables, where starting a task takes longer than its work: a MERGE takes about half the time.
+# Plans differ from the plans that users get, so some tests must also run with LOCAL_DEFAULTS.
 SMALL = {
     # One task to read a table's state, one for a shuffle.
     "spark.databricks.delta.snapshotPartitions": "1",
@@ -71,10 +71,11 @@ SMALL = {
     # Compiling a plan takes longer than interpreting it over ten rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # Nothing to adapt to.
+    # Plans over ten rows have nothing to adapt to.
     "spark.sql.adaptive.enabled": "false",
 }
-#: Java's options with SMALL: the second compiler takes a fifth of the processor's time, and pays after minutes.
+#: Java's options with SMALL. The second compiler takes a fifth of the processor's time, and saves time only after
+#: minutes.
 SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -83,9 +84,9 @@ def spark_session(
 ) -> SparkSession:
     """Return the existing Spark session, or start one on this machine.
 
-    `conf` goes on top of LOCAL_DEFAULTS (and of SMALL, if `small`). With `s3` the session can read and write S3: the
+    `conf` goes on top of LOCAL_DEFAULTS (and of SMALL, if `small`). With `s3` the session can read and write S3. The
     jars for that are fetched once. A session that spark-submit, a notebook server or a cluster started is used as it
-    is, with only REQUIRED_LATER and `conf` set on it. For S3 that session needs the lines of conf/spark-s3.conf.
+    is, with only REQUIRED_LATER and `conf` set on it. For S3, such a session needs the lines of conf/spark-s3.conf.
     Raises RuntimeSetupError if Java or the jars are missing, or if the existing session has no Delta Lake.
     """
     try:
@@ -117,7 +118,7 @@ def spark_session(
 def local_settings(*, small: bool = False) -> dict[str, str]:
     """Return all settings that a session on this machine starts with, and the class path of Delta's jars.
 
-    The jars of S3 are on it once the cache has them: they cost a start nothing.
+    If the cache has the jars of S3, they are on the class path, too. They do not slow the start.
     Raises RuntimeSetupError if Delta's jars cannot be had.
     """
     settings = {**LOCAL_DEFAULTS, **(SMALL if small else {})}
@@ -129,9 +130,9 @@ def local_settings(*, small: bool = False) -> dict[str, str]:
 
 
 def submit_arguments(*, small: bool = False) -> list[str]:
-    """Return the arguments that give `spark-submit` the very settings of `spark_session`.
+    """Return the arguments that give `spark-submit` the same settings as `spark_session`.
 
-    These arguments come before the script; the process also needs `submit_environment()`.
+    These arguments come before the script. The process also needs `submit_environment()`.
     Raises RuntimeSetupError when the jars cannot be had.
     """
     settings = local_settings(small=small)
@@ -147,10 +148,10 @@ def submit_command(script: str | Path, *arguments: str, small: bool = False) -> 
 
 
 def submit_environment() -> dict[str, str]:
-    """Return this process's environment with what Spark needs: Java, its own home, this Python, the loopback address.
+    """Return this process's environment, and what Spark needs: Java, Spark's home, this Python, the loopback address.
 
-    Variables that would make the new process take itself for this process are left out.
-    Raises RuntimeSetupError if there is no Java.
+    Variables by which the new process would connect to this process's JVM are left out.
+    Raises RuntimeSetupError if there is no Java, or no pyspark.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY_")}
     return {
@@ -164,7 +165,7 @@ def submit_environment() -> dict[str, str]:
 
 
 def _someone_else_started_it() -> bool:
-    """Tell whether Spark's JVM is spark-submit's, a Connect server's, or already at work in this process."""
+    """Tell whether Spark was started by spark-submit, by a Connect server, or earlier by this process."""
     if any(os.environ.get(name) for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")):
         return True
     from pyspark import SparkContext

@@ -21,9 +21,9 @@ def shipped(folder: str) -> Path:
 
 
 def job(name: str) -> Path:
-    """Return the script that a command line names: a file, or a shipped job by its name, as `work` or `work.py`.
+    """Return the script that a command line names: a file, or a shipped job as `work` or `work.py`.
 
-    Raises RuntimeSetupError for any other name, with the names of the jobs.
+    Raises RuntimeSetupError for any other name. The error lists the jobs.
     """
     file = Path(name)
     if file.is_file():

@@ -13,14 +13,14 @@ from ledger.rules.location import SCHEMA_PREFIX
 from ledger.rules.storage import OBJECT_STORES, S3, SAFE_FOR_SPARK, unknown
 from ledger.runtime.causes import explain
 
-# Locks on these are not always seen by other machines.
+# Other machines do not always see locks on these file systems.
 _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse.", "9p", "ceph", "lustre", "glusterfs", "beegfs", "gpfs")
 #: The least number of bytes that a file takes on most file systems.
 _BLOCK = 4_096
 
 
 def local_path(root: str) -> Path | None:
-    """Return the path on this machine that `root` names; None if it is elsewhere, or is not a place."""
+    """Return the path on this machine that `root` names; None if `root` is elsewhere, or is not a place."""
     try:
         place = here("root", root)
     except InvalidParameterValue:
@@ -34,7 +34,7 @@ def is_s3(root: str) -> bool:
 
 
 def object_store(root: str) -> str | None:
-    """Return the place on an object store that `root` names; None if it is elsewhere, or is not a place."""
+    """Return the place on an object store that `root` names; None if `root` is elsewhere, or is not a place."""
     try:
         place = here("root", root)
     except InvalidParameterValue:
@@ -43,10 +43,10 @@ def object_store(root: str) -> str | None:
 
 
 def check_storage(root: str) -> tuple[str, str, str, str]:
-    """Return (outcome, subject, found, advice) for `root`: OK, WARN or FAIL.
+    """Return (outcome, subject, found, advice) for `root`. The outcome is OK, WARN or FAIL.
 
-    Writes and removes one small file if `root` is on this machine. Looks at nothing elsewhere:
-    `ledger.store.delta.commit.storage_report` looks at object stores. Raises nothing for a root that cannot be used.
+    If `root` is on this machine, writes and removes one small file. Elsewhere only the scheme counts:
+    `ledger.store.delta.commit.storage_report` examines object stores. Raises nothing for a root that cannot be used.
     """
     if root.startswith(SCHEMA_PREFIX):
         return "WARN", "storage", f"{root} lies where Spark's catalog says", "give the doctor that path"
@@ -70,7 +70,7 @@ def _check_local(path: Path) -> tuple[str, str, str, str]:
         existing = existing.parent
     try:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".ledger-doctor-") as first:
-            # On a full disk a file can be made, but has no room for a block.
+            # On a full disk a file can be made, but no block can be written.
             first.write(bytes(_BLOCK))
             first.flush()
             if not _locks_exclude_each_other(Path(first.name)):
@@ -102,7 +102,7 @@ def _locks_exclude_each_other(file: Path) -> bool:
 
 
 def _file_system(folder: Path) -> str:
-    """Return the type of the file system that holds `folder`; an empty string if the system does not tell."""
+    """Return the type of the file system that holds `folder`; an empty string if the system does not say."""
     mounts = Path("/proc/self/mounts")
     if not mounts.exists():
         return ""

@@ -12,7 +12,7 @@ from typing import Any
 
 from ledger.delta_log.protocol import reason
 
-#: How soon a wait notices a signal.
+#: Most seconds until a wait notices a signal.
 LOOK_SECONDS = 0.25
 #: Why a claim is given back when its process is told to end.
 TERMINATED = "the process was told to end (SIGTERM)"
@@ -22,9 +22,10 @@ JVM_ENDED = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for wan
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit, if nobody else handles it: so the claim in hand is given back.
+    """Turn SIGTERM into SystemExit, if no other code handles it, so that the held claim can be given back.
 
-    An error that SIGTERM caused becomes SystemExit, too: Py4J raises any error (KeyError: 'p') in an interrupted call.
+    An error that SIGTERM caused becomes SystemExit, too. In an interrupted call Py4J raises any error, such as
+    `KeyError: 'p'`.
     """
     is_unhandled = (
         threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -47,7 +48,7 @@ def _terminated(number: int, frame: object) -> None:
 
 
 def is_termination(error: BaseException | None) -> bool:
-    """Tell whether an error is SIGTERM's, or was caused by it: Py4J raises its own error in an interrupted call."""
+    """Tell whether an error is the SystemExit of SIGTERM, or was caused by it (Py4J raises other errors)."""
     while error is not None:
         if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
             return True
@@ -69,17 +70,17 @@ def jvm_has_ended(error: BaseException) -> bool:
     """
     if not any(frame.f_globals.get("__name__", "").startswith("py4j.") for frame, _ in walk_tb(error.__traceback__)):
         return False
-    # A JVM that answers reports its own errors as Py4JJavaError. After its end, Py4J does not find its classes by name.
+    # A JVM that answers reports its own errors as Py4JJavaError. Without a JVM, Py4J finds no class by its name.
     lost = isinstance(error, OSError) or type(error).__name__ == "Py4JNetworkError"
     return lost or "does not exist in the JVM" in str(error)
 
 
 @contextlib.contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Hold Ctrl-C back for a moment, from this thread and from the processes that it starts.
+    """Hold Ctrl-C back during the block, from this thread and from the processes that it starts.
 
-    The new processes hold it back until `ignore_interrupts`: otherwise they would end with a traceback while they
-    import.
+    The new processes hold Ctrl-C back until they call `ignore_interrupts`. Otherwise they would end with a traceback
+    while they import.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -89,13 +90,13 @@ def interrupts_held_back() -> Iterator[None]:
 
 
 def ignore_interrupts() -> None:
-    """Make this process ignore Ctrl-C, even one that was held back until now."""
+    """Make this process ignore Ctrl-C, even a Ctrl-C that was held back until now."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 class Drain:
-    """Whether this process was told to end, and by which signal: `asked` is None until then."""
+    """Notes the signal that tells this process to end. `asked` is the signal's number; None until a signal comes."""
 
     def __init__(self) -> None:
         self.asked: int | None = None
@@ -106,7 +107,7 @@ class Drain:
             raise self._ending(self.asked)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for some seconds, or until the process is told to end; return whether it was."""
+        """Wait for some seconds, or until the process is told to end. Return whether the process was told to end."""
         until = time.monotonic() + seconds
         # Python continues an interrupted sleep if the signal's handler raises nothing: sleep in short steps.
         while self.asked is None and (left := until - time.monotonic()) > 0:
@@ -126,7 +127,7 @@ class Drain:
 
 @contextlib.contextmanager
 def draining() -> Iterator[Drain]:
-    """Note SIGTERM and Ctrl-C in the Drain, if this is the main thread and nobody else handles them."""
+    """Note SIGTERM and Ctrl-C in the Drain, if this is the main thread and no other code handles them."""
     drain = Drain()
     usual: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
     is_main_thread = threading.current_thread() is threading.main_thread()

@@ -1,8 +1,8 @@
-"""Threads that stay in order when an interrupt comes.
+"""Threads and jobs that an interrupt of the main thread does not block.
 
 KeyboardInterrupt comes between any two instructions of the main thread, even within the Python code of `threading` and
-`concurrent.futures`. A Condition then stays locked, and a thread that waits for it waits for ever. In their place, this
-module uses SimpleQueue and the start of a raw thread. Both are C code, which no interrupt divides.
+`concurrent.futures`. After that a Condition can stay locked, and a thread that waits for it waits for ever. In their
+place, this module uses SimpleQueue and the start of a raw thread. Both are C code, which no interrupt divides.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Job(Generic[Result]):
             self._answers.put((None, error))
 
     def outcome(self) -> tuple[Result | None, BaseException | None]:
-        """Wait for the call's end, and return what it returned or raised. Can be called once."""
+        """Wait for the call's end, and return its result and its error. Can be called once."""
         return self._answers.get()
 
     def result(self) -> Result:
-        """Wait for the call's end, and return what it returned or raise what it raised. Can be called once."""
+        """Wait for the call's end, and return its result or raise its error. Can be called once."""
         answer, error = self.outcome()
         if error is not None:
             raise error
@@ -68,7 +68,11 @@ class Workers:
         self._waiting: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def begin(self, call: Callable[[], Result]) -> Job[Result]:
-        """Begin a call in one of the threads; make it in this one if the interpreter ends, which starts no more."""
+        """Begin a call in one of the threads.
+
+        If there is no thread and none can be started, make the call in the calling thread. An interpreter that ends
+        starts no thread.
+        """
         job = Job(call)
         if sys.is_finalizing() or not self._has_thread():
             job.run()
@@ -97,8 +101,8 @@ class Workers:
 def map_at_once(function: Callable[[Item], Result], items: Iterable[Item], most: int) -> list[Result]:
     """Call a function with each item, in up to `most` threads at once, and return the results in the items' order.
 
-    Raises the error of the first item that has one, when all calls are over. An interrupt is raised at once: calls that
-    are under way go on, and no other call begins.
+    After all calls have ended, raises the error of the first item that has one. Raises an interrupt at once: running
+    calls go on, and no other call begins.
     """
     jobs = [Job(partial(function, item)) for item in items]
     if len(jobs) == 1:
@@ -117,7 +121,7 @@ def map_at_once(function: Callable[[Item], Result], items: Iterable[Item], most:
             try:
                 start_thread(work, "ledger-files")
             except RuntimeError:
-                # The interpreter ends, or the machine has too many threads.
+                # The interpreter ends, or the machine starts no more threads.
                 if not number:
                     work()
                 break

@@ -1,4 +1,4 @@
-"""The certificates that this machine trusts, for a Java that knows only its own."""
+"""The certificates that this machine trusts, for a Java that has only its own certificates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-# The variables from which usual tools read their certificates; then the places where distributions keep them.
+# The variables by which common tools find certificates, and the places where distributions keep them.
 _VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 _USUAL_PLACES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
@@ -40,7 +40,7 @@ def _certificates_in(bundle: str) -> list[bytes]:
     blocks = [block.partition(_END)[0] for block in bundle.split(_BEGIN)[1:]]
     certificates = []
     for block in blocks:
-        with suppress(ValueError):  # a broken certificate vouches for nobody
+        with suppress(ValueError):  # a broken certificate is left out
             certificates.append(ssl.PEM_cert_to_DER_cert(f"{_BEGIN}{block}{_END}"))
     return certificates
 

@@ -25,7 +25,7 @@ def send(call: Call) -> Result:
         outcomes = queue.send(read)
     except MissingParameter as error:
         # Recorded by LocalStack, test_send_batch_missing_message_group_id_for_fifo_queue: an entry without its group
-        # fails the batch, as a wrong value. A SendMessage without a group misses a parameter.
+        # fails the whole batch with InvalidParameterValue. For SendMessage the error is MissingParameter.
         raise InvalidParameterValue(error.field, None, error.message, message=error.message) from None
     done = [sent_as_sqs(outcome, entry) if outcome.successful else {} for outcome, entry in zip(outcomes, entries)]
     return _told(entries, outcomes, done)
@@ -63,7 +63,7 @@ def _entries(call: Call) -> list[dict[str, Any]]:
 def _told(
     entries: Sequence[Mapping[str, Any]], outcomes: Sequence[SendOutcome | HandleOutcome], done: Sequence[Result]
 ) -> Result:
-    """Return the outcomes as two lists. Recorded: an empty list is left out."""
+    """Return the outcomes as the two lists of an answer. Recorded: the service leaves out an empty list."""
     successful, failed = [], []
     for entry, outcome, more in zip(entries, outcomes, done):
         if outcome.error_code is None:

@@ -16,8 +16,11 @@ from ledger.rules.arns import Account, not_ours, queue_of
 
 @dataclass(frozen=True)
 class Call:
-    """One request: its action and parameters, checked by the model. `base` is the beginning of queue URLs. `new_queues`
-    holds attributes that new queues get in addition to the request's own. `trace` is the request's X-Amzn-Trace-Id."""
+    """One request: its action and parameters, checked by the model.
+
+    `base` is the beginning of queue URLs. `new_queues` has attributes that new queues get in addition to the attributes
+    in the request. `trace` is the request's X-Amzn-Trace-Id.
+    """
 
     ledger: Ledger
     action: str
@@ -39,29 +42,31 @@ class Call:
 
     @property
     def queue_named(self) -> str:
-        """The queue's name in QueueUrl, whatever form that has; empty without QueueUrl. Nothing is verified."""
+        """The queue's name in any form of QueueUrl, without a check; empty if there is no QueueUrl."""
         return str(self.parameters.get("QueueUrl", "")).rstrip("/").rpartition("/")[2]
 
     @property
     def known_queue(self) -> str | None:
-        """The id of the queue that was looked up; None before."""
+        """The id of the queue that the action looked up last; None before."""
         return self._found[-1].id if self._found else None
 
     @property
     def known_name(self) -> str | None:
-        """The name of the queue that was looked up; None before."""
+        """The name of the queue that the action looked up last; None before."""
         return self._found[-1].name if self._found else None
 
     def queue(self) -> Queue:
-        """Return the queue that QueueUrl names. Raises InvalidAddress, QueueDoesNotExist, and AccessDenied if the
-        caller may not do this to it."""
+        """Return the queue that QueueUrl names, see `named`.
+
+        Raises InvalidAddress, QueueDoesNotExist, AccessDenied.
+        """
         url = self.parameters["QueueUrl"]
         return self.named(addresses.name_of(url, self.account.account_id, self.caller.account_id))
 
     def named(self, name: str, action: str | None = None) -> Queue:
-        """Return the queue of a name. Raise AccessDenied if the caller may not do the request's action to it.
+        """Return the queue with a name. Raise AccessDenied if the caller may not do the request's action to it.
 
-        `action` is checked instead of the request's, if it is given.
+        If `action` is given, the check is for this action instead.
         """
         queue = self.ledger.queue(name)
         self._found.append(queue)
@@ -84,7 +89,7 @@ class Call:
             raise _no_resource(parameter) from None
 
     def require_owner(self) -> None:
-        """Raise AccessDenied for a caller of another account; for actions that concern no existing queue."""
+        """Raise AccessDenied for a caller of another account. For actions that concern no existing queue."""
         callers.require(self.caller, self.action, "", None, self.account)
 
     def url(self, name: str) -> str:

@@ -14,7 +14,7 @@ Result = Mapping[str, object]
 
 
 class Waiting:
-    """A receive that found nothing and may wait `seconds`; each `poll` makes one commit or none."""
+    """A receive that found nothing and may wait `seconds`. Each `poll` makes one commit or none."""
 
     def __init__(self, call: Call, queue_id: str, attempt: ReceiveAttempt) -> None:
         self._call, self._attempt = call, attempt
@@ -22,7 +22,7 @@ class Waiting:
         self.queue_named = call.queue_named
 
     def poll(self, *, last: bool) -> Result | None:
-        """Return the answer, or None to go on waiting; the `last` poll returns an answer in any case."""
+        """Return the answer, or None to go on waiting. The `last` poll always returns an answer."""
         claim = self._attempt.poll(last=last)
         return None if claim is None else _received(self._call, claim)
 
@@ -39,7 +39,7 @@ def receive(call: Call) -> Result | Waiting:
     """ReceiveMessage: do the first poll at once."""
     queue = call.queue()
     most, wait = call.get("MaxNumberOfMessages"), call.get("WaitTimeSeconds")
-    # Q4: a request to a queue without limits still has SQS's limits: one response holds the whole answer.
+    # Q4: SQS's limits hold even for a queue without limits, because one response has the whole answer.
     attempt = ReceiveAttempt(
         queue.access,
         limits.maximum_messages(1 if most is None else most, limits.SQS),
