@@ -187,8 +187,9 @@ class DeltaRsOutputTables:
             how = _without_wrong_statistics(applied.schema, bounds)
             try:
                 here, is_plain = commits_here(loaded, stored), not not_applied(read_demands(loaded))
-                # If `how` leaves out statistics, delta-rs's own append would describe the files misleadingly.
-                is_staged = here or (bool(how) and is_plain)
+                # delta-rs's own append would describe the files misleadingly.
+                is_misdescribed = bounds is None or any(_has_long_decimal(one.type) for one in applied.schema)
+                is_staged = here or (is_misdescribed and is_plain)
                 if columns.added and (_asks_for_feature(loaded, columns) or (is_staged and not here)):
                     add(loaded, columns)
                     stored.make_durable(loaded.version())
@@ -314,10 +315,17 @@ def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, An
     none = ColumnProperties(statistics_enabled="NONE")
     if bounds is None:
         return {"writer_properties": WriterProperties(compression="SNAPPY", default_column_properties=none)}
-    wrong = [one.name for one in schema if pa.types.is_decimal(one.type) and one.type.precision > DIGITS]
+    wrong = [one.name for one in schema if not pa.types.is_struct(one.type) and _has_long_decimal(one.type)]
     if not wrong:
         return {}
     return {"writer_properties": WriterProperties(compression="SNAPPY", column_properties=dict.fromkeys(wrong, none))}
+
+
+def _has_long_decimal(kind: pa.DataType) -> bool:
+    """Tell whether a type is, or has in a struct, a decimal whose bounds delta-rs would round to floats."""
+    if pa.types.is_struct(kind):
+        return any(_has_long_decimal(kind.field(number).type) for number in range(kind.num_fields))
+    return bool(pa.types.is_decimal(kind) and kind.precision > DIGITS)
 
 
 def _without_offsets(rows: pa.Table) -> pa.Table:

@@ -178,6 +178,28 @@ def test_rows_on_s3_are_found_by_filters_whatever_delta_rs_says_of_their_files(s
     assert [path for path in ObjectStore(output, s3.options).paths("ledger_writes") if "/_delta_log/" in path] == []
 
 
+def test_a_long_decimal_in_a_struct_alone_is_described_exactly_on_s3_too(s3, place, ledger):
+    """delta-rs's own append rounds its bounds to floats, and a reader that trusts them skips the file."""
+    queue, output = ledger.create_queue("jobs"), f"{place}-output/nested"
+    queue.send("a")
+    claim, number = queue.receive(1), decimal.Decimal("12345678901234567890.5")
+    kind = pa.struct([("d", pa.decimal128(38, 18))])
+    rows = {"message_id": [claim.messages()[0].message_id], "of": pa.array([{"d": number}], kind)}
+    claim.write(pa.table(rows), output, messages="message_id")
+    table = DeltaTable(output, storage_options=s3.options)
+    (file,) = table.get_add_actions().to_pylist()
+    assert file["min"].get("of", {}).get("d") in (None, number) and file["max"].get("of", {}).get("d") in (None, number)
+    (log,) = [
+        entry["add"]["stats"]
+        for name in ObjectStore(output, s3.options).paths("_delta_log")
+        if name.endswith(".json")
+        for line in ObjectStore(output, s3.options).read(name).decode().splitlines()
+        if "add" in (entry := json.loads(line))
+    ]
+    bounds = json.loads(log, parse_float=decimal.Decimal)
+    assert bounds["minValues"]["of"]["d"] <= number <= bounds["maxValues"]["of"]["d"]
+
+
 def test_an_output_elsewhere_is_reached_by_what_is_known_of_its_bucket(s3, place, tmp_path):
     asked = []
 
