@@ -1,6 +1,6 @@
-"""Whether a ledger can take commits now: tables, disk space and clocks.
+"""A check whether a ledger can take commits now: tables, disk space and clocks.
 
-A verb finds out by failing. This check is for a service that is asked every few seconds whether it is ready.
+A verb finds out only by failing. This check is for a service that is asked every few seconds whether it is ready.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ REQUESTS = 5
 
 
 def report(root: str, storage_options: Mapping[str, str] | None = None) -> Iterator[tuple[str, str, str, str]]:
-    """Yield, for each thing that a ledger at `root` needs of its storage: (OK, WARN or FAIL; subject; finding; advice).
+    """Yield (OK, WARN or FAIL; subject; finding; advice) for each thing that a ledger at `root` needs of its storage.
 
-    Writes small files there, and removes them. Raises nothing.
+    Writes small files to this storage, and removes them. Raises no errors of the storage.
     """
     place = for_delta_rs(root)
     try:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 PROBES = "_probes"
 #: The one file in that folder that is kept.
 KEPT = "conditional-put"
-#: How long a process trusts its last check of a storage, and how long if the storage did not answer, in seconds.
+#: How long a process trusts its last check of a storage, in seconds. The second number counts if the storage did not
+#: answer.
 TRUSTED_SECONDS, UNKNOWN_SECONDS = 3_600.0, 60.0
 log = logging.getLogger("ledger.storage")
 
@@ -92,7 +93,8 @@ class PutTrust:
     def check(self) -> None:
         """Raise UnsafeStorage if the storage overwrites a file that a conditional put must leave alone.
 
-        If the storage does not answer, check again a minute later: the commit itself finds what is wrong.
+        If the storage does not answer, only log this, and check again after UNKNOWN_SECONDS. The commit itself finds
+        out what is wrong.
         """
         if self._is_recent():
             return

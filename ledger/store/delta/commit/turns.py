@@ -1,9 +1,9 @@
 """Turns between a process's threads: one verb at a time on a queue.
 
 Threads get their turn in the order in which they came. Verbs of one queue mostly conflict, and the loser of a conflict
-has read and decided for nothing. So threads wait here, and race only with other processes. The thread that has the turn
-may carry out the calls of waiting threads along with its own: one commit for all of them. Turns only save work:
-correctness does not rely on them.
+has read and decided for nothing. So the threads of a process wait for their turn, and race only with other processes.
+The thread that has the turn may carry out the calls of waiting threads along with its own: one commit for all of them.
+Turns only save work: correctness does not rely on them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Place:
         self.lock.acquire()
 
     def let_go(self) -> None:
-        """End the wait, if it has not ended yet."""
+        """End the thread's wait, if it has not ended yet."""
         with contextlib.suppress(RuntimeError):
             self.lock.release()
 
@@ -143,8 +143,8 @@ class Turns:
     def _end(self, me: _Place) -> None:
         """Leave the line. Each step may run twice.
 
-        After an interrupt this may run again as late as when the traceback is freed. By then the thread may have
-        another turn, which stays.
+        After an interrupt this may run again when Python frees the traceback. By this time the thread may have another
+        turn, which must stay.
         """
         if getattr(self._mine, "place", None) is me:
             self._mine.place = None
