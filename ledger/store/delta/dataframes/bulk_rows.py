@@ -1,4 +1,4 @@
-"""The columns of messages that a DataFrame of bodies is read into, with the checks of each row."""
+"""The columns of messages, read from a DataFrame of bodies, with the checks of each row."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 #: The beginning of the error of a task that refuses a row. The field and the bound follow.
 REFUSED = "ledger refuses a row:"
-#: These stand in the place of the value: for a null, and for a value that would not help the reader.
+#: Written in place of the value: for a null, and for a value that would not help the reader.
 NULL, UNSHOWN = "null", "unshown"
-#: Reads the field, the bound, the place and the value. It does not match the expressions that make them, which Spark
-#: shows in plans.
+#: Reads the field, the bound, the place and the value. It does not match the expressions that make this text, which
+#: Spark shows in plans.
 _REFUSAL = re.compile(rf"{REFUSED}([^|]*)\|([^|]*)\|([0-9a-f]*)\|([0-9A-F]*|{NULL}|{UNSHOWN})\|")
-#: The formats of instants in JSON, with all digits that Spark stores. Its default formats cut microseconds off.
+#: The formats of instants in JSON, with all digits that Spark stores. Spark's default formats cut microseconds off.
 ALL_DIGITS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
@@ -117,7 +117,7 @@ def message_columns(
 def _room_beside(size: Column, most: int) -> Column:
     """Return how many bytes attributes may have beside a body of this size.
 
-    A body that is missing or too long by itself is refused for that, and not for its attributes.
+    If a body is missing, or too long by itself, the row is refused for its body, and not for its attributes.
     """
     from pyspark.sql import functions as F
 
@@ -153,7 +153,7 @@ def fingerprint() -> list[Column]:
 class Watch:
     """Compares the rows that a send writes with an earlier evaluation of them. The cost is a hash for each row.
 
-    `counted` is the fingerprint of the earlier evaluation. None means that there was none: then nothing is watched.
+    `counted` is the fingerprint of the earlier evaluation. If it is None, nothing is watched.
     """
 
     def __init__(self, counted: Fingerprint | None) -> None:
@@ -242,7 +242,7 @@ def _trace_header(given: Column) -> Column:
 
 
 def _attributes(kind: str | None, room: Column) -> Column:
-    """Return the column of attributes. Refused attributes, or too large ones beside the body, fail the task.
+    """Return the column of attributes. The task fails if attributes are refused, or too large beside the body.
 
     Twin of rules.message_attributes.
     """
@@ -352,8 +352,8 @@ def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[
 
 
 def full_disk(error: Exception, place: str) -> StorageFailed | None:
-    """Return the error of a send that a full or failing disk ended; None if another cause ended it. `place`: where it
-    wrote."""
+    """Return the error of a send that a full or failing disk ended; None if another cause ended it. `place`: where the
+    send wrote."""
     failure = failure_of_storage(error)
     return None if failure is None else StorageFailed(place, failure, "send")
 
@@ -408,8 +408,8 @@ def _has_right_characters(text: Column) -> Column:
 def _refuse(field: str, said: Column, kind: Any = "string", at: str = "", value: Column | None = None) -> Column:
     """Return an expression that fails its task with an error that `refusal` reads.
 
-    `at` is a phrase for where a row has the `value`. Both are in hexadecimal digits, because a value may have any
-    character.
+    `at` is a phrase for where a row has the `value`. The error has both in hexadecimal digits, because a value may have
+    any character.
     """
     from pyspark.sql import functions as F
 
@@ -429,9 +429,9 @@ def checked(
     column: str = "",
     given: Column | None = None,
 ) -> Column:
-    """Return `value` where it is `right`; elsewhere fail the task, so that the send is refused (see `refusal`).
+    """Return `value` where `right` is true. Elsewhere fail the task, so that the send is refused (see `refusal`).
 
-    The refusal names the column, and shows what is `given` there.
+    The refusal names the column, and shows the row's value `given`.
     """
     from pyspark.sql import functions as F
 

@@ -1,6 +1,6 @@
 """Bulk sends of DataFrames: each task writes segments of its own, and one commit publishes them.
 
-Only a send to a FIFO queue shuffles rows, because only there the order counts.
+Only a send to a FIFO queue shuffles rows, because only its messages have an order.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from ledger.store.delta.state.listing import Listing
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: The driver reads up to this many messages that may make others duplicates, and broadcasts them to the tasks. Spark
-#: reads more of them faster by itself.
+#: The driver reads up to this many messages that may make others duplicates, and broadcasts them to the tasks. More
+#: messages are read faster by Spark's tasks.
 FEW = 100_000
 
 
@@ -75,7 +75,8 @@ class Sent:
 class Rows:
     """The messages of a DataFrame, as `bulk_rows.message_columns` reads them.
 
-    `plan`: makes the rows; its arguments say whether bodies are checked, too, and which fields are wanted (None: all).
+    `plan`: returns the rows; its arguments say whether bodies are checked, too, and which fields are wanted (None:
+    all).
     `fields`: the fields that the DataFrame has values of.
     `is_unplaced`: tasks check bodies and place the rows, where they can.
     `absent`: see Placed.
@@ -161,8 +162,8 @@ class BulkSender:
         """Send rows under an attempt id: count and hash them first, to tell a retry from another send.
 
         Spark evaluates the rows again to write them. If they then differ from the counted rows, the send is refused
-        before the commit. Where Spark commits, nothing can be checked between its write and its commit. There the rows
-        are computed once, and the executors keep them until the send is done.
+        before the commit. If Spark commits, nothing can be checked between its write and its commit. In this case the
+        rows are computed once, and the executors keep them until the send is done.
         """
         with contextlib.ExitStack() as until_sent:
             try:
@@ -187,7 +188,7 @@ class BulkSender:
         for losses in tries:
             with self._writer.turn(queue, losses):
                 earlier_key = sent_before(self._store.engine, attempt)
-                # If another process sends the same attempt first, this one commits nothing. The next try finds the
+                # If another process sends the same attempt first, this process commits nothing. Its next try finds the
                 # segments of that send.
                 if earlier_key or not counted.rows or self._write_once(queue, rows, counted, clock, attempt, losses):
                     # Some of the messages may be finished and dropped by now.
@@ -210,7 +211,7 @@ class BulkSender:
     def _by_task(
         self, queue: QueueRecord, rows: Rows, key: str, at: int, expected: Fingerprint | None = None
     ) -> Placed:
-        """Return the rows with their places, segments filled task by task. `expected` is the fingerprint that the
+        """Return the rows with their places; each task fills segments of its own. `expected`: the fingerprint that the
         written rows must have."""
         sender, unplaced, watch = self._store.sender_id, None, Watch(expected)
 
@@ -232,8 +233,9 @@ class BulkSender:
     def _send_in_order(self, queue: QueueRecord, rows: Rows, clock: Clock) -> Sent:
         """Send rows to a FIFO queue: leave duplicates out, and commit only if this send saw the send before it.
 
-        `Sender` has the same rules for a few messages. Spark shuffles bodies to the lanes of their groups. Where
-        deduplication ids count beyond the group, Spark first shuffles the bodies by these ids.
+        `verbs.sending.Sender` has the same rules for a few messages. Spark shuffles bodies to the lanes of their
+        groups. If the scope of deduplication is the whole queue, Spark first shuffles the bodies by their deduplication
+        ids.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
@@ -275,7 +277,7 @@ class BulkSender:
     def _remembered(self, queue: QueueRecord, listing: Listing, now: int) -> DataFrame | None:
         """Return the stored messages that make a send with the same id a duplicate; None if there are none.
 
-        Twin of rules.fifo.is_duplicate. A send or a purge that this read misses has raised a count, so that the
+        Twin of rules.fifo.is_duplicate. A send or a purge that this read misses has raised the count of sends, so the
         caller's send does not commit.
         """
         from pyspark.sql import functions as F

@@ -17,7 +17,8 @@ from ledger.store.delta.model.tables import EXPIRED_BEFORE
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: Messages and runs are joined by blocks of two to the power of this many ordinals, so that each row meets few others.
+#: Messages and runs are joined by blocks of two to the power of this many ordinals, so that each row is compared with
+#: few others.
 BLOCK_SHIFT = 10
 #: BLOCKS gives the blocks that a row about a run or a set touches, as the column `block`. In the next step, WORD gives
 #: the number of the first word that the row has for its block, as `word`. BITS_OF_BLOCK gives the row's words for that

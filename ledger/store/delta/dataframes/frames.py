@@ -51,8 +51,8 @@ class Frames:
     def messages(self, queue: QueueRecord, grant: Grant | None) -> DataFrame:
         """Return the messages of a grant as the DataFrame of `Claim.dataframe`.
 
-        Only the files of their segments that may hold them are read. Raises LedgerDamaged if a message has no row any
-        more.
+        Spark reads only files of the messages' segments that may hold the messages. Raises LedgerDamaged if a message
+        has no row any more.
         """
         from pyspark.sql import functions as F
 
@@ -118,7 +118,7 @@ class Frames:
         """Return a user's Arrow table as a DataFrame.
 
         Spark has no type for a column of Arrow's type null. Such a column becomes a column of texts, or is left out if
-        its name asks for another type.
+        its name asks for another type (NO_TEXT).
         """
         empty = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
         table = table.drop_columns([name for name in empty if name in NO_TEXT])
@@ -140,7 +140,7 @@ class Frames:
         return None
 
     def wishes(self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits) -> HandleFrame:
-        """Return what receipt handles ask for. They are evaluated here, once.
+        """Evaluate receipt handles once, and return them with the actions that they ask for.
 
         Each of the `parts` has a verb, the handles (a DataFrame, an Arrow table or a list) and a timeout or a column of
         timeouts.
@@ -170,8 +170,8 @@ def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # The error comes from Spark's parser, from its analysis, or from a row, such as a text that is not a number. An
-        # error from a row may stand deep in a Java trace. All of them have the same form.
+        # The error comes from Spark's parser, from its analysis, or from a row, such as a text that is not a number.
+        # The text of an error from a row may be deep in a Java trace. All these errors have the same form.
         match = AGAINST_SQL.search(str(error))
         if match is None:
             raise

@@ -46,16 +46,18 @@ class Unplaced:
 class Placed:
     """Rows that are ready to be written, at the instant `at`.
 
-    `rows` returns them, with the columns IN_FILES and with `ordinal`, the ordinal of their segment in the send. It
-    plans them only if Spark's writer is to write them. The send's `key` names its segments. They lie in one lane after
-    the other, from `first_lane` on.
+    `rows` returns them, with the columns IN_FILES and with `ordinal`, the ordinal of their segment in the send. Only
+    Spark's writer needs `rows`. The send's `key` names its segments. The first segment is in the lane `first_lane`, and
+    each further segment in the next lane.
 
     `in_order`: a task has rows of several segments, sorted by ordinal. Otherwise each task fills one segment after the
     other.
-    `absent`: columns that are null in every row. Files need not have them; to write them would take time for each row.
+    `absent`: columns that are null in every row. Staged files do not have them, because writing them takes time for
+    each row.
     `require_same`: called after the write and before the commit; raises if the written rows differ from the counted
     ones.
-    `unplaced`: the same rows for tasks that write files themselves (`task_staging`); None: only Spark can write them.
+    `unplaced`: the same rows for tasks that write files themselves (`task_staging`); None: only Spark's writer can
+    write them.
     """
 
     rows: Callable[[], DataFrame]
@@ -74,7 +76,7 @@ class Placed:
         return int(self.queue.attributes["Lanes"])
 
     def partition(self, ordinal: int) -> dict[str, str]:
-        """Return the partition of `messages` that a segment lies in, as Delta's log has it."""
+        """Return the partition of a segment in `messages`, as Delta's log has it."""
         lane = (ordinal + self.first_lane) % self.lanes
         return {"queue": self.queue.id, "lane": str(lane), "segment": ids.segment(self.key, ordinal)}
 

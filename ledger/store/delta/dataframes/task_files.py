@@ -1,15 +1,15 @@
-"""What a task of a bulk send does in its Python worker: check bodies, and write files.
+"""The work of a bulk send's task in its Python worker: check bodies, and write files.
 
-Spark hands the rows of a task over in Arrow batches. A batch has all its bodies in one buffer, and a handful of
-passes over that buffer checks them all. An expression of Spark's looks at each body by itself. The same batches go into
-Parquet files as they are.
+Spark hands the rows of a task over in Arrow batches. A batch has all its bodies in one buffer, and a handful of passes
+over that buffer checks them all. An expression of Spark's looks at each body by itself. The batches are written to
+Parquet files without a conversion of their rows.
 
-**This module travels by value.** Executors need not have this package, or may have another release of it. So the module
-imports nothing of the package, and a `SendJob` carries all that its functions need.
+**Spark sends the code of this module to the executors.** Executors need not have this package, or may have another
+release of it. So the module imports nothing of the package, and a `SendJob` has all facts that its functions need.
 
-**A task answers only for files that it has finished.** Each file has a name that no other attempt of the task has. The
-driver publishes only the files that the task's one successful attempt names in its answer. An attempt that fails
-removes its own files. The files of an attempt that is killed are left to upkeep.
+**A task names only files that it has finished.** Each file has a name that no other attempt of the task has. The driver
+publishes only the files that the task's one successful attempt names in its answer. An attempt that fails removes its
+own files. The files of an attempt that is killed are left to upkeep.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ import pyarrow.parquet as pq
 ANSWER = "files string"
 #: The reasons why a task ends itself. The rest of the error depends on the reason.
 REFUSES, MANY_SEGMENTS, STORAGE_FAILS = "refuses", "many segments", "storage fails"
-#: Refusals with an error, or words, of their own: they stand in the place of the field that is wrong.
+#: Refusals that have their own error or text. They take the place of the wrong field's name.
 MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
-#: Stands in the place of a character's name, for bytes that are not UTF-8.
+#: Takes the place of a character's name, for bytes that are not UTF-8.
 NO_UTF_8 = "no UTF-8"
 #: No body has U+FFFE and U+FFFF: the bytes EF BF BE and EF BF BF. All other refused characters are controls below 0x20.
 _SPACE, _ASCII, _LEAD, _MIDDLE, _LAST = 0x20, 0x80, 0xEF, 0xBF, 0xBE
 _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
 #: Delta's statistics have this many characters of a text. If a greatest text is cut, a character that is greater than
-#: all others of the text follows.
+#: the text's other characters is added.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
 #: This many values of a column decide whether it gets a dictionary.
 LOOKED_AT = 1_024
@@ -53,7 +53,7 @@ class Stop(Exception):
 
 
 class Written(NamedTuple):
-    """A finished file, as a task answers it.
+    """A finished file, as a task reports it to the driver.
 
     `size` is in bytes. `ordinal` is the ordinal of its segment in the send. `modified_at` is in milliseconds.
     `statistics` are as Delta's log has them.
@@ -169,7 +169,7 @@ class SendJob(NamedTuple):
 
 
 def writing(job: SendJob) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that Spark runs over the batches of a task. It answers one row, which names the files."""
+    """Return the function that Spark runs over the batches of a task. It yields one row, which names the files."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -263,11 +263,11 @@ def beginning(body: bytes, characters: int) -> bytes:
 
 
 class TaskFiles:
-    """The files of one attempt of a task. Each is full before the next one begins; the last has the rest."""
+    """The files of one attempt of a task. Each file is full before the next one begins; the last file has the rest."""
 
     def __init__(self, job: SendJob, task: int) -> None:
         self._job, self._task = job, task
-        #: The number of rows before those that wait for their row group, in `_waiting`.
+        #: The number of rows that are written. Further rows wait in `_waiting` for their row group.
         self._row = 0
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -338,7 +338,8 @@ class TaskFiles:
         try:
             yield
         except (Stop, ImportError, MemoryError):
-            # The storage does not cause the latter two. For them, the driver lets Spark's writer write the files.
+            # The storage causes neither ImportError nor MemoryError. After these, the driver lets Spark's writer write
+            # the files.
             raise
         except Exception as error:
             number = error.errno if isinstance(error, OSError) else None
@@ -378,7 +379,7 @@ class TaskFile:
                 self._bounds.setdefault(name, []).append((lowest, highest))
 
     def close(self) -> Written:
-        """Finish the file; return its answer."""
+        """Finish the file, and return it as Written."""
         self._writer.close()
         self._sink.close()
         size, modified_at = self._job.place.size_and_time(self._name)
@@ -407,7 +408,7 @@ class TaskFile:
         if not is_highest:
             return value[:MOST_OF_A_TEXT]
         behind = BEHIND_ASCII if value.isascii() else BEHIND_ALL
-        # Where the text itself goes on with that character, the bound has it, too.
+        # Cut at the first character that is less than `behind`, so that the bound is greater than the text.
         cut = next((at for at in range(MOST_OF_A_TEXT, len(value)) if value[at] < behind), None)
         return value if cut is None else value[:cut] + behind
 

@@ -1,8 +1,8 @@
 """The tasks of a bulk send write its files in their Python workers, at the cost of a plain append.
 
 Spark's own writer looks at each row by itself, several times: for its characters, its number, its instants and its
-statistics. `task_files` does all this a batch at a time. See docs/explanation/cost-of-a-send.md
-for what was measured.
+statistics. `task_files` does all this for a whole batch at a time. docs/explanation/cost-of-a-send.md has the
+measurements.
 
 Spark's writer writes the files in five cases, and callers see no difference:
 
@@ -10,9 +10,10 @@ Spark's writer writes the files in five cases, and callers see no difference:
 - a session of Spark Connect, which does not say what its executors are;
 - a session whose Arrow batches may have more bytes than MOST_OF_A_BATCH;
 - an object store that only the driver can open, with the credentials of a role or a profile;
-- an application whose executors could not do it before. They have no Python, or none with pyarrow (and obstore, for an
-  object store), or too little memory. Only a try shows it. Spark writes the files of a send that fails so. If
-  that succeeds, the executors were to blame, and Spark writes the files of the application's later sends at once.
+- an application whose executors could not write an earlier send's files in Python. They have no Python, or a Python
+  without pyarrow (or without obstore, for an object store), or too little memory. Only a try shows this. If the try
+  fails, Spark's writer writes the files of this send. If Spark's writer succeeds, it writes the files of the
+  application's later sends, too, without another try.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ log = logging.getLogger("ledger.verbs")
 #: would take more memory than an executor has beside its JVM. Spark's own default is 64 MB.
 MOST_OF_A_BATCH = 256 << 20
 BATCHES, BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", "64m"
-#: Matches the errors of executors that cannot run `task_files`. They have no Python, another version of it, a package
-#: that is missing or too old, or too little memory.
+#: Matches the errors of executors that cannot run `task_files`. They have no Python or another version of it, too
+#: little memory, or a package is missing or too old.
 _UNABLE = re.compile(
     r"ModuleNotFoundError|ImportError|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH"
     r"|Cannot run program|Python worker (exited unexpectedly|failed to connect)|MemoryError"
@@ -94,7 +95,7 @@ class TaskStaging:
         self._place = recorded(engine.place("messages"))
 
     def is_able(self, frame: DataFrame) -> bool:
-        """Tell whether tasks can write a DataFrame's rows, as far as this process knows: see the module."""
+        """Tell whether tasks can write a DataFrame's rows, as far as this process knows: see the module's docstring."""
         if not (has_jvm(self._spark) and has_jvm(frame.sparkSession)) or self._application in unable_applications:
             return False
         bound = frame.sparkSession.conf.get(BATCHES, BYTES_OF_A_BATCH)
@@ -158,7 +159,7 @@ class TaskStaging:
         return Folder(f"{self._place.text}/{below}") if self._place.is_local else self._objects(below)
 
     def _objects(self, below: str) -> Objects | None:
-        """Return a folder of an object store as tasks open it; None if only the driver can."""
+        """Return a folder of an object store as tasks open it; None if only the driver can open it."""
         from ledger.delta_log.object_store import ObjectStore
 
         options = self._store.storage_options
@@ -168,7 +169,7 @@ class TaskStaging:
         return None if opened is None else Objects(*opened, below)
 
     def _failure(self, error: Exception, placed: Placed, unplaced: Unplaced, job: SendJob) -> Exception:
-        """Return the error of a send that failed in its tasks: ExecutorsUnable if Spark's writer may do better."""
+        """Return the error of a send that failed in its tasks: ExecutorsUnable if Spark's writer may succeed."""
         text, place = str(error), self._engine.place("messages")
         _, ours, rest = text.partition(job.token)
         kind, *values = rest.split("|")
@@ -184,9 +185,10 @@ class TaskStaging:
         return ExecutorsUnable(bytes.fromhex(values[0]).decode("utf-8", "replace") if ours else shown(error))
 
     def note_unable(self, why: ExecutorsUnable) -> None:
-        """Note that Spark has written rows that tasks could not: it writes those of later sends at once.
+        """Let Spark's writer write the application's later sends without a try in tasks.
 
-        Rows that neither can write say nothing of the executors: a function of the user's may fail in the same words.
+        Call this after Spark's writer has written rows that tasks could not write. If both fail, the cause may be a
+        function of the user's, with the same error text.
         """
         unable_applications.add(self._application)
         log.warning(
@@ -212,8 +214,8 @@ class TaskStaging:
 def _kept_apart(rows: DataFrame) -> DataFrame:
     """Return the rows with a further column, which tasks do not read.
 
-    Spark makes one `coalesce` of two that follow each other: the user's, which may keep the rows in one task and so in
-    their order, would be gone. A column that is not deterministic stands between them.
+    Spark merges two `coalesce` calls that follow each other. This would drop the user's call, which may keep the rows
+    in one task and so in their order. A column that is not deterministic keeps the two calls apart.
     """
     from pyspark.sql import functions as F
 
