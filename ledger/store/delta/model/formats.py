@@ -17,7 +17,7 @@ def require_readable(table: Table, layout: Layout) -> None:
     """Raise LedgerTooNew if the description of a table asks for a later format than this release knows."""
     described = layout.description or ""
     needed = described.removeprefix(f"{NEEDED} ")
-    # A later release may name formats otherwise than by numbers.
+    # A later release may give formats names that are not numbers.
     if needed != described and not (needed.isdecimal() and int(needed) <= table.format):
         raise LedgerTooNew(
             f"The table {table.name} has format {needed}; this version of the ledger knows formats up to "

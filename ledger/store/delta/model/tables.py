@@ -1,4 +1,4 @@
-"""The five tables: columns with their docs, partitions, properties, and specs."""
+"""The five tables of a ledger: their columns, partitions, properties, and specs."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ TASKS = pa.schema(
 
 #: Stored beside the attributes that users see, in milliseconds: `QueueRecord.expired_before` and `expiry_noted_at`.
 EXPIRED_BEFORE, EXPIRY_NOTED_AT = "ExpiredBefore", "ExpiryNotedAt"
-#: How a table's description begins; then comes the format that a release must know to use it.
+#: The beginning of a table's description. The format that a release must know to use the table follows.
 NEEDED = "ledger format"
 HEAD = ""
 RECORD_COLUMNS = Record._fields
@@ -152,7 +152,7 @@ class Table(TableSpec):
 
     @property
     def description(self) -> str:
-        """Return the table's description, which says what may use it. Both engines can write and read it."""
+        """Return the table's description, with the format to know. Both engines can write and read a description."""
         return f"{NEEDED} {self.format}"
 
     @property
@@ -182,7 +182,7 @@ def _new_segment(partition: Mapping[str, Any]) -> dict[str, Any]:
     return {**partition, "segment": ids.segment(ids.new_send_key(), 0)}
 
 
-#: What the log shows of each data file of `messages`. Instants in milliseconds.
+#: The facts that the log shows of each data file of `messages`. Instants are in milliseconds.
 FACTS = (
     Fact("queue", pa.string(), "partition", "queue"),
     Fact("lane", pa.int32(), "partition", "lane"),
@@ -216,7 +216,7 @@ TABLES = {
             facts=FACTS,
             ordinals=Ordinals("seq", "sent_at", _new_segment),
             staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
-            # Of `visibility` a whole queue's records are removed; of `messages` only some segments.
+            # A delete from `visibility` removes a whole queue's records, and a delete from `messages` only some segments.
             independent_by=("queue", "lane", "segment"),
         ),
         Table(
@@ -226,7 +226,7 @@ TABLES = {
             ("segment", "first_seq"),
             statistics=("segment", "first_seq", "last_seq"),
             final_columns=("deleted_at", "moved_to"),
-            # A head row: a purge writes its time there.
+            # A purge writes its time to the head row.
             still_changing={"segment": HEAD},
             independent_by=("queue",),
             duplicate_error=TWO_MESSAGES,

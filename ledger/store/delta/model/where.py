@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger.delta_log.values import literal
 
-#: A predicate names at most so many segments and queues, and at most so many different combinations.
+#: The most segments and queues, and the most different combinations, that a predicate names.
 MOST_NAMED, MOST_ALTERNATIVES = 1_000, 20
 
 
@@ -23,7 +23,7 @@ class Where:
     also: Where | None = None
 
     def parts(self) -> list[Where]:
-        """Return this and what `also` names, one by one."""
+        """Return this filter and those of `also`, one by one."""
         parts: list[Where] = []
         part: Where | None = self
         while part is not None:
@@ -43,9 +43,9 @@ class Where:
         return alternatives
 
     def bounded(self) -> Where:
-        """Return this filter, or, if it names very much, a wider one that names less.
+        """Return this filter; if it names too many partitions, return a wider filter that names fewer.
 
-        Planning a predicate takes a stack that grows with it, and processes have died of that.
+        Planning a predicate takes a stack that grows with the predicate, and processes have died of an overflow.
         """
         parts, alternatives = self.parts(), self.alternatives()
         named = sum(len(one.get("segment", ())) for one in alternatives)
