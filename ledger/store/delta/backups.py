@@ -1,24 +1,24 @@
 """Backups: consistent copies of a ledger, and ledgers made from these copies.
 
-**Which versions go together.** Nothing is locked: the tables' versions are taken one after the other while others
+**Which versions belong together.** Nothing is locked: the tables' versions are taken one after the other while others
 commit. `visibility` is taken first. Its rows are about messages that were sent before, and a later version of
-`messages` has these messages. There is one exception: between the two versions, upkeep may drop a segment whose
-messages are all finished. The backup then has rows of `visibility` whose messages are missing. The work is finished,
-and upkeep of the restored ledger drops these rows. If `messages` were taken first, upkeep could drop a message and its
-rows before `visibility` is taken. The backup would have the message and no row that says it was acknowledged: the
-message would come back. A message that is sent between the versions of `visibility` and `messages` is in the backup, as
-a message that was never received. `queues` and `tasks` come next: a queue that was deleted meanwhile leaves rows that
-upkeep drops. `receipts` is filled before it is copied, and its entries about later versions of `visibility` are removed
-from the copy.
+`messages` has these messages. One exception is harmless. Between the two versions, upkeep may drop a segment whose
+messages are all finished. In this case the backup has rows of `visibility` whose messages are missing. The work is
+finished, and upkeep of the restored ledger drops these rows. If `messages` were taken first, upkeep could drop a
+message and its rows before `visibility` is taken. The backup would have the message and no row that says it was
+acknowledged: the message would come back. A message that is sent between the versions of `visibility` and `messages` is
+in the backup, as a message that was never received. `queues` and `tasks` come next: a queue that was deleted meanwhile
+leaves rows that upkeep drops. `receipts` is filled before it is copied, and its entries about later versions of
+`visibility` are removed from the copy.
 
 **What a backup has.** Its folder FOLDER has one Delta table for each table of the ledger: the data files of the version
-that was taken, and a log that begins with a checkpoint of this version. So a backup has no past versions. The manifest
-is written last. Until then, the file UNFINISHED marks the folder as no backup. `Ledger.open` refuses a folder that has
-the manifest or UNFINISHED, and makes no ledger there.
+that was taken, and a log that begins with a checkpoint of this version. A backup has no past versions. The manifest is
+written last. Before that, the file UNFINISHED shows that the folder is no backup yet. `Ledger.open` refuses a folder
+that has the manifest or UNFINISHED, and makes no ledger in it.
 
-**What a restored ledger is.** Its tables have new ids, and their versions continue at the next million. So processes
-that still have the earlier ledger open notice that it was replaced (see `delta_log.history`). The version of a claim
-stays a number that only grows, also for holders of claims that are newer than the backup.
+**What a restored ledger is.** Its tables have new ids, and their versions continue at the next million. Therefore
+processes that still have the earlier ledger open notice that it was replaced (see `delta_log.history`). The version of
+a claim stays a number that only grows, also for holders of claims that are newer than the backup.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _written(
     _write(folder / f"{MANIFEST}.tmp", json.dumps(manifest).encode())
     (folder / f"{MANIFEST}.tmp").rename(folder / MANIFEST)
     (folder / UNFINISHED).unlink()
-    for path in (folder, *(one.parent for one in made)):
+    for path in (folder, *(new_folder.parent for new_folder in made)):
         _sync(path)
     return BackupReport(versions, len(files), sum(files.values()), taken_at)
 
@@ -153,7 +153,7 @@ def restore_backup(
     Returns what the backup has, and the path to which the earlier content of `root` was moved (None: there was none).
     With `replace`, a file or a folder with content at `root` is moved aside. An empty folder is always replaced.
 
-    Raises InvalidParameterValue if `source` is no complete backup, or if one of the two folders lies in the other.
+    Raises InvalidParameterValue if `source` is no complete backup, or if one of the two folders is in the other.
     Without `replace`, it is also raised if `root` is anything but an empty folder. Raises LedgerTooNew, and
     StorageFailed.
     """
@@ -201,10 +201,10 @@ def restore_backup(
 def _replace(made: Path, place: Path, aside: Path) -> None:
     """Move what is at `place` to `aside`, and the new ledger `made` to `place`.
 
-    This is one step if the file system can exchange two names. If it cannot, `place` does not exist for a moment. A
-    process that opens a ledger at `place` in this moment may make an empty one.
+    The exchange is one step if the file system can exchange two names. If it cannot, `place` does not exist for a
+    moment. A process that opens a ledger at `place` in this moment may make an empty one.
     """
-    # First rename `made` to `aside`. So the earlier ledger never lies at `made`, which the caller removes.
+    # First rename `made` to `aside`, so that the earlier ledger is never at `made`, which the caller removes.
     made.rename(aside)
     if not _exchange(aside, place):
         aside.rename(made)
@@ -259,8 +259,8 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
     map_at_once(copy, sizes, AT_ONCE)
     # Copy the part of the log that makes up the version: the newest checkpoint up to the version, and the entries after
     # this checkpoint. After that, one new checkpoint replaces them.
-    numbered = [(int(one.name[:20]), one) for one in (source / LOG).iterdir() if one.name[:20].isdecimal()]
-    sums = [number for number in checkpointed([f"{LOG}/{one.name}" for _, one in numbered]) if number <= version]
+    numbered = [(int(file.name[:20]), file) for file in (source / LOG).iterdir() if file.name[:20].isdecimal()]
+    sums = [number for number in checkpointed([f"{LOG}/{file.name}" for _, file in numbered]) if number <= version]
     for number, path in numbered:
         if max(sums, default=0) <= number <= version and path.suffix in (".json", ".parquet"):
             shutil.copyfile(path, dest / LOG / path.name)
@@ -281,9 +281,9 @@ def _give_identity(table: Path, version: int, replaced: int) -> None:
 
 
 def _newest(table: Path) -> int:
-    """Return the newest version in a table's log; -1 if there is no such table."""
+    """Return the newest version in a table's log, or -1 if the table does not exist."""
     log = table / LOG
-    versions = [version_of(f"{LOG}/{one.name}") for one in log.iterdir()] if log.is_dir() else []
+    versions = [version_of(f"{LOG}/{file.name}") for file in log.iterdir()] if log.is_dir() else []
     return max((version for version in versions if version is not None), default=-1)
 
 
@@ -294,19 +294,22 @@ def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | Non
     It has no removed files, and no transactions of fills of receipts.
     """
     folder = table / LOG
-    (path,) = (one for one in folder.iterdir() if CHECKPOINT.fullmatch(f"{LOG}/{one.name}"))
+    (path,) = (file for file in folder.iterdir() if CHECKPOINT.fullmatch(f"{LOG}/{file.name}"))
     rows = pq.read_table(path)
     if "remove" in rows.column_names:
         rows = rows.filter(rows["remove"].is_null())
     if "txn" in rows.column_names:
-        # Leave out the transactions of fills of receipts. They name the version that was filled last, and the copy may
+        # Leave out the transactions of fills of receipts. Each names the version that was filled last, and the copy may
         # have entries only up to an earlier version.
-        fills = [one is not None and one["appId"].startswith(FILLS) for one in rows["txn"].to_pylist()]
-        rows = rows.filter(pa.array([not one for one in fills]))
+        fills = [
+            transaction is not None and transaction["appId"].startswith(FILLS)
+            for transaction in rows["txn"].to_pylist()
+        ]
+        rows = rows.filter(pa.array([not is_fill for is_fill in fills]))
     if table_id is not None:
         place = rows.schema.get_field_index("metaData")
         field = rows.schema.field(place)
-        values = [one and {**one, "id": table_id} for one in rows["metaData"].to_pylist()]
+        values = [action and {**action, "id": table_id} for action in rows["metaData"].to_pylist()]
         rows = rows.set_column(place, field, pa.array(values, field.type))
     for old in list(folder.iterdir()):
         old.unlink()
@@ -340,7 +343,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _copy(source: Path, dest: Path) -> int:
-    """Copy a file and sync it; return its size."""
+    """Copy a file, sync the copy, and return its size."""
     dest.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, dest)
     _sync(dest)
@@ -361,5 +364,5 @@ def _sync(path: Path) -> None:
 
 
 def _sync_folders(folder: Path) -> None:
-    for path in (folder, *(one for one in folder.rglob("*") if one.is_dir())):
+    for path in (folder, *(subfolder for subfolder in folder.rglob("*") if subfolder.is_dir())):
         _sync(path)

@@ -18,13 +18,13 @@ _SAID: Mapping[str, type] = {
 
 
 def said_in(text: str | None) -> dict[str, Any]:
-    """Return the metadata of a commit of the ledger; an empty dict for another writer's commit."""
+    """Return the metadata of a commit of the ledger, or an empty dict for another writer's commit."""
     metadata = parse_metadata(text)
     return metadata if _is_ours(metadata) else {}
 
 
 def verb_of(said: Mapping[str, Any]) -> str:
-    """Return the verb that made a commit; empty if the commit does not say."""
+    """Return the verb that made a commit, or "" if the metadata names no verb."""
     return str(said.get("verb", ""))
 
 

@@ -1,9 +1,9 @@
 """Removal of a ledger for good: its tables, locks and repair leftovers, nothing else.
 
-On a local path the tables are first moved into one folder, under their locks. So no process finds half a ledger, and no
-process commits to a table that is being removed. Then the folder is removed. If a call is stopped in between, the next
-call removes the rest. On an object store the table `queues` is removed first: without it nobody opens a ledger. Of each
-table, the log is removed last: it shows that the table is a ledger's.
+On a local path the tables are first moved into one folder, under their locks, and after that this folder is removed.
+Therefore no process finds half a ledger, and no process commits to a table that is being removed. If a call is stopped
+in between, the next call removes the rest. On an object store the table `queues` is removed first: without it nobody
+opens a ledger. The log is the last part of each table that is removed: it shows that the table is a ledger's.
 
 Processes that have the ledger open find no table any more, and no verb makes a table again.
 """
@@ -33,7 +33,7 @@ from ledger.store.delta.commit.file_locks import LOCKS, all_locked
 from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.tables import NEEDED, TABLES
 
-#: Where a local ledger's tables are moved before they are removed.
+#: The beginning of the name of the folder to which a local ledger's tables are moved before they are removed.
 DOOMED = "_ledger_destroyed-"
 #: The folders that the ledger keeps beside its tables.
 BESIDE = (LOCKS, PROBES, LOST)
@@ -56,7 +56,7 @@ class Destroyed:
 
 
 def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, *, dry_run: bool = False) -> Destroyed:
-    """Remove a ledger, and report what was removed; with `dry_run` only look.
+    """Remove a ledger, and report what was removed. With `dry_run` remove nothing.
 
     Raises:
         LedgerDoesNotExist: There is no ledger.
@@ -84,7 +84,7 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
         _require_own(folder / name, table_files(str(folder / name), None))
     own_paths = [*(folder / name for name in (*existing, *BESIDE)), *doomed]
     names = {path.name for path in own_paths}
-    files = [path.lstat().st_size for one in own_paths for path in one.rglob("*") if not path.is_dir()]
+    files = [path.lstat().st_size for own_path in own_paths for path in own_path.rglob("*") if not path.is_dir()]
     stays = sorted(path.name for path in folder.iterdir() if path.name not in names)
     report = Destroyed(str(folder), len(files), sum(files), tuple(stays[:100]))
     if dry_run:
@@ -96,11 +96,11 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
             for name in existing:
                 (folder / name).rename(aside / name)
             durability_of(folder).sync_folders([str(folder)])
-        for one in (*doomed, aside, *(folder / name for name in BESIDE)):
-            if one.is_symlink():
-                one.unlink()
-            elif one.exists():
-                shutil.rmtree(one)
+        for path in (*doomed, aside, *(folder / name for name in BESIDE)):
+            if path.is_symlink():
+                path.unlink()
+            elif path.exists():
+                shutil.rmtree(path)
         remove_empty([folder])
     return report
 
@@ -108,7 +108,7 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
 def _is_doomed(path: Path) -> bool:
     """Tell whether a stopped call left this folder: it has nothing but tables of the ledger."""
     is_named = re.fullmatch(rf"{DOOMED}[0-9a-f]{{8}}", path.name) is not None
-    return is_named and path.is_dir() and not path.is_symlink() and {one.name for one in path.iterdir()} <= {*ORDER}
+    return is_named and path.is_dir() and not path.is_symlink() and {entry.name for entry in path.iterdir()} <= {*ORDER}
 
 
 def _destroy_objects(root: str, options: Mapping[str, str] | None, *, dry_run: bool) -> Destroyed:
@@ -159,5 +159,7 @@ def _says_so(files: TableStorage, path: str) -> bool:
         return False
     with contextlib.suppress(OSError, pa.ArrowException, KeyError), files.open(path) as file:
         table_metadata = file.read(["metaData"])["metaData"].to_pylist()
-        return any(one is not None and str(one["description"]).startswith(NEEDED) for one in table_metadata)
+        return any(
+            metadata is not None and str(metadata["description"]).startswith(NEEDED) for metadata in table_metadata
+        )
     return False

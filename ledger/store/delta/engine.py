@@ -4,8 +4,8 @@ The store's verbs do not depend on the engine that runs.
 
 **Ends of segments.** A segment has one writer, which numbers its messages. But a writer may exist twice without knowing
 it: in a forked process and its parent, or in a snapshot of a machine that was resumed twice. Both would give out the
-same ordinals. So an append names the last ordinal that its writer knows, and commits only if the log says the same. The
-first of the two writers goes on; the other one begins a new segment.
+same ordinals. Therefore an append names the last ordinal that its writer knows, and commits only if the log has the
+same last ordinal. The first of the two writers continues the segment, and the other one begins a new segment.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Tables(Protocol):
         """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, if there is any. Callers ask after a failure, and then the table is read."""
+        """Return the damage of a table, or None. This reads the table, so callers ask only after a failure."""
 
     def version(self, table: str) -> int:
         """Return the newest version."""
@@ -97,9 +97,10 @@ class Tables(Protocol):
 
         Args:
             transactions: Pairs of application id and version. Each must be the first of its application, or directly
-                follow the application's last version; else Conflict.
-            ends: How the segments of `messages` that the append extends must end; else SegmentTaken.
-            generation: The generation in which the rows were decided; LogReplaced if it is over.
+                follow the application's last version. Otherwise raises Conflict.
+            ends: The ends that the append expects of the segments of `messages` that it extends. Otherwise raises
+                SegmentTaken.
+            generation: The generation in which the rows were decided. If it is over, raises LogReplaced.
             beside: Transactions that go with the commit without this check.
         """
 
@@ -128,7 +129,7 @@ class Tables(Protocol):
         """
 
     def greatest(self, table: str, column: str) -> int | None:
-        """Return the largest value of a column, from the log alone; None for an empty table."""
+        """Return the largest value of a column, from the log alone, or None for an empty table."""
 
     def history(self, table: str, since: int) -> list[Commit]:
         """Return the commits with a version > `since`, oldest first."""
@@ -148,7 +149,7 @@ class Publishing(Tables, Protocol):
     """An engine that can commit files where other writers have written them, below one of the ledger's tables."""
 
     def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str], now: int) -> str:
-        """Make a table for the files of one send, in a folder below a table; return its location."""
+        """Make a table for the files of one send, in a folder below a table, and return its location."""
 
     def stage_folder(self, table: str, folder: str) -> None:
         """Make a folder below a table for files that tasks write. Nobody reads this folder as a table."""
@@ -189,8 +190,8 @@ class MessageFiles(Protocol):
     ) -> pa.Table:
         """Return columns of the messages of some partitions.
 
-        Optional bounds: the ordinals from first_seq to last_seq; sent after an instant; in a FIFO queue, after a
-        sequence number.
+        Optional bounds: the ordinals from first_seq to last_seq (both or none), an instant after which the messages
+        were sent, and in a FIFO queue a sequence number before theirs.
         """
 
 
@@ -209,7 +210,7 @@ class Engine(Tables, MessageFiles, Protocol):
         """
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
-        """Return why the engine no longer reads or writes a table, and what to do about it; None if it does both.
+        """Return why the engine no longer reads or writes a table, and what to do about it, or None if it does both.
 
         The error TableAltered has both texts.
 
@@ -242,7 +243,7 @@ class Engine(Tables, MessageFiles, Protocol):
         """
 
     def exists(self, table: str) -> bool:
-        """Tell whether there is such a table."""
+        """Tell whether the table exists."""
 
     def vacuum(self, table: str) -> None:
         """Remove files that no version within the retention needs."""
@@ -262,7 +263,7 @@ names_failures = partial(translate_storage_errors, methods=METHODS, default="mes
 
 
 class LedgerTables(DeltaTables):
-    """What an engine does for the ledger's tables, by means of DeltaTables."""
+    """The part of an engine that is about the ledger's tables, built on DeltaTables."""
 
     def files(self) -> tuple[int, pa.Table]:
         """See MessageFiles."""
@@ -319,7 +320,7 @@ class LedgerTables(DeltaTables):
 
 
 def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
-    """See `delta_log.rewrite`; `table` is the name of one of the ledger's tables."""
+    """See `delta_log.rewrite.require_expected`. `table` is the name of one of the ledger's tables."""
     log_edits.require_expected(snapshot, TABLES[table], edits)
 
 

@@ -97,7 +97,7 @@ def open_tables(
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
     require_engines(spark)
-    given = as_text(storage_options)
+    user_options = as_text(storage_options)
     locations = {name: for_delta_rs(location) for name, location in _locations(root, spark, create).items()}
     of_spark = {name: for_spark(location) for name, location in locations.items()}
     place = recorded(locations["visibility"])
@@ -113,11 +113,11 @@ def open_tables(
         from ledger.delta_log.spark_sessions import require_s3a, storage_options_of
 
         require_s3a(spark)
-        given = given or storage_options_of(spark, place.text.split("/")[2])
-    options = _options(given)
+        user_options = user_options or storage_options_of(spark, place.text.split("/")[2])
+    options = _options(user_options)
     chosen = _engine(root, engine, scheme, locations, spark, options, settings)
     by_delta_rs = chosen.name == "delta-rs"
-    files = _files(place, given, options) if by_delta_rs else None
+    files = _files(place, user_options, options) if by_delta_rs else None
     _require_known(root, scheme, chosen)
     missing = [name for name in TABLES if not chosen.exists(name)]
     if missing and (read_only or not create):
@@ -157,12 +157,12 @@ def open_tables(
         trust.trust()
     for name in missing:
         # Existing tables are not locked. Otherwise a process that is stopped in a verb would block every process that
-        # opens the ledger, and each of these would block all other writers.
+        # opens the ledger. Each of these processes would block all other writers.
         with locks[name].exclusive():
             _create(chosen, name)
     check(missing)
     if place.is_local and settings.sync and not read_only:
-        # This includes tables that no verb relies on: if a power cut damages one, the ledger cannot be opened.
+        # Sync also tables that no verb relies on: if a power cut damages one, the ledger cannot be opened.
         for name in TABLES:
             chosen.make_durable(name, chosen.version(name))
     # Spark's commits to a local path are only safe while no other process commits at all.
@@ -246,7 +246,7 @@ def _options(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _files(place: Location, given: Mapping[str, str], options: Mapping[str, str]) -> ObjectStore | None:
-    """Return the files beside the tables on an object store; None elsewhere. `options` are `given` and the defaults.
+    """Return the files beside the tables on an object store, or None elsewhere. `options` has `given` and the defaults.
 
     Raises StorageFailed within seconds if the store cannot be reached. delta-rs alone would try for much longer.
     """
@@ -292,7 +292,7 @@ def _locations(root: str, spark: SparkSession | None, create: bool) -> dict[str,
                 "root", root, "Must be schema:NAME, a name of Spark's catalog", "Quote it: `a-b`."
             )
         return schema_locations(spark, root[len(SCHEMA_PREFIX) :], create)
-    # A local root stays a path: the engines disagree on what %20 in a URI stands for.
+    # A local root stays a path: the engines disagree on the meaning of %20 in a URI.
     place = here("root", root)
     return {name: place.below(name).text for name in TABLES}
 
@@ -331,7 +331,7 @@ def _engine(
 
 
 def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:
-    """Return a function that gives a session's options for a bucket of S3; None without a session that has a JVM."""
+    """Return a function that gives a session's options for a bucket of S3, or None without a session that has a JVM."""
     if spark is None or not has_jvm(spark):
         return None
     from ledger.delta_log.spark_sessions import storage_options_of

@@ -76,10 +76,10 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
 
 @dataclass(frozen=True)
 class Permissions:
-    """What keeps others, or this user, from using a ledger.
+    """The permissions that keep others, or this user, from using a ledger.
 
     Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, a fault is a
-    folder or lock at the top of the ledger that this user may not write. `command` mends the faults.
+    folder or lock that this user may not write. `command` mends the faults.
     """
 
     faults: tuple[str, ...]
@@ -88,7 +88,7 @@ class Permissions:
 
 
 def look_over(root: str) -> Permissions | None:
-    """Return the permissions of a ledger; None if `root` is not a local path, or does not exist. Changes nothing."""
+    """Return the permissions of a ledger, or None if `root` is not a local path, or does not exist. Change nothing."""
     place = here("root", root)
     folder = Path(place.text)
     about = _entry(folder) if place.is_local else None
@@ -142,11 +142,10 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
 
 
 def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
-    """Yield the entries that `_entries` yields, each with its open descriptor; None for a file that this user may not
-    open.
+    """Yield the entries that `_entries` yields, each with its open descriptor.
 
-    Descriptors are needed for safety. A user who may write in the ledger could replace a file by a link, and root would
-    give away the file that the link leads to.
+    A file that this user may not open comes with None. Descriptors are needed for safety. Without them, a user of the
+    ledger could replace a file by a link, and root would give away the link's target.
     """
     top = os.open(root, _OPENING | os.O_DIRECTORY)
     try:
@@ -182,7 +181,7 @@ def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterato
 
 
 def _entry(path: str | Path, *, is_lock: bool = False) -> LocalEntry | None:
-    """Return a file or folder; None for a link, and if nothing exists at the path."""
+    """Return a file or folder, or None for a link, or if nothing exists at the path."""
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -196,7 +195,7 @@ def _of(path: str, found: os.stat_result, *, is_lock: bool = False) -> LocalEntr
 
 
 def _hand_down(folder: int, *, everyone: bool) -> bool:
-    """Share all that is made in an open folder later, by a default ACL; return False if the system has no ACLs."""
+    """Share later files in an open folder by a default ACL. Return False if the file system has no ACLs."""
     try:
         os.setxattr(folder, DEFAULT_ACL, default_acl(everyone=everyone))
     except AttributeError:

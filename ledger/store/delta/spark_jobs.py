@@ -22,9 +22,9 @@ DESCRIPTION = "spark.job.description"
 def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: str | None = None) -> Iterator[None]:
     """Mark the Spark jobs of the context by tags, and by a description that follows the user's own.
 
-    The tags are `ledger`, `ledger.verb=…`, `ledger.queue=…` and `ledger.receipt=…`. They are set on the session and on
-    the Spark context. A job loses the session's tags if another job runs within it, such as Delta's search for files.
-    Spark Connect has only the session's tags.
+    The tags are `ledger`, `ledger.verb=…`, `ledger.queue=…` and `ledger.receipt=…`. The tags are set on the session and
+    on the Spark context. A job loses the session's tags if another job runs within it, such as Delta's search for
+    files. Spark Connect has only the session's tags.
     """
     tag_values = {"verb": verb, "queue": queue, "receipt": receipt_id}
     named = {"ledger", *(f"ledger.{name}={value}" for name, value in tag_values.items() if value)}

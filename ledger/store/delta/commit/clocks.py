@@ -6,8 +6,8 @@ that NTP slows or hurries a little is never refused. A process that has just sta
 its clock.
 
 *All drivers of a ledger share the storage's clock.* Lanes remember the time of their last commit, so a driver's clock
-that is behind is noticed at once. A driver whose clock is ahead sees every deadline pass too early. Nobody notices
-until another driver follows it. The storage's clock shows both errors.
+that is behind is noticed at once. A driver whose clock is ahead sees every deadline pass too early. No driver notices
+this until another driver commits after the first one. The storage's clock shows both errors.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ RESOLUTION = 1.0
 class StorageClock:
     """Compares `clock` with `storage` (None: never), at most every INTERVAL seconds of `passing`.
 
-    Each driver may differ from the storage's clock by half of the setting maximum_clock_skew. So any two drivers differ
-    by the whole setting at most.
+    Each driver may differ from the storage's clock by half of the setting maximum_clock_skew. Therefore any two drivers
+    differ by the whole setting at most.
     """
 
     def __init__(
@@ -155,9 +155,9 @@ def probe_of(files: ObjectStore) -> Clock:
 def probe(folder: Path) -> Clock:
     """Return the clock of a local path's storage: the modification time of a small file, which is written and removed.
 
-    On a disk of this machine this is the machine's own clock; on a shared file system (NFS) it is the server's clock.
-    Storage to which only Spark commits has no such probe: pass a `storage_clock` of your own to Ledger.open, or set the
-    drivers' clocks by a time server.
+    On a disk of this machine this is the machine's own clock. On a shared file system (NFS) it is the server's clock.
+    Storage to which only Spark commits has no probe. For such storage, pass a `storage_clock` of your own to
+    Ledger.open, or set the drivers' clocks by a time server.
     """
 
     def read() -> int:

@@ -44,8 +44,8 @@ def require_safe(scheme: str, engine: str) -> None:
 def require_safe_output(location: str, settings: Settings, why: str) -> None:
     """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless only one driver ever writes.
 
-    Spark's puts have no condition. delta-rs fences off writes in doubt, and ignores Spark's locks. So each of the two
-    could overwrite the other's commit. `why` says why Spark would commit there.
+    Spark's puts have no condition. delta-rs fences off writes in doubt, and ignores Spark's locks. Therefore each of
+    the two could overwrite the other's commit. `why`: the reason why Spark would commit to the table.
     """
     if recorded(location).scheme in S3 and not settings.single_driver:
         raise UnsafeStorage(

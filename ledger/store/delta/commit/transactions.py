@@ -99,7 +99,7 @@ class Transactions:
         raise attempts.outlasted()
 
     def merge(self, verb: str, table: str, queue: str, plan: Plan[Any], attempts: Attempts) -> int | None:
-        """Commit a plan as one MERGE and return the version; return None if another writer was first.
+        """Commit a plan as one MERGE and return the version, or None if another writer was first.
 
         Without edits, return the version that the plan was decided on. Raises StorageFailed.
         """
@@ -133,7 +133,7 @@ class Transactions:
                 self._tables.make_durable(name, version)
             return {table: since, **newest}
         except StorageFailed as error:
-            # The verb goes on without these versions: a view then uses the versions that earlier commits noted.
+            # The verb does without these versions: a view uses the versions that earlier commits noted.
             log.warning("a commit to %s does not note the newest versions of %s: %s", table, ", ".join(noted), error)
             return {}
 
@@ -151,7 +151,7 @@ class Transactions:
         attempts: Attempts,
         read_at: float | None = None,
     ) -> int | None:
-        """Return the version that `write` committed, even if its answer was lost; None if another writer was first.
+        """Return the version that `write` committed, even if its answer was lost, or None if another writer was first.
 
         A debug line in the log "ledger.verbs" says how long each part took. "load" is the wait for the turn and the
         reading of the state, until `read_at` (monotonic seconds). "decide" and "commit" follow.
@@ -223,7 +223,8 @@ class Transactions:
     ) -> dict[str, Any]:
         """Return the metadata of a commit, from which the table `receipts` is filled.
 
-        `queue` is a queue's id, or empty. `losses` says how often the verb has lost to other writers; 0 is left out.
+        `queue` is a queue's id, or empty. `losses` is how often the verb has lost to other writers. The metadata does
+        not have `losses` if it is 0.
         """
         entries = {
             "operation": operation,
@@ -236,7 +237,7 @@ class Transactions:
         return {**entries, "losses": losses} if losses else entries
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
-        """Return the version of a commit whose answer was lost, if the history has this commit; else None.
+        """Return the version of a commit whose answer was lost, or None if the history does not have this commit.
 
         A commit that is found is made to survive a power cut. Raises StorageFailed, with `unknown`, if the log was cut
         after `since`: upkeep cuts it after log_retention.
@@ -261,14 +262,14 @@ class Transactions:
         own_turn = (
             nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
         )
-        # Take the threads' turn first and the file lock second: so the holder of the file lock never waits for a
+        # Take the threads' turn first and the file lock second, so that the holder of the file lock never waits for a
         # thread.
         with own_turn, self._safe(table, losses):
             yield
 
     @contextmanager
     def turn_for_all(self, table: str, queue: str, losses: int, wish: PendingCall[Any]) -> Iterator[list[Any]]:
-        """Take a `turn` for a pending call and the waiting calls that go with it; yield all these calls.
+        """Take a `turn` for a pending call and the waiting calls that go with it, and yield all these calls.
 
         Yield an empty list if another thread has carried out this call. Each loss halves the number of calls that go
         together, because a commit to more lanes conflicts with more other commits.

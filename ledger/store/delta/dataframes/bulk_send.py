@@ -75,8 +75,7 @@ class Sent:
 class Rows:
     """The messages of a DataFrame, as `bulk_rows.message_columns` reads them.
 
-    `plan`: returns the rows; its arguments say whether bodies are checked, too, and which fields are wanted (None:
-    all).
+    `plan`: returns the rows. Its arguments are whether to check bodies, too, and the wanted fields (None: all).
     `fields`: the fields that the DataFrame has values of.
     `is_unplaced`: tasks check bodies and place the rows, where they can.
     `absent`: see Placed.
@@ -115,7 +114,7 @@ class BulkSender:
     def send(
         self, queue: QueueRecord, frame: DataFrame, body: str | None, clock: Clock, attempt_id: str | None
     ) -> Sent:
-        """Send every row; see Queue.send."""
+        """Send every row. See Queue.send."""
         # These checks come before Spark computes or stages anything.
         self._store.transactions.require_writable("send")
         self._writer.require_takes(queue)
@@ -154,16 +153,16 @@ class BulkSender:
             place_of_bodies(frame.columns, body),
             has_delays,
         )
-        # Spark analyses the columns here, so that an error in them refuses the send before anything is staged.
+        # Spark analyses the columns now, so that an error in them refuses the send before anything is staged.
         _ = rows.unchecked if rows.is_unplaced else rows.checked
         return rows
 
     def _send_once(self, queue: QueueRecord, rows: Rows, clock: Clock, attempt_id: str) -> Sent:
         """Send rows under an attempt id: count and hash them first, to tell a retry from another send.
 
-        Spark evaluates the rows again to write them. If they then differ from the counted rows, the send is refused
-        before the commit. If Spark commits, nothing can be checked between its write and its commit. In this case the
-        rows are computed once, and the executors keep them until the send is done.
+        Spark evaluates the rows again to write them. If the written rows differ from the counted rows, the send is
+        refused before the commit. If Spark commits, nothing can be checked between its write and its commit. In this
+        case the rows are computed once, and the executors keep them until the send is done.
         """
         with contextlib.ExitStack() as until_sent:
             try:
@@ -211,8 +210,8 @@ class BulkSender:
     def _by_task(
         self, queue: QueueRecord, rows: Rows, key: str, at: int, expected: Fingerprint | None = None
     ) -> Placed:
-        """Return the rows with their places; each task fills segments of its own. `expected`: the fingerprint that the
-        written rows must have."""
+        """Return the rows with their places. If the written rows have another fingerprint than `expected`, the send is
+        refused."""
         sender, unplaced, watch = self._store.sender_id, None, Watch(expected)
 
         def by_spark() -> DataFrame:
@@ -241,12 +240,12 @@ class BulkSender:
         from pyspark.sql import functions as F
 
         lanes, settings, engine = int(queue.attributes["Lanes"]), self._store.settings, self._store.engine
-        # Each lane gets one segment; the number of the lane is the segment's ordinal.
+        # Each lane gets one segment. The number of the lane is the segment's ordinal.
         lane = (F.crc32(F.col("message_group_id").cast("binary")) % F.lit(lanes)).cast("bigint")
         keyed = rows.checked.select("*", lane.alias("ordinal"), F.monotonically_increasing_id().alias("place"))
         identity, shuffled_by = ["message_deduplication_id"], []
         if queue.attributes["DeduplicationScope"] == "messageGroup":
-            # All messages of a group are in one lane. So the shuffle by lanes also brings duplicates together.
+            # All messages of a group are in one lane, so the shuffle by lanes also brings duplicates together.
             identity, shuffled_by = ["message_group_id", *identity], ["ordinal"]
             keyed = keyed.repartition(*shuffled_by)
         copies = Window.partitionBy(*shuffled_by, *identity).orderBy("place")
@@ -257,8 +256,8 @@ class BulkSender:
             key = ids.new_send_key()
             with self._writer.turn(queue, losses):
                 count = engine.transaction_version("messages", fifo.sends(queue.id)) or 0
-                # The clock is read after the count of sends. So a process that was paused in between cannot be behind
-                # the last send.
+                # The clock is read after the count of sends, so that a process that was paused in between is never
+                # behind the last send.
                 listing = self._store.listings.newest()
                 now, skew = clock(), settings.maximum_clock_skew
                 last = last_send(engine, queue.id, listing.last_sent(queue.id), now, skew)
@@ -275,7 +274,7 @@ class BulkSender:
         raise attempts.outlasted()
 
     def _remembered(self, queue: QueueRecord, listing: Listing, now: int) -> DataFrame | None:
-        """Return the stored messages that make a send with the same id a duplicate; None if there are none.
+        """Return the stored messages that make a send with the same id a duplicate, or None if there are none.
 
         Twin of rules.fifo.is_duplicate. A send or a purge that this read misses has raised the count of sends, so the
         caller's send does not commit.

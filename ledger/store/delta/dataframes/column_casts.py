@@ -96,8 +96,8 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
         if cast is not None and column is not None:
             columns.append(f"{cast.replace(MESSAGE, message)} AS {quoted(field['name'])}")
     for value in void_columns:
-        # A column that holds only nulls is left out, but Spark still computes it here: its expression may raise, as
-        # assert_true does.
+        # A column that holds only nulls is left out, but Spark still computes it in this filter: its expression may
+        # raise, as assert_true does.
         frame = frame.where(f"{value} IS NULL")
     return frame.selectExpr(*columns) if changed else frame
 
@@ -111,7 +111,7 @@ def _has_metadata(field: Any) -> bool:
 
 
 def _exact(value: str, given: Any, column: Any, path: tuple[str, ...], depth: int) -> str:
-    """Return an expression for the value in the column's type. It fails for a value that the cast would change."""
+    """Return an expression for the value in the column's type. It fails if the cast would change the value."""
     if given == column:
         return value
     if isinstance(given, str) or isinstance(column, str):
@@ -129,14 +129,20 @@ def _exact(value: str, given: Any, column: Any, path: tuple[str, ...], depth: in
             cast = _exact(variable, given[part], column[part], inner_path, depth + 1)
             value = value if cast == variable else f"{function}({value}, (k{depth}, v{depth}) -> {cast})"
         return value
-    parts = {one["name"].lower(): one for one in given["fields"]}
-    casts, is_same = [], [one["name"] for one in given["fields"]] == [one["name"] for one in column["fields"]]
-    for one in column["fields"]:
-        source = parts.get(one["name"].lower())
-        field = f"{value}.{quoted(source['name'])}" if source is not None else f"CAST(NULL AS {_sql(one['type'])})"
-        cast = field if source is None else _exact(field, source["type"], one["type"], (*path, one["name"]), depth)
+    parts = {inner_field["name"].lower(): inner_field for inner_field in given["fields"]}
+    casts, is_same = (
+        [],
+        [inner_field["name"] for inner_field in given["fields"]]
+        == [inner_field["name"] for inner_field in column["fields"]],
+    )
+    for target in column["fields"]:
+        source = parts.get(target["name"].lower())
+        field = f"{value}.{quoted(source['name'])}" if source is not None else f"CAST(NULL AS {_sql(target['type'])})"
+        cast = (
+            field if source is None else _exact(field, source["type"], target["type"], (*path, target["name"]), depth)
+        )
         is_same &= cast == field
-        casts.append(f"{literal(one['name'])}, {cast}")
+        casts.append(f"{literal(target['name'])}, {cast}")
     return value if is_same else f"IF({value} IS NULL, NULL, named_struct({', '.join(casts)}))"
 
 
@@ -201,7 +207,7 @@ def not_finite_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
 def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any, int], list[str]]) -> list[str]:
     """Return the `conditions` of the values inside a value."""
     if kind["type"] == "struct":
-        fields = [(f"{value}.{quoted(one['name'])}", one["type"]) for one in kind["fields"]]
+        fields = [(f"{value}.{quoted(inner_field['name'])}", inner_field["type"]) for inner_field in kind["fields"]]
         return [condition for field, inner in fields for condition in conditions(field, inner, depth)]
     each = f"e{depth}"
     parts = {
@@ -264,12 +270,12 @@ def _compared(value: str, given: str, column: str, path: tuple[str, ...]) -> str
 
 
 def _decimal(double: str, to: str) -> str:
-    """Return the decimal that a double stands for (`rules.column_types`), null where the type cannot hold its digits.
+    """Return the decimal that a double means (`rules.column_types`), or null if the type cannot hold its digits.
 
     Spark's own cast reads Java's text of the double. From FIRST_OF_WHOLE on, that text depends on the version of Java.
     """
-    # Both parts of such a double are whole numbers of 64 bits. Nothing is rounded: a double has 53 bits, followed by
-    # zeros.
+    # Both parts of such a double are whole numbers of 64 bits. The division rounds nothing: a double has 53 bits,
+    # followed by zeros.
     high = f"CAST({double} / {TWO_TO_64}D AS BIGINT)"
     half = f"CAST(({double} - CAST({high} AS DOUBLE) * {TWO_TO_64}D) / 2D AS BIGINT)"
     whole = f"CAST({high} AS DECIMAL(19, 0)) * {TWO_TO_64}BD + CAST({half} AS DECIMAL(19, 0)) * 2BD"
@@ -305,5 +311,5 @@ def _sql(kind: Any) -> str:
         return f"ARRAY<{_sql(kind['elementType'])}>"
     if kind["type"] == "map":
         return f"MAP<{_sql(kind['keyType'])}, {_sql(kind['valueType'])}>"
-    fields = [f"{quoted(one['name'])}: {_sql(one['type'])}" for one in kind["fields"]]
+    fields = [f"{quoted(field['name'])}: {_sql(field['type'])}" for field in kind["fields"]]
     return f"STRUCT<{', '.join(fields)}>"

@@ -1,10 +1,10 @@
 """The evaluation of rows in a user's session: once, without skipped files, instants in microseconds.
 
-The rows that are written must be the rows that are acknowledged or counted. So they are computed once.
+The rows that are written must be the rows that are acknowledged or counted. Therefore Spark computes the rows once.
 
 Spark raises an error for a file that is missing or corrupt, unless settings of the session tell it to skip such files.
-Delta's reader has no option that overrides these settings, and the session is the user's. So the rows are read once
-more, in a session of our own that skips no file.
+Delta's reader has no option that overrides these settings, and the session is the user's. Therefore the rows are read
+once more, in a session of our own that skips no file.
 
 Instants are stored in microseconds, whatever the session says. Spark's default is INT96, a number of nanoseconds that
 many readers take for a number of 64 bits. From such a file, pyarrow reads the last second of the year 9999 as a day of
@@ -35,7 +35,9 @@ PASSES_BY = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorrup
 def require_readable(
     session: SparkSession, rows: Callable[[SparkSession], DataFrame], engine: Engine, verb: str
 ) -> None:
-    """Read rows of `messages` if the session skips missing or corrupt files; else do nothing.
+    """Raise an error for a missing or corrupt file of `messages` that the session would skip.
+
+    Reads the rows once more if the session skips such files, and else does nothing.
 
     Args:
         session: The session in which the caller reads the rows.
@@ -43,7 +45,7 @@ def require_readable(
         engine: The engine of the table.
         verb: The name of the caller's action in errors.
 
-    Raises LedgerDamaged or StorageFailed if a file of the rows is missing or corrupt.
+    Raises LedgerDamaged or StorageFailed.
     """
     if not any(str(session.conf.get(name, "false")).lower() == "true" for name in PASSES_BY):
         return
@@ -60,7 +62,7 @@ def require_readable(
 
 @contextmanager
 def evaluated_once(frame: DataFrame) -> Iterator[DataFrame]:
-    """Yield the frame's rows, computed now and never again; free them at the end.
+    """Yield the frame's rows, computed now and never again. Free them at the end.
 
     A local checkpoint is used in place of `persist`, for two reasons. First, Spark looks up persisted rows by their
     plan. Any later frame of an equal plan, also in the user's own reads, would get these rows, even after its source
@@ -113,7 +115,7 @@ _sessions = _Sessions()
 
 @contextmanager
 def stored_in_microseconds(rows: DataFrame) -> Iterator[None]:
-    """Let the session of some rows write instants in microseconds; at the end restore the user's setting."""
+    """Let the session of some rows write instants in microseconds, and restore the user's setting at the end."""
     session = rows.sparkSession
     if "timestamp" not in rows.schema.json():
         yield

@@ -78,8 +78,7 @@ class Frames:
         )
 
     def require_readable(self, queue: QueueRecord, grant: Grant, session: SparkSession) -> None:
-        """Raise LedgerDamaged or StorageFailed if the session skips a missing or corrupt file that holds a claim's
-        messages."""
+        """Raise LedgerDamaged or StorageFailed if the session skips a missing or corrupt file of a claim's messages."""
 
         def rows(strict: SparkSession) -> DataFrame:
             return Frames(strict, self._store, self._locations).messages(queue, grant)
@@ -129,7 +128,7 @@ class Frames:
             raise self._refused_column(typed) or error from None
 
     def _refused_column(self, columns: Mapping[str, pa.ChunkedArray]) -> InvalidParameterValue | None:
-        """Return the error of the first column that Spark refuses alone; None if Spark takes each column."""
+        """Return the error of the first column that Spark refuses alone, or None if Spark takes each column."""
         for name, column in columns.items():
             try:
                 arrow_frame(self._spark, pa.table({name: column}))
@@ -181,7 +180,7 @@ def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
 
 
 def require_column(frame: DataFrame, name: str, *types: str) -> None:
-    """Raise InvalidParameterValue if the DataFrame has no such column, or one of another type."""
+    """Raise InvalidParameterValue if the DataFrame does not have the column, or has it with another type."""
     kinds = dict(frame.dtypes)
     if name not in kinds:
         raise InvalidParameterValue(

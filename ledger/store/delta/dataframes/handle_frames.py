@@ -43,9 +43,10 @@ class HandleFrame:
     def evaluated(cls, queue: QueueRecord, asked: DataFrame, limits: Limits) -> HandleFrame:
         """Evaluate the handles once.
 
-        A frame may change between evaluations: it may draw random rows, or join with messages in flight. So `outcomes`
-        does not evaluate it again. The rows are in a checkpoint, not in Spark's cache. Spark would serve cached rows to
-        each later frame of an equal plan. Freeing them would also free rows that users cached themselves.
+        A frame may change between evaluations: it may draw random rows, or join with messages in flight. Therefore
+        `outcomes` does not evaluate it again. The rows are in a checkpoint, not in Spark's cache. Spark would serve
+        cached rows to each later frame of an equal plan. Freeing them would also free rows that users cached
+        themselves.
         """
         read = _read(queue, asked, limits).localCheckpoint()
         return cls(read.distinct(), cls._actions(read), limits)
@@ -150,7 +151,7 @@ def table_of_list(handles: list[str | None], timeout: Any) -> pa.Table:
     """Return a list of handles with their timeouts as a table. A timeout that is not a number becomes null, and is
     refused."""
     timeouts = timeout if isinstance(timeout, Sequence) else [timeout] * len(handles)
-    seconds = [one if type(one) is int and abs(one) < 1 << 62 else None for one in timeouts]
+    seconds = [value if type(value) is int and abs(value) < 1 << 62 else None for value in timeouts]
     columns = {"receipt_handle": pa.array(handles, pa.string()), TIMEOUTS: pa.array(seconds, pa.int64())}
     return pa.table(columns)
 

@@ -34,7 +34,7 @@ class Unplaced:
 
     `rows` has the columns of files that the user's rows decide, without the columns that are null in every row.
     `bodies_at` is a phrase that says where the user's rows have their bodies. `delay` is the delay of all rows in
-    milliseconds; None means that they have a column delay_seconds.
+    milliseconds. None means that the rows have a column delay_seconds.
     """
 
     rows: DataFrame
@@ -54,9 +54,9 @@ class Placed:
     other.
     `absent`: columns that are null in every row. Staged files do not have them, because writing them takes time for
     each row.
-    `require_same`: called after the write and before the commit; raises if the written rows differ from the counted
-    ones.
-    `unplaced`: the same rows for tasks that write files themselves (`task_staging`); None: only Spark's writer can
+    `require_same`: called after the write and before the commit. It raises if the written rows differ from the counted
+    rows.
+    `unplaced`: the same rows for tasks that write files themselves (`task_staging`). None: only Spark's writer can
     write them.
     """
 
@@ -111,7 +111,7 @@ def rows_of_a_file(settings: Settings) -> int:
 
 
 def rows_of_a_segment(settings: Settings) -> int:
-    """Return the number of rows in a full segment; see rows_of_a_file."""
+    """Return the number of rows in a full segment. See rows_of_a_file."""
     in_file = rows_of_a_file(settings)
     return settings.messages_per_segment // in_file * in_file
 
@@ -135,9 +135,9 @@ def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
 
 
 def refused(error: Exception, queue: QueueRecord, settings: Settings, place: str) -> LedgerError | None:
-    """Return the error of a failed send if its rows were refused or its disk is full; None if another cause ended it.
+    """Return the error of a failed send if its rows were refused or its disk is full, or None for another cause.
 
-    `place` is where the send wrote.
+    `place` is the place to which the send wrote.
     """
     if TOO_MANY_SEGMENTS in str(error):
         return too_many_segments(settings)
@@ -186,8 +186,8 @@ def for_tasks(rows: DataFrame, absent: Collection[str], sender: str | None, *, h
     attributes = F.col("message_attributes") if sender is None else _with_sender(rows, sender)
     present_fields = [field for field in STORED if field.is_given and field.column not in absent]
     columns = [
-        (attributes if one.name == "message_attributes" else F.col(one.name)).alias(one.column)
-        for one in present_fields
+        (attributes if field.name == "message_attributes" else F.col(field.name)).alias(field.column)
+        for field in present_fields
     ]
     return rows.select(*columns, *(["delay_seconds"] if has_delays else []))
 

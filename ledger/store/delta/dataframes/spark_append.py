@@ -27,8 +27,8 @@ log = logging.getLogger("ledger.verbs")
 class SparkAppend:
     """Writes rows and commits them, all through Spark."""
 
-    #: The write is the commit: nothing can be compared in between. So rows that must be known before the write are
-    #: computed once.
+    #: The write is the commit: nothing can be compared in between. Therefore rows that must be known before the write
+    #: are computed once.
     compares_rows = False
 
     def __init__(self, store: DeltaStore) -> None:
@@ -38,7 +38,7 @@ class SparkAppend:
     def require_takes(queue: QueueRecord) -> None:
         """Raise InvalidParameterValue for a queue with the attribute MaximumMessages.
 
-        A write of Spark is also its commit. So the number of its rows is known only after the commit.
+        A write of Spark is also its commit, so the number of its rows is known only after the commit.
         """
         if is_bounded(queue):
             bound = f"Where Spark commits, {queue.name} takes no DataFrames: its MaximumMessages could not be kept"
@@ -56,10 +56,10 @@ class SparkAppend:
         return turn
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
-        """Write and commit the rows with one append; return False if the append lost.
+        """Write and commit the rows with one append. Return False if the append lost.
 
-        It can lose to another send under the transaction, to a change of the table, or to another ledger that replaced
-        this one. Raises QueueDoesNotExist if the queue does not exist any more, or not in that other ledger.
+        The append can lose to another send under the transaction, to a change of the table, or to another ledger that
+        replaced this one. Raises QueueDoesNotExist if the queue does not exist any more, or not in that other ledger.
         """
         from ledger.delta_log.by_spark import CONFLICTS
 

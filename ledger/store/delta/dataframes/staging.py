@@ -1,4 +1,4 @@
-"""Bulk sends where delta-rs commits: Spark writes files, and one commit publishes them; see rules.staging."""
+"""Bulk sends where delta-rs commits: Spark writes files, and one commit publishes them (see rules.staging)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Staging:
             try:
                 files = self.write_files(placed, folder)
             except StorageFailed:
-                # Upkeep removes a folder that it has given up, perhaps while tasks write there.
+                # Upkeep removes a folder that it has given up, perhaps while tasks write to it.
                 if self._is_given_up(folder, clock):
                     return False
                 raise
@@ -100,7 +100,7 @@ class Staging:
                     self._folders.remove(folder)
 
     def _admit(self, queue: QueueRecord, files: list[StagedFile], clock: Clock) -> tuple[str, int] | None:
-        """Return the transaction that counts this send to a bounded queue; None if the queue has no bound.
+        """Return the transaction that counts this send to a bounded queue, or None if the queue has no bound.
 
         Raises OverLimit if the queue has no room for the staged messages.
         """
@@ -111,7 +111,7 @@ class Staging:
         return counting
 
     def write_files(self, placed: Placed, folder: str) -> list[StagedFile]:
-        """Write the rows in Python, if the executors can, and else with Spark's writer; return the files."""
+        """Write the rows in Python, if the executors can, and else with Spark's writer. Return the files."""
         why_not = None
         if placed.unplaced is not None and self._tasks.is_able(placed.unplaced.rows):
             try:
@@ -125,7 +125,7 @@ class Staging:
         return files
 
     def _written_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:
-        """Write the rows with Spark's writer; return the files.
+        """Write the rows with Spark's writer, and return the files.
 
         Rows in order are sorted by segment already, so they are partitioned by it. Sorting other rows would take longer
         than the rest of the write, so each task fills one file after the other with them.
@@ -148,8 +148,8 @@ class Staging:
     def _is_given_up(self, folder: str, clock: Clock) -> bool:
         """Tell whether upkeep has given a folder up, or will.
 
-        Upkeep records this before it removes a file. So if a file is missing for this reason, the record exists by now.
-        A vacuum, too, may remove files that are old enough to be given up.
+        Upkeep records this before it removes a file. Therefore the record exists by now if a file is missing for this
+        reason. A vacuum, too, may remove files that are old enough to be given up.
         """
         return end_of(self._engine, folder) is not None or staging.is_abandoned(folder, clock())
 
@@ -171,7 +171,7 @@ class Staging:
 
 
 def staged_files(placed: Placed, folder: str, folders: Folders) -> list[StagedFile]:
-    """Return the files that Spark wrote to a folder, from the Delta log there, with their places in `messages`.
+    """Return the files that Spark wrote to a folder, from the folder's Delta log, with their places in `messages`.
 
     Raises InvalidParameterValue if the log has no statistics of a file. Raises StorageFailed if the log cannot be read,
     or if a file has messages of several segments.

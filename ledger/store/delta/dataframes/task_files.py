@@ -5,7 +5,8 @@ over that buffer checks them all. An expression of Spark's looks at each body by
 Parquet files without a conversion of their rows.
 
 **Spark sends the code of this module to the executors.** Executors need not have this package, or may have another
-release of it. So the module imports nothing of the package, and a `SendJob` has all facts that its functions need.
+release of it. Therefore the module imports nothing of the package, and a `SendJob` has all facts that its functions
+need.
 
 **A task names only files that it has finished.** Each file has a name that no other attempt of the task has. The driver
 publishes only the files that the task's one successful attempt names in its answer. An attempt that fails removes its
@@ -130,8 +131,8 @@ class Objects(NamedTuple):
         """Return the size of a file in bytes, and when it was written, in milliseconds."""
         import obstore
 
-        known = obstore.head(self._store(), f"{self.folder}/{name}")
-        return known["size"], round(known["last_modified"].timestamp() * 1_000)
+        facts = obstore.head(self._store(), f"{self.folder}/{name}")
+        return facts["size"], round(facts["last_modified"].timestamp() * 1_000)
 
     def remove(self, name: str) -> None:
         """Remove a file."""
@@ -209,7 +210,7 @@ def _has_wrong_character(bodies: pa.Array) -> bool:
     first, last = ends[bodies.offset], ends[bodies.offset + len(bodies)]
     text = np.frombuffer(bodies.buffers()[2], np.uint8)[first:last]
     if text.min() < _SPACE:
-        allowed = sum(np.count_nonzero(text == one) for one in _ALLOWED_CONTROLS)
+        allowed = sum(np.count_nonzero(text == code) for code in _ALLOWED_CONTROLS)
         if np.count_nonzero(text < _SPACE) > allowed:
             return True
     if text.max() < _ASCII:
@@ -224,7 +225,7 @@ def _has_wrong_character(bodies: pa.Array) -> bool:
 
 
 def _require_one(job: SendJob, body: bytes | None) -> None:
-    """End the task if this body is refused; the error names the reason."""
+    """End the task if this body is refused, with an error that names the reason."""
     shown = "null" if body is None else beginning(body, job.most_shown).hex().upper()
     if not body:
         raise Stop(f"{job.token}{REFUSES}|{MISSING}|MessageBody|{shown}|")
@@ -236,7 +237,7 @@ def _require_one(job: SendJob, body: bytes | None) -> None:
 
 
 def wrong_character(body: bytes) -> str | None:
-    """Return the name of the first refused character, such as #xB, or NO_UTF_8; None if there is none."""
+    """Return the name of the first refused character (like #xB), or NO_UTF_8, or None if there is none."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -263,7 +264,7 @@ def beginning(body: bytes, characters: int) -> bytes:
 
 
 class TaskFiles:
-    """The files of one attempt of a task. Each file is full before the next one begins; the last file has the rest."""
+    """The files of one attempt of a task. Each file is full before the next file begins. The last file has the rest."""
 
     def __init__(self, job: SendJob, task: int) -> None:
         self._job, self._task = job, task
@@ -276,7 +277,7 @@ class TaskFiles:
         self._begun = list[str]()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of a batch; write each row group and each file once it is full."""
+        """Take the rows of a batch, and write each row group and each file once it is full."""
         while batch.num_rows:
             room = self._job.rows_per_file - (self._row + self._waiting_rows) % self._job.rows_per_file
             for part in _in_parts(batch.slice(0, room), self._job.row_group_bytes):
@@ -290,7 +291,7 @@ class TaskFiles:
                 self._close()
 
     def finish(self) -> list[Written]:
-        """Write the remaining rows; return all files."""
+        """Write the remaining rows, and return all files."""
         self._close()
         return self._answers
 
@@ -385,10 +386,12 @@ class TaskFile:
         size, modified_at = self._job.place.size_and_time(self._name)
         statistics = {
             "numRecords": self._rows,
-            "minValues": {name: self._bound(name, min(low for low, _ in of)) for name, of in self._bounds.items()},
+            "minValues": {
+                name: self._bound(name, min(low for low, _ in bounds)) for name, bounds in self._bounds.items()
+            },
             "maxValues": {
-                name: self._bound(name, max(high for _, high in of), is_highest=True)
-                for name, of in self._bounds.items()
+                name: self._bound(name, max(high for _, high in bounds), is_highest=True)
+                for name, bounds in self._bounds.items()
             },
             "nullCount": self._nulls,
         }
@@ -397,8 +400,7 @@ class TaskFile:
     def _bound(self, name: str, value: Any, *, is_highest: bool = False) -> Any:
         """Return a lowest or highest value of a column as Delta's log writes it.
 
-        A long text is cut. A highest text that is cut gets a last character that puts it above every text with the same
-        beginning.
+        A long text is cut. A highest text that is cut gets a last character that makes it greater than the whole text.
         """
         if pa.types.is_timestamp(self._job.schema.field(name).type):
             seconds, micros = divmod(value, 1_000_000)
@@ -416,9 +418,9 @@ class TaskFile:
         """Close what is open, without finishing an upload. Arrow would finish the upload when it frees its writer."""
         if isinstance(self._sink, Upload):
             self._sink.is_abandoned = True
-        for one in (self._writer, self._sink):
+        for output in (self._writer, self._sink):
             with contextlib.suppress(Exception):
-                one.close()
+                output.close()
 
 
 def _columns(job: SendJob, given: pa.Table, first_seq: int) -> pa.Table:
@@ -462,7 +464,7 @@ def _numbers(values: Any) -> pa.Array:
 
 
 def _text(value: str) -> pa.Array:
-    """Return one text as an Arrow array; see `_numbers`."""
+    """Return one text as an Arrow array. For the reason see `_numbers`."""
     content = value.encode()
     ends = np.array([0, len(content)], np.int32)
     return pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(content)])

@@ -10,9 +10,9 @@ Spark's writer writes the files in five cases, and callers see no difference:
 - a session of Spark Connect, which does not say what its executors are;
 - a session whose Arrow batches may have more bytes than MOST_OF_A_BATCH;
 - an object store that only the driver can open, with the credentials of a role or a profile;
-- an application whose executors could not write an earlier send's files in Python. They have no Python, or a Python
-  without pyarrow (or without obstore, for an object store), or too little memory. Only a try shows this. If the try
-  fails, Spark's writer writes the files of this send. If Spark's writer succeeds, it writes the files of the
+- an application whose executors could not write an earlier send's files in Python. Such executors have no Python, or a
+  Python without pyarrow (or without obstore, for an object store), or too little memory. Only a try shows this. If the
+  try fails, Spark's writer writes the files of this send. If Spark's writer succeeds, it writes the files of the
   application's later sends, too, without another try.
 """
 
@@ -73,8 +73,8 @@ log = logging.getLogger("ledger.verbs")
 #: would take more memory than an executor has beside its JVM. Spark's own default is 64 MB.
 MOST_OF_A_BATCH = 256 << 20
 BATCHES, BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", "64m"
-#: Matches the errors of executors that cannot run `task_files`. They have no Python or another version of it, too
-#: little memory, or a package is missing or too old.
+#: Matches the errors of executors that cannot run `task_files`: with no Python or another version of it, with too
+#: little memory, or with a package that is missing or too old.
 _UNABLE = re.compile(
     r"ModuleNotFoundError|ImportError|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH"
     r"|Cannot run program|Python worker (exited unexpectedly|failed to connect)|MemoryError"
@@ -84,7 +84,7 @@ unable_applications = set[str]()
 
 
 class ExecutorsUnable(Exception):
-    """The executors cannot write the files of a send in Python; the text says why."""
+    """The executors cannot write the files of a send in Python, for the reason in the error's text."""
 
 
 class TaskStaging:
@@ -104,7 +104,7 @@ class TaskStaging:
         return self._place.is_local or self._objects("") is not None
 
     def stage(self, placed: Placed, unplaced: Unplaced, folder: str) -> list[StagedFile]:
-        """Write rows into a new folder; return the files, with their places in `messages`.
+        """Write rows into a new folder, and return the files, with their places in `messages`.
 
         Raises ExecutorsUnable, the errors of a send about its rows, and StorageFailed.
         """
@@ -124,11 +124,13 @@ class TaskStaging:
             raise self._failure(error, placed, unplaced, job) from None
         if placed.require_same is not None:
             placed.require_same()
-        files = [Written(*one) for answer in answers for one in json.loads(answer.files)]
+        files = [Written(*values) for answer in answers for values in json.loads(answer.files)]
         self._require_here(below, files)
         return [
-            StagedFile(f"{below}/{one.name}", one.size, placed.partition(one.ordinal), one.modified_at, one.statistics)
-            for one in files
+            StagedFile(
+                f"{below}/{file.name}", file.size, placed.partition(file.ordinal), file.modified_at, file.statistics
+            )
+            for file in files
         ]
 
     @property
@@ -159,7 +161,7 @@ class TaskStaging:
         return Folder(f"{self._place.text}/{below}") if self._place.is_local else self._objects(below)
 
     def _objects(self, below: str) -> Objects | None:
-        """Return a folder of an object store as tasks open it; None if only the driver can open it."""
+        """Return a folder of an object store as tasks open it, or None if only the driver can open it."""
         from ledger.delta_log.object_store import ObjectStore
 
         options = self._store.storage_options
@@ -204,9 +206,9 @@ class TaskStaging:
         """
         if not self._place.is_local:
             return
-        for one in files:
-            file = Path(self._place.text, below, one.name)
-            if not file.exists() or file.stat().st_size != one.size:
+        for written in files:
+            file = Path(self._place.text, below, written.name)
+            if not file.exists() or file.stat().st_size != written.size:
                 bound = "what a task wrote there is not seen here (does a path mean another place?)"
                 raise StorageFailed(str(file), bound, "send")
 
@@ -214,8 +216,8 @@ class TaskStaging:
 def _kept_apart(rows: DataFrame) -> DataFrame:
     """Return the rows with a further column, which tasks do not read.
 
-    Spark merges two `coalesce` calls that follow each other. This would drop the user's call, which may keep the rows
-    in one task and so in their order. A column that is not deterministic keeps the two calls apart.
+    Spark merges two `coalesce` calls that follow each other. The merge would drop the user's call, which may keep the
+    rows in one task and so in their order. A column that is not deterministic keeps the two calls apart.
     """
     from pyspark.sql import functions as F
 
@@ -223,7 +225,7 @@ def _kept_apart(rows: DataFrame) -> DataFrame:
 
 
 def _by_value(module: Any) -> Any:
-    """Return the module; from now on Spark's pickles contain its functions and classes, not only their names."""
+    """Return the module, and let Spark's pickles contain its functions and classes, not only their names."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

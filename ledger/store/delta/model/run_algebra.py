@@ -48,7 +48,7 @@ class Runs:
     @classmethod
     def concatenated(cls: type[Some], parts: Sequence[Some]) -> Some:
         """Return runs one after the other, in the order of the parts."""
-        return cls(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls)))
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     def __len__(self) -> int:
         """Return the number of runs."""
@@ -82,13 +82,13 @@ class Runs:
         return list(vars(self).values())
 
     def where(self: Some, chosen: np.ndarray | slice) -> Some:
-        """Return the runs that a mask, a slice, or a list of numbers chooses; numbers may be in any order."""
+        """Return the runs that a mask, a slice, or a list of numbers in any order chooses."""
         return type(self)(*(column[chosen] for column in self.columns()))
 
     def coded(self, code: np.ndarray | int) -> Runs:
         """Return the same runs with other codes: one for each, or one for all."""
-        each = code if isinstance(code, np.ndarray) else np.full(len(self), code)
-        return Runs(self.first, self.last, each)
+        codes = code if isinstance(code, np.ndarray) else np.full(len(self), code)
+        return Runs(self.first, self.last, codes)
 
     def in_order(self) -> Runs:
         """Sort runs in any order by place, and join neighbours of one code."""
@@ -106,27 +106,27 @@ class Runs:
         return Runs(self.first[starts], self.last[ends], self.code[starts])
 
     def find(self, places: np.ndarray) -> np.ndarray:
-        """Return the number of the run in which each place on the axis lies; ABSENT for a place in no run."""
+        """Return for each place on the axis the number of the run that has it, or ABSENT for a place in no run."""
         run = np.searchsorted(self.first, places, "right") - 1
         inside = run >= 0
         inside[inside] = places[inside] <= self.last[run[inside]]
         return np.where(inside, run, ABSENT)
 
     def cut(self, first: np.ndarray, last: np.ndarray) -> Pieces:
-        """Cut the queries [first, last] at the borders of these runs; the pieces of a query cover it exactly, in order.
+        """Cut the queries [first, last] at the borders of these runs. The pieces of a query cover it exactly, in order.
 
         Why it holds: the runs are sorted and disjoint. So the runs that overlap a query are neighbours, `start` to
-        `stop`, and their first and last positions both grow. Clipped to the query, these runs are the covered pieces. A
-        gap may be before each covered piece: it begins where the piece before it ends, or where the query begins.
-        Another gap may be behind the last piece. So a query gets one entry for its first gap, and two entries for each
-        covered piece: the piece, and the gap behind it. Empty gaps, whose first is beyond their last, are dropped. The
-        queries may overlap one another, and be in any order.
+        `stop`, and their first and last positions both grow. These runs, clipped to the query, are the covered pieces.
+        A gap may be before each covered piece: it begins where the piece before it ends, or where the query begins.
+        Another gap may be behind the last piece. Therefore a query gets one entry for its first gap, and two entries
+        for each covered piece: the piece, and the gap behind it. Empty gaps, whose first is beyond their last, are
+        dropped. The queries may overlap one another, and be in any order.
         """
         start = np.searchsorted(self.last, first, "left")
         stop = np.maximum(np.searchsorted(self.first, last, "right"), start)
         overlaps = stop - start
         if not len(self) or (overlaps <= 1).all():
-            # Most cuts cut nothing: each query lies in one run, or outside all runs.
+            # Most cuts cut nothing: each query is inside one run, or outside all runs.
             is_covered = overlaps > 0
             run = start[is_covered]
             if (self.first[run] <= first[is_covered]).all() and (last[is_covered] <= self.last[run]).all():
@@ -155,13 +155,13 @@ class Runs:
 
         Why it holds: cut at the borders of `replacement`, every piece of a run is either inside it or outside all of
         it. The pieces outside stay and those inside are replaced, so the result is disjoint again. The result is also
-        canonical: neighbours of one code are always one run. So equal states have equal rows, whatever changes led to
-        them.
+        canonical: neighbours of one code are always one run. Therefore equal states have equal rows, whatever changes
+        led to them.
         """
         joined = self.joined()
         if not len(replacement):
             return joined
-        # Runs far from the replacement stay as they are; a neighbour may be joined with it.
+        # Runs far from the replacement stay as they are. A neighbour may be joined with it.
         begin = max(int(np.searchsorted(joined.last, replacement.first[0])) - 1, 0)
         end = int(np.searchsorted(joined.first, replacement.last[-1], "right")) + 1
         near = joined.where(slice(begin, end))

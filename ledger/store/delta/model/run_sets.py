@@ -6,9 +6,9 @@ state are canonical: equal states are equal rows, and a change touches only rows
 
 **The rows of a state.** Neighbours under one record are one run. A run in more than one block (2**BLOCK_SHIFT ordinals
 of a segment) is a row. The runs within one block that share a record are a *group*. A group is one row with bits if it
-has more than MOST_RUNS runs and needs at most WORDS_A_RUN words for each of them. Otherwise each run is a row. So a few
-messages that are scattered over many words stay rows of their own. A state never has more than WORDS_A_RUN words for
-each of its runs.
+has more than MOST_RUNS runs and needs at most WORDS_A_RUN words for each of them. Otherwise each run is a row.
+Therefore a few messages that are scattered over many words stay rows of their own. A state never has more than
+WORDS_A_RUN words for each of its runs.
 
 **The words.** A word has the bits of 64 ordinals, and its lowest bit is for the lowest ordinal, a multiple of 64. The
 first word has the row's first message, and the last word its last message.
@@ -57,7 +57,7 @@ class SetRows(Runs):
         return SetRows(*[column[chosen] for column in self.columns()] + [self.words])
 
     def bits(self) -> pa.Array:
-        """Return the column `bits`; null for a row about all messages of its run."""
+        """Return the column `bits`, with null for a row about all messages of its run."""
         offsets = np.concatenate([[0], np.cumsum(self.size)])
         values = pa.array(self.words[self._places()].view(np.int64))
         has_no_bits = pa.array(self.size == 0)
@@ -91,10 +91,10 @@ class SetRows(Runs):
         """Return which rows have the same bits as the row of `other` at the same index. Both have the same first and
         last messages."""
         same: np.ndarray = self.size == other.size
-        both = np.flatnonzero(same & (self.size > 0))
-        own_sets, other_sets = self.where(both), other.where(both)
+        sets_in_both = np.flatnonzero(same & (self.size > 0))
+        own_sets, other_sets = self.where(sets_in_both), other.where(sets_in_both)
         differs = own_sets.words[own_sets._places()] != other_sets.words[other_sets._places()]
-        same[np.repeat(both, own_sets.size)[differs]] = False
+        same[np.repeat(sets_in_both, own_sets.size)[differs]] = False
         return same
 
     def _places(self) -> np.ndarray:
@@ -139,8 +139,8 @@ def rows_of(runs: Runs) -> SetRows:
     runs = runs.coded(runs.code)
     inside = np.flatnonzero(_is_inside(runs))
     group, groups = _numbered(runs.first[inside] >> BLOCK_SHIFT, runs.code[inside])
-    # The runs are sorted by place, and the last value that is assigned stays. So the reversed order gives a group's
-    # first run, and the sorted order gives its last run.
+    # The runs are sorted by place, and the last value that is assigned stays. Therefore the reversed order gives a
+    # group's first run, and the sorted order its last run.
     first, last, code = (np.zeros(groups, dtype=np.int64) for _ in range(3))
     first[group[::-1]] = runs.first[inside[::-1]]
     last[group], code[group] = runs.last[inside], runs.code[inside]
@@ -166,13 +166,13 @@ def rows_of(runs: Runs) -> SetRows:
 
 
 def difference(old: StoredRuns, new: Runs) -> Difference:
-    """Return the edits that turn the stored rows into the rows of the runs `new` (sorted, joined); see `rows_of`.
+    """Return the edits that turn the stored rows into the rows (see `rows_of`) of the runs `new` (sorted, joined).
 
     Why it holds: a row, old or new, is about runs of one group, or about one run. Some runs are only in one of the two
     states. The groups of these runs are compared whole, with the rows of their old runs. All other rows stay, and so do
-    their runs, which are in both states. No two disjoint sets begin at one place. So rows are compared by the place
-    where they begin, and no two edits have one key. A row that stays has its first message in both states, in a group
-    that is not compared. So no new row of a compared group begins at this message.
+    their runs, which are in both states. No two disjoint sets begin at one place. Therefore rows are compared by the
+    place where they begin, and no two edits have one key. A row that stays has its first message in both states, in a
+    group that is not compared. Therefore no new row of a compared group begins at this message.
     """
     only_old, only_new = _differing(old.runs, new)
     if not len(only_old) and not len(only_new):
@@ -240,7 +240,7 @@ class _Groups:
 
 
 def _is_inside(runs: Runs) -> np.ndarray:
-    """Return which runs lie in one block."""
+    """Return a mask of the runs that are inside one block."""
     inside: np.ndarray = runs.first >> BLOCK_SHIFT == runs.last >> BLOCK_SHIFT
     return inside
 

@@ -26,7 +26,7 @@ from ledger.rules.message_fields import STORED, Kind
 from ledger.rules.state import Record
 from ledger.rules.storage import S3
 
-#: The property that holds a table's format, see `model/formats.py`.
+#: The property that has a table's format, see `model/formats.py`.
 FORMAT = "ledger.format"
 #: The property of `queues` that names the engine which commits to all tables, on storage where not every engine may.
 COMMITS = "ledger.commits"
@@ -172,7 +172,7 @@ class Table(TableSpec):
         }
 
     def layout(self, scheme: str) -> Layout:
-        """See TableSpec. On S3 the table `queues` says that only delta-rs commits to the ledger."""
+        """See TableSpec. On S3 the layout of `queues` records that only delta-rs commits to the ledger."""
         records_engine = self.name == "queues" and scheme in S3
         return Layout(self.description, {**self.properties, **({COMMITS: "delta-rs"} if records_engine else {})})
 
@@ -216,7 +216,7 @@ TABLES = {
             facts=FACTS,
             ordinals=Ordinals("seq", "sent_at", _new_segment),
             staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
-            # A delete from `visibility` removes a whole queue's records, and a delete from `messages` only some segments.
+            # A delete from `visibility` removes a whole queue, and a delete from `messages` only some segments.
             independent_by=("queue", "lane", "segment"),
         ),
         Table(
