@@ -79,7 +79,7 @@ class TableLock:
 
     @contextlib.contextmanager
     def exclusive(self, until: float | None = None) -> Iterator[None]:
-        """Hold the table alone. Raises StillLocked at `until`, an instant of time.monotonic()."""
+        """Hold the table alone. Raises StillLocked if others have it until `until`, an instant of time.monotonic()."""
         alone = None
         while alone is None:
             alone = self._behind_gate(until) or self._between_others(until)

@@ -79,8 +79,8 @@ class PutTrust:
 
     A gateway may have been changed since the ledger was made. A process that commits checks once in TRUSTED_SECONDS,
     before its next commit. The check is one request: a conditional put of a file that exists. The file stays below
-    PROBES and always has the same bytes, so a store that ignores the condition does it no harm. If the file does not
-    exist yet, the first put makes it, and a second put is the check.
+    PROBES and always has the same bytes, so a storage that ignores the condition does the file no harm. If the file
+    does not exist yet, a first put makes the file, and a second put is the check.
     """
 
     #: When each place was checked last, by this process's monotonic clock.

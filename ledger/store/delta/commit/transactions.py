@@ -120,8 +120,9 @@ class Transactions:
         """Return the version that a commit is decided on, and the versions of other tables that go with it.
 
         The other versions are read after the decision, so they include all commits that the decision has read. A view
-        of this version, or of an earlier instant, shows no later commit to those tables. No commit up to `since` notes
-        newer versions. Commits that land between `since` and this commit may note newer versions.
+        of this version, or of an earlier instant, shows no commit to these tables after the returned versions. No
+        commit up to `since` notes newer versions. Commits that land between `since` and this commit may note newer
+        versions.
         """
         noted = NOTED.get(table, ())
         if not noted:
@@ -185,8 +186,8 @@ class Transactions:
     def _committed(self, table: str, metadata: Mapping[str, Any], since: int, write: Callable[[], int]) -> int | None:
         verb = metadata["verb"]
         try:
-            # The state that the decision relied on must survive a power cut before the decision does: see `durability`,
-            # rule 4.
+            # The state that the decision relied on must survive a power cut before the decision does: see
+            # `delta_log.durability`, rule 4.
             self._tables.make_durable()
             version: int | None = write()
             self._tables.make_durable(table, version or 0)

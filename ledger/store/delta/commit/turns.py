@@ -1,9 +1,9 @@
 """Turns between a process's threads: one verb at a time on a queue.
 
 Threads get their turn in the order in which they came. Verbs of one queue mostly conflict, and the loser of a conflict
-has read and decided for nothing. So the threads of a process wait for their turn, and race only with other processes.
-The thread that has the turn may carry out the calls of waiting threads along with its own: one commit for all of them.
-Turns only save work: correctness does not rely on them.
+has read and decided for nothing. Therefore the threads of a process wait for their turn, and race only with other
+processes. The thread that has the turn may carry out the calls of waiting threads along with its own: one commit for
+all of them. Turns only save work: correctness does not rely on them.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class Turns:
         """Take a turn for this call and for up to `most` waiting calls of its kind, and yield them.
 
         The other calls' threads leave the line, and wait until this turn ends. An empty list means that another thread
-        took this call along, and that its turn is over. Each call has its own outcome. A call that was not carried out
-        may wait again.
+        took this call along, and that the other thread's turn is over. Each call has its own outcome. A call that was
+        not carried out may wait again.
         """
         with self._turn(key, wish, most) as calls:
             yield calls

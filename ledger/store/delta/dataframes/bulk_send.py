@@ -319,8 +319,10 @@ def _same(rows: DataFrame) -> DataFrame:
 
 
 def _sequence_number(send: int, ordinal: Column, lanes: int) -> Column:
-    """Return the column of sequence numbers. Fail a row beyond the bound: its number would be one of the next send's.
-    Twin of rules.fifo.sequence_number."""
+    """Return the column of sequence numbers. Twin of rules.fifo.sequence_number.
+
+    Fail the task of a row beyond the bound: its number would be a number of the next send.
+    """
     from pyspark.sql import functions as F
 
     most_per_lane = (1 << fifo.ORDINAL_BITS) // lanes

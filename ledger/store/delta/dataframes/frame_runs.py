@@ -32,8 +32,7 @@ def runs_of_bits(places: DataFrame) -> pa.Table:
 
 
 def bitmaps(places: DataFrame, *keys: str) -> pa.Table:
-    """Return a row for each bucket of each lane, segment and combination of `keys`. Its bits are the places in the
-    bucket."""
+    """Return a row for each bucket of each lane, segment and combination of `keys`, with a bit for each place."""
     from pyspark.sql import functions as F
 
     bucket = F.expr(f"seq div {columns.BITMAP}").alias("bucket")

@@ -45,7 +45,7 @@ class HandleFrame:
 
         A frame may change between evaluations: it may draw random rows, or join with messages in flight. Therefore
         `outcomes` does not evaluate it again. The rows are in a checkpoint, not in Spark's cache. Spark would serve
-        cached rows to each later frame of an equal plan. Freeing them would also free rows that users cached
+        cached rows to each later frame of an equal plan. To free cached rows would also free rows that users cached
         themselves.
         """
         read = _read(queue, asked, limits).localCheckpoint()
@@ -121,7 +121,8 @@ class HandleFrame:
 
 
 def _read(queue: QueueRecord, asked: DataFrame, limits: Limits) -> DataFrame:
-    """Return handles with their parts. `valid`: the store may act. `refused`: the timeout is null or out of range."""
+    """Return handles with their parts. `valid`: the store acts on it. `refused`: its timeout is null or out of
+    range."""
     from pyspark.sql import functions as F
 
     maximum = limits.maximum_visibility_timeout

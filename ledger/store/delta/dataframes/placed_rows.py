@@ -155,7 +155,7 @@ def too_many_segments(settings: Settings) -> InvalidParameterValue:
 
 
 def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number: Column | None = None) -> DataFrame:
-    """Return rows with `ordinal`, `seq` and the columns of bulk_rows.message_columns as `Placed` wants them."""
+    """Return the rows of `Placed`, from rows with `ordinal`, `seq` and the columns of bulk_rows.message_columns."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_type
 
@@ -177,9 +177,9 @@ def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number
 
 
 def for_tasks(rows: DataFrame, absent: Collection[str], sender: str | None, *, has_delays: bool) -> DataFrame:
-    """Return the rows of bulk_rows.message_columns, bodies unchecked, as `Unplaced` wants them.
+    """Return the rows of `Unplaced`, from rows of bulk_rows.message_columns with unchecked bodies.
 
-    `has_delays` says that the rows have delays of their own.
+    `has_delays`: the rows have delays of their own.
     """
     from pyspark.sql import functions as F
 

@@ -115,12 +115,12 @@ class Runs:
     def cut(self, first: np.ndarray, last: np.ndarray) -> Pieces:
         """Cut the queries [first, last] at the borders of these runs. The pieces of a query cover it exactly, in order.
 
-        Why it holds: the runs are sorted and disjoint. So the runs that overlap a query are neighbours, `start` to
-        `stop`, and their first and last positions both grow. These runs, clipped to the query, are the covered pieces.
-        A gap may be before each covered piece: it begins where the piece before it ends, or where the query begins.
-        Another gap may be behind the last piece. Therefore a query gets one entry for its first gap, and two entries
-        for each covered piece: the piece, and the gap behind it. Empty gaps, whose first is beyond their last, are
-        dropped. The queries may overlap one another, and be in any order.
+        Why it holds: the runs are sorted and disjoint. Therefore the runs that overlap a query are neighbours, `start`
+        to `stop`, and their first and last positions both grow. These runs, clipped to the query, are the covered
+        pieces. A gap may be before each covered piece: it begins where the piece before it ends, or where the query
+        begins. Another gap may be behind the last piece. Therefore a query gets one entry for its first gap, and two
+        entries for each covered piece: the piece, and the gap behind it. Empty gaps, whose first is beyond their last,
+        are dropped. The queries may overlap one another, and be in any order.
         """
         start = np.searchsorted(self.last, first, "left")
         stop = np.maximum(np.searchsorted(self.first, last, "right"), start)
@@ -153,10 +153,10 @@ class Runs:
     def paint(self, replacement: Runs) -> Runs:
         """Lay `replacement` on top of these runs, and join neighbours of the same code.
 
-        Why it holds: cut at the borders of `replacement`, every piece of a run is either inside it or outside all of
-        it. The pieces outside stay and those inside are replaced, so the result is disjoint again. The result is also
-        canonical: neighbours of one code are always one run. Therefore equal states have equal rows, whatever changes
-        led to them.
+        Why it holds: the runs are cut at the borders of `replacement`, so every piece of a run is either inside
+        `replacement` or outside it. The pieces outside stay and those inside are replaced, so the result is disjoint
+        again. The result is also canonical: neighbours of one code are always one run. Therefore equal states have
+        equal rows, whatever changes led to them.
         """
         joined = self.joined()
         if not len(replacement):

@@ -113,7 +113,7 @@ class StoredRuns(NamedTuple):
 class Difference(NamedTuple):
     """The edits that turn rows into other rows: rows to write and rows to remove.
 
-    A written row is new, or replaces the row that begins where it begins.
+    A written row is new, or replaces the row that begins at the same place.
     """
 
     written: SetRows

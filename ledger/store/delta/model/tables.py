@@ -39,7 +39,7 @@ QUEUES = pa.schema(
         ("tags", pa.map_(pa.string(), pa.string())),
         ("created_at", INSTANT),
         ("modified_at", INSTANT),
-        ("revision", pa.int64()),  # grows with every change; a change relies on it
+        ("revision", pa.int64()),  # grows with every change; a change commits only on the revision that it read
     ]
 )
 
@@ -91,7 +91,7 @@ VISIBILITY = pa.schema(
         ("enqueued_at", INSTANT),  # when a move restarted the retention
         ("writing_to", pa.string()),  # the Delta table to which the receiver began to write its output,
         ("write_id", pa.string()),  # and its transaction, which decides whether the messages are done
-        ("revision", pa.int64()),  # on the head row: how many commits the lane has had; a decision relies on it
+        ("revision", pa.int64()),  # on the head row: the number of the lane's commits; a decision on an older one fails
         (BITS, WORDS),  # null: all of the run; else a bit for each ordinal, see `model/run_sets.py`
     ]
 )
@@ -125,7 +125,7 @@ TASKS = pa.schema(
         ("moved", pa.int64()),
         ("status", pa.string()),  # RUNNING, COMPLETED, CANCELLED, FAILED
         ("failure", pa.string()),
-        ("revision", pa.int64()),  # grows with every change; a change relies on it
+        ("revision", pa.int64()),  # grows with every change; a change commits only on the revision that it read
     ]
 )
 
@@ -216,7 +216,7 @@ TABLES = {
             facts=FACTS,
             ordinals=Ordinals("seq", "sent_at", _new_segment),
             staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
-            # A delete from `visibility` removes a whole queue, and a delete from `messages` only some segments.
+            # A delete from `visibility` removes a queue or surplus head rows, and one from `messages` some segments.
             independent_by=("queue", "lane", "segment"),
         ),
         Table(
