@@ -1,4 +1,4 @@
-"""Checks whether commits of several drivers are safe on a storage, by the engine that commits."""
+"""Checks, by engine, whether commits of several drivers are safe on a storage."""
 
 from __future__ import annotations
 

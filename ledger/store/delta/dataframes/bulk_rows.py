@@ -1,4 +1,4 @@
-"""The columns of messages, read from a DataFrame of bodies, with the checks of each row."""
+"""The columns of messages from a DataFrame of bodies, with checks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Bulk sends of DataFrames: each task writes segments of its own, and one commit publishes them.
+"""Bulk sends of DataFrames: tasks write segments, and one commit publishes them.
 
-Only a send to a FIFO queue shuffles rows, because only its messages have an order.
+In a send to a standard queue, each task writes segments of its own. Only a send to a FIFO queue shuffles rows, because
+only its messages have an order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The evaluation of rows in a user's session: once, without skipped files, instants in microseconds.
+"""The evaluation of rows in a user's session: once, complete, with instants in microseconds.
 
 The rows that are written must be the rows that are acknowledged or counted. Therefore Spark computes the rows once.
 

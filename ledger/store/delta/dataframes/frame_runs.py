@@ -1,4 +1,4 @@
-"""Conversions between rows of a DataFrame and runs of messages: bitmaps of rows, and runs in blocks."""
+"""Conversions between rows of a DataFrame and runs of messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DataFrame side of a store: claims as DataFrames, and DataFrames of receipt handles as actions."""
+"""The DataFrame side of a store: claims and receipt handles as DataFrames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places of a send's rows: the segment and ordinal of each row, and the values of its columns."""
+"""The segment, the ordinal and the column values of a send's rows."""
 
 from __future__ import annotations
 

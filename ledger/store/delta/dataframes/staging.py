@@ -1,4 +1,7 @@
-"""Bulk sends where delta-rs commits: Spark writes files, and one commit publishes them (see rules.staging)."""
+"""Bulk sends where delta-rs commits: Spark stages files, one commit publishes them.
+
+See rules.staging.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The work of a bulk send's task in its Python worker: check bodies, and write files.
+"""The work of a bulk send's task: check bodies, and write files.
 
-Spark hands the rows of a task over in Arrow batches. A batch has all its bodies in one buffer, and a handful of passes
-over that buffer checks them all. An expression of Spark's looks at each body by itself. The batches are written to
-Parquet files without a conversion of their rows.
+Spark hands the rows of a task to a Python worker in Arrow batches. A batch has all its bodies in one buffer, and a
+handful of passes over that buffer checks them all. An expression of Spark's looks at each body by itself. The batches
+are written to Parquet files without a conversion of their rows.
 
 **Spark sends the code of this module to the executors.** Executors need not have this package, or may have another
 release of it. Therefore the module imports nothing of the package, and a `SendJob` has all facts that its functions

@@ -1,8 +1,8 @@
-"""The tasks of a bulk send write its files in their Python workers, at the cost of a plain append.
+"""Bulk sends whose tasks write the files in their Python workers.
 
-Spark's own writer looks at each row by itself, several times: for its characters, its number, its instants and its
-statistics. `task_files` does all this for a whole batch at a time. docs/explanation/cost-of-a-send.md has the
-measurements.
+The cost is that of a plain append. Spark's own writer looks at each row by itself, several times: for its characters,
+its number, its instants and its statistics. `task_files` does all this for a whole batch at a time.
+docs/explanation/cost-of-a-send.md has the measurements.
 
 Spark's writer writes the files in five cases, and callers see no difference:
 
