@@ -1,23 +1,24 @@
-"""Backups: copies of a ledger in which the versions of all tables belong together, and ledgers made from them.
+"""Backups: consistent copies of a ledger, and ledgers made from these copies.
 
-**Which versions go together.** Nothing is locked: the tables' versions are taken one after the other while others
+**Which versions belong together.** Nothing is locked: the tables' versions are taken one after the other while others
 commit. `visibility` is taken first. Its rows are about messages that were sent before, and a later version of
-`messages` has these. There is one exception: between the two versions, upkeep may drop a segment whose messages are all
-finished. The backup then has rows of `visibility` whose messages are missing. The work is finished, and upkeep of the
-restored ledger drops these rows. If `messages` were taken first, upkeep could drop a message and its rows before
-`visibility` is taken. The backup would have the message and no row that says it was acknowledged: the message would
-come back. A message that is sent between the versions of `visibility` and `messages` is in the backup, never received.
-`queues` and `tasks` come next: a queue that was deleted meanwhile leaves rows that upkeep drops. `receipts` is filled
-before it is copied, and its entries about later versions of `visibility` are removed from the copy.
+`messages` has these messages. One exception is harmless. Between the two versions, upkeep may drop a segment whose
+messages are all finished. In this case the backup has rows of `visibility` whose messages are missing. The work is
+finished, and upkeep of the restored ledger drops these rows. If `messages` were taken first, upkeep could drop a
+message and its rows before `visibility` is taken. The backup would have the message and no row that says it was
+acknowledged: the message would come back. A message that is sent between the versions of `visibility` and `messages` is
+in the backup, as a message that was never received. `queues` and `tasks` come next: a queue that was deleted meanwhile
+leaves rows that upkeep drops. `receipts` is filled before it is copied, and its entries about later versions of
+`visibility` are removed from the copy.
 
-**What lies in a backup.** The folder FOLDER has one Delta table for each table of the ledger: the data files of the
-version that was taken, and a log that begins with a checkpoint of this version. So a backup has no past versions. The
-manifest is written last. Until then the folder has the file UNFINISHED, and is no backup. `Ledger.open` refuses a
-folder that has the manifest or UNFINISHED, and makes no ledger there.
+**What a backup has.** Its folder FOLDER has one Delta table for each table of the ledger: the data files of the version
+that was taken, and a log that begins with a checkpoint of this version. A backup has no past versions. The manifest is
+written last. Before that, the file UNFINISHED shows that the folder is no backup yet. `Ledger.open` refuses a folder
+that has the manifest or UNFINISHED, and makes no ledger in it.
 
-**What a restored ledger is.** Its tables have new ids, and their versions go on at the next million. So processes that
-still have the earlier ledger open notice that it was replaced (see `delta_log.history`). The version of a claim stays a
-number that only grows, also for holders of claims that are newer than the backup.
+**What a restored ledger is.** Its tables have new ids, and their versions continue at the next million. Therefore
+processes that still have the earlier ledger open notice that it was replaced (see `delta_log.history`). The version of
+a claim stays a number that only grows, also for holders of claims that are newer than the backup.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ ORDER = ("visibility", "messages", "queues", "tasks", "receipts")
 
 @dataclass(frozen=True)
 class BackupReport:
-    """What a backup holds: the versions of the tables, how many files and bytes, and when it was taken (ISO 8601)."""
+    """What a backup has: the versions of the tables, how many files and bytes, and when it was taken (ISO 8601)."""
 
     versions: Mapping[str, int]
     files: int
@@ -123,7 +124,8 @@ def _written(
 ) -> BackupReport:
     """Write a backup of these versions of the tables.
 
-    Sync its files and folders, and the folders above that got a new entry. `made`: the folders that do not exist yet.
+    Sync its files and folders, and the folders above it that got a new entry. `made`: the folders that do not exist
+    yet.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / UNFINISHED, b"")
@@ -138,7 +140,7 @@ def _written(
     _write(folder / f"{MANIFEST}.tmp", json.dumps(manifest).encode())
     (folder / f"{MANIFEST}.tmp").rename(folder / MANIFEST)
     (folder / UNFINISHED).unlink()
-    for path in (folder, *(one.parent for one in made)):
+    for path in (folder, *(new_folder.parent for new_folder in made)):
         _sync(path)
     return BackupReport(versions, len(files), sum(files.values()), taken_at)
 
@@ -148,10 +150,10 @@ def restore_backup(
 ) -> tuple[BackupReport, Path | None]:
     """Make a ledger at `root` from a backup.
 
-    Returns what the backup holds, and the path to which the earlier content of `root` was moved (None: there was none).
-    With `replace`, whatever is at `root` is moved aside.
+    Returns what the backup has, and the path to which the earlier content of `root` was moved (None: there was none).
+    With `replace`, a file or a folder with content at `root` is moved aside. An empty folder is always replaced.
 
-    Raises InvalidParameterValue if `source` is no complete backup, or if one of the two folders lies in the other.
+    Raises InvalidParameterValue if `source` is no complete backup, or if one of the two folders is in the other.
     Without `replace`, it is also raised if `root` is anything but an empty folder. Raises LedgerTooNew, and
     StorageFailed.
     """
@@ -176,7 +178,7 @@ def restore_backup(
                 for path in _files(backup / FOLDER / name):
                     _copy(path, made / name / path.relative_to(backup / FOLDER / name))
                 _give_identity(made / name, int(manifest["versions"][name]), _newest(place / name))
-            # The folder of the locks: processes that have the earlier ledger open look for them there.
+            # Processes that have the earlier ledger open look for the locks in this folder.
             (made / LOCKS).mkdir()
             _sync_folders(made)
             aside = None
@@ -197,12 +199,12 @@ def restore_backup(
 
 
 def _replace(made: Path, place: Path, aside: Path) -> None:
-    """Put the new ledger `made` at `place`, and move what is there to `aside`.
+    """Move what is at `place` to `aside`, and the new ledger `made` to `place`.
 
-    This is one step if the file system can exchange two names. If it cannot, `place` does not exist for a moment. A
-    process that opens a ledger there in this moment may make an empty one.
+    The exchange is one step if the file system can exchange two names. If it cannot, `place` does not exist for a
+    moment. A process that opens a ledger at `place` in this moment may make an empty one.
     """
-    # First rename `made` to `aside`. So the earlier ledger never lies at `made`, which the caller removes.
+    # First rename `made` to `aside`, so that the earlier ledger is never at `made`, which the caller removes.
     made.rename(aside)
     if not _exchange(aside, place):
         aside.rename(made)
@@ -211,14 +213,14 @@ def _replace(made: Path, place: Path, aside: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange the names of two folders in one step; return False, without any change, if the system cannot."""
+    """Exchange the names of two folders in one step. If the system cannot, change nothing and return False."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     names = os.fsencode(one), os.fsencode(other)
     return call is not None and call(AT_WORKING_FOLDER, names[0], AT_WORKING_FOLDER, names[1], EXCHANGE) == 0
 
 
 def _missing(folder: Path) -> list[Path]:
-    """Return the folder and those of its parents that do not exist, the innermost first; nothing if it exists."""
+    """Return the folder and those of its parents that do not exist, the innermost first. If it exists, return none."""
     missing: list[Path] = []
     while not folder.exists():
         missing.append(folder)
@@ -227,7 +229,7 @@ def _missing(folder: Path) -> list[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there."""
+    """Remove a file or a folder, if it exists."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -255,10 +257,10 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
             raise StorageFailed(str(source), f"{path} has {copied} bytes, and the log says {sizes[path]}", "backup")
 
     map_at_once(copy, sizes, AT_ONCE)
-    # Copy the part of the log that makes up the version: the newest checkpoint up to it, and the entries from there on.
-    # Then one new checkpoint replaces them.
-    numbered = [(int(one.name[:20]), one) for one in (source / LOG).iterdir() if one.name[:20].isdecimal()]
-    sums = [number for number in checkpointed([f"{LOG}/{one.name}" for _, one in numbered]) if number <= version]
+    # Copy the part of the log that makes up the version: the newest checkpoint up to the version, and the entries after
+    # this checkpoint. After that, one new checkpoint replaces them.
+    numbered = [(int(file.name[:20]), file) for file in (source / LOG).iterdir() if file.name[:20].isdecimal()]
+    sums = [number for number in checkpointed([f"{LOG}/{file.name}" for _, file in numbered]) if number <= version]
     for number, path in numbered:
         if max(sums, default=0) <= number <= version and path.suffix in (".json", ".parquet"):
             shutil.copyfile(path, dest / LOG / path.name)
@@ -279,32 +281,35 @@ def _give_identity(table: Path, version: int, replaced: int) -> None:
 
 
 def _newest(table: Path) -> int:
-    """Return the newest version in a table's log; -1 if there is no such table."""
+    """Return the newest version in a table's log, or -1 if the table does not exist."""
     log = table / LOG
-    versions = [version_of(f"{LOG}/{one.name}") for one in log.iterdir()] if log.is_dir() else []
+    versions = [version_of(f"{LOG}/{file.name}") for file in log.iterdir()] if log.is_dir() else []
     return max((version for version in versions if version is not None), default=-1)
 
 
 def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | None) -> None:
     """Replace everything in a log by one checkpoint of the version `new`, and the entry of that version.
 
-    `new` may be the version that the log has. The new checkpoint has the id `table_id` (None: as before). It has no
-    removed files, and no transactions of fills of receipts.
+    `new` may equal `version`, the version that the log has. The new checkpoint has the id `table_id` (None: as before).
+    It has no removed files, and no transactions of fills of receipts.
     """
     folder = table / LOG
-    (path,) = (one for one in folder.iterdir() if CHECKPOINT.fullmatch(f"{LOG}/{one.name}"))
+    (path,) = (file for file in folder.iterdir() if CHECKPOINT.fullmatch(f"{LOG}/{file.name}"))
     rows = pq.read_table(path)
     if "remove" in rows.column_names:
         rows = rows.filter(rows["remove"].is_null())
     if "txn" in rows.column_names:
-        # Leave out the transactions of fills of receipts. They name the version that was filled last, and the copy may
-        # have entries only up to an earlier one.
-        fills = [one is not None and one["appId"].startswith(FILLS) for one in rows["txn"].to_pylist()]
-        rows = rows.filter(pa.array([not one for one in fills]))
+        # Leave out the transactions of fills of receipts. Each names the version that was filled last, and the copy may
+        # have entries only up to an earlier version.
+        fills = [
+            transaction is not None and transaction["appId"].startswith(FILLS)
+            for transaction in rows["txn"].to_pylist()
+        ]
+        rows = rows.filter(pa.array([not is_fill for is_fill in fills]))
     if table_id is not None:
         place = rows.schema.get_field_index("metaData")
         field = rows.schema.field(place)
-        values = [one and {**one, "id": table_id} for one in rows["metaData"].to_pylist()]
+        values = [action and {**action, "id": table_id} for action in rows["metaData"].to_pylist()]
         rows = rows.set_column(place, field, pa.array(values, field.type))
     for old in list(folder.iterdir()):
         old.unlink()
@@ -338,7 +343,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _copy(source: Path, dest: Path) -> int:
-    """Copy a file and sync it; return its size."""
+    """Copy a file, sync the copy, and return its size."""
     dest.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, dest)
     _sync(dest)
@@ -359,5 +364,5 @@ def _sync(path: Path) -> None:
 
 
 def _sync_folders(folder: Path) -> None:
-    for path in (folder, *(one for one in folder.rglob("*") if one.is_dir())):
+    for path in (folder, *(subfolder for subfolder in folder.rglob("*") if subfolder.is_dir())):
         _sync(path)

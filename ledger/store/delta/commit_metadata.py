@@ -1,6 +1,6 @@
-"""What the ledger's commits say of themselves in Delta's userMetadata.
+"""The metadata of the ledger's commits, in Delta's userMetadata.
 
-Other writers may put anything there.
+Other writers may put any text into userMetadata.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from ledger.delta_log.history import parse_metadata
 
-#: The fields of the ledger's metadata that somebody reads; all but the first may be left out.
+#: The types of the fields that the ledger reads. Only `operation` is in every commit of the ledger.
 _SAID: Mapping[str, type] = {
     **dict.fromkeys(("operation", "verb", "queue"), str),
     **{"at": int, "events": list, "read": dict, "losses": int},
@@ -18,19 +18,18 @@ _SAID: Mapping[str, type] = {
 
 
 def said_in(text: str | None) -> dict[str, Any]:
-    """Return what a commit of the ledger says of itself; of another writer's commit return nothing."""
+    """Return the metadata of a commit of the ledger, or an empty dict for another writer's commit."""
     metadata = parse_metadata(text)
     return metadata if _is_ours(metadata) else {}
 
 
 def verb_of(said: Mapping[str, Any]) -> str:
-    """Return the verb that made a commit; empty if the commit does not say."""
+    """Return the verb that made a commit, or "" if the metadata names no verb."""
     return str(said.get("verb", ""))
 
 
 def is_of_upkeep(said: Mapping[str, Any]) -> bool:
-    """Tell whether upkeep made a commit: the commit says so, or says nothing, as the commits of an engine's VACUUM
-    do."""
+    """Tell whether upkeep made a commit. A commit without a verb counts as upkeep's, such as an engine's VACUUM."""
     return str(said.get("verb", "upkeep")) == "upkeep"
 
 

@@ -1,11 +1,11 @@
 """Removal of a ledger for good: its tables, locks and repair leftovers, nothing else.
 
-On a local path the tables are first moved into one folder, under their locks. So no process finds half a ledger, and no
-process commits to a table that is being removed. Then the folder is removed. If a call is stopped in between, the next
-call goes on. On an object store the table `queues` goes first: without it nobody opens a ledger. The log of each table
-goes last: it shows that the table is a ledger's.
+On a local path the tables are first moved into one folder, under their locks, and after that this folder is removed.
+Therefore no process finds half a ledger, and no process commits to a table that is being removed. If a call is stopped
+in between, the next call removes the rest. On an object store the table `queues` is removed first: without it nobody
+opens a ledger. The log is the last part of each table that is removed: it shows that the table is a ledger's.
 
-Processes that have the ledger open find no table any more; no verb makes one again.
+Processes that have the ledger open find no table any more, and no verb makes a table again.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from ledger.store.delta.commit.file_locks import LOCKS, all_locked
 from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.tables import NEEDED, TABLES
 
-#: Where a local ledger's tables are moved before they are removed.
+#: The beginning of the name of the folder to which a local ledger's tables are moved before they are removed.
 DOOMED = "_ledger_destroyed-"
-#: What the ledger keeps beside its tables.
+#: The folders that the ledger keeps beside its tables.
 BESIDE = (LOCKS, PROBES, LOST)
 #: The order of removal: without the first table nobody opens a ledger.
 ORDER = ("queues", *(name for name in TABLES if name != "queues"))
@@ -45,8 +45,8 @@ ORDER = ("queues", *(name for name in TABLES if name != "queues"))
 class Destroyed:
     """What was removed, or would be: the number of `files` and their `bytes`.
 
-    `stays`: names of what else lies in the ledger's folder (the first hundred). A folder that is empty then is removed,
-    too.
+    `stays`: names of other files and folders in the ledger's folder (the first hundred). If there are none on a local
+    path, the ledger's folder is removed, too.
     """
 
     root: str
@@ -56,12 +56,12 @@ class Destroyed:
 
 
 def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, *, dry_run: bool = False) -> Destroyed:
-    """Remove a ledger, and return what that was; with `dry_run` only look.
+    """Remove a ledger, and report what was removed. With `dry_run` remove nothing.
 
     Raises:
         LedgerDoesNotExist: There is no ledger.
-        LedgerError: Another process holds a table's lock, or nothing shows that a table is a ledger's; nothing is
-            removed then.
+        LedgerError: Another process holds a table's lock, or nothing shows that a table is a ledger's. In both cases
+            nothing is removed.
         InvalidParameterValue: Only Spark reaches the files of this storage.
         StorageFailed: The storage failed.
     """
@@ -84,7 +84,7 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
         _require_own(folder / name, table_files(str(folder / name), None))
     own_paths = [*(folder / name for name in (*existing, *BESIDE)), *doomed]
     names = {path.name for path in own_paths}
-    files = [path.lstat().st_size for one in own_paths for path in one.rglob("*") if not path.is_dir()]
+    files = [path.lstat().st_size for own_path in own_paths for path in own_path.rglob("*") if not path.is_dir()]
     stays = sorted(path.name for path in folder.iterdir() if path.name not in names)
     report = Destroyed(str(folder), len(files), sum(files), tuple(stays[:100]))
     if dry_run:
@@ -96,11 +96,11 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
             for name in existing:
                 (folder / name).rename(aside / name)
             durability_of(folder).sync_folders([str(folder)])
-        for one in (*doomed, aside, *(folder / name for name in BESIDE)):
-            if one.is_symlink():
-                one.unlink()
-            elif one.exists():
-                shutil.rmtree(one)
+        for path in (*doomed, aside, *(folder / name for name in BESIDE)):
+            if path.is_symlink():
+                path.unlink()
+            elif path.exists():
+                shutil.rmtree(path)
         remove_empty([folder])
     return report
 
@@ -108,7 +108,7 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
 def _is_doomed(path: Path) -> bool:
     """Tell whether a stopped call left this folder: it has nothing but tables of the ledger."""
     is_named = re.fullmatch(rf"{DOOMED}[0-9a-f]{{8}}", path.name) is not None
-    return is_named and path.is_dir() and not path.is_symlink() and {one.name for one in path.iterdir()} <= {*ORDER}
+    return is_named and path.is_dir() and not path.is_symlink() and {entry.name for entry in path.iterdir()} <= {*ORDER}
 
 
 def _destroy_objects(root: str, options: Mapping[str, str] | None, *, dry_run: bool) -> Destroyed:
@@ -125,14 +125,14 @@ def _destroy_objects(root: str, options: Mapping[str, str] | None, *, dry_run: b
     for name in existing:
         _require_own(name, table_files(f"{root.rstrip('/')}/{name}", options))
     for name in (*existing, *BESIDE) if not dry_run else ():
-        # The log goes last: it shows whose table it is, should this be stopped.
+        # The log is removed last: after a stop in between, it still shows that the table is a ledger's.
         objects.remove_all([path for path in objects.paths(name) if not path.startswith(f"{name}/{LOG}/")])
         objects.remove_folder(name)
     return Destroyed(root, files, size, tuple(sorted(others)[:100]))
 
 
 def _require_any(root: str, there: Sequence[str]) -> None:
-    """Raise LedgerDoesNotExist if none of a ledger's tables is there. Some may be gone already."""
+    """Raise LedgerDoesNotExist if none of a ledger's tables exists. Some may be removed already."""
     if not there:
         raise LedgerDoesNotExist(root, f"it lacks {', '.join(TABLES)}", [*TABLES])
 
@@ -140,7 +140,7 @@ def _require_any(root: str, there: Sequence[str]) -> None:
 def _require_own(place: Path | str, files: TableStorage) -> None:
     """Raise LedgerError if nothing shows that a table is a ledger's: a user's own table may have the name.
 
-    A damaged table of a ledger shows it, too, in one of its entries or checkpoints.
+    A damaged table of a ledger still shows this in one of its entries or checkpoints.
     """
     if isinstance(place, Path) and place.is_symlink():
         advice = f"Remove what it leads to, {place.resolve()}, and the link. Nothing was removed."
@@ -159,5 +159,7 @@ def _says_so(files: TableStorage, path: str) -> bool:
         return False
     with contextlib.suppress(OSError, pa.ArrowException, KeyError), files.open(path) as file:
         table_metadata = file.read(["metaData"])["metaData"].to_pylist()
-        return any(one is not None and str(one["description"]).startswith(NEEDED) for one in table_metadata)
+        return any(
+            metadata is not None and str(metadata["description"]).startswith(NEEDED) for metadata in table_metadata
+        )
     return False

@@ -1,11 +1,11 @@
 """The seam between the store and the two engines that commit to its tables.
 
-Nothing above it knows which engine runs.
+The store's verbs do not depend on the engine that runs.
 
-**Ends of segments.** A segment has one writer, which numbers its messages. But a writer may exist twice without
-knowing: in a forked process and its parent, or in a snapshot of a machine that was resumed twice. Both would give out
-the same ordinals. So an append names the last ordinal that its writer knows, and commits only if the log says the same.
-The first of the two writers goes on; the other one begins a new segment.
+**Ends of segments.** A segment has one writer, which numbers its messages. But a writer may exist twice without knowing
+it: in a forked process and its parent, or in a snapshot of a machine that was resumed twice. Both would give out the
+same ordinals. Therefore an append names the last ordinal that its writer knows, and commits only if the log has the
+same last ordinal. The first of the two writers continues the segment, and the other one begins a new segment.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class Tables(Protocol):
     """The ledger's own tables, by name: their rows as of a version, and commits to them."""
 
     def place(self, table: str) -> str:
-        """Return where a table lies."""
+        """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, if there is any. Called after a failure, and looks at the table then."""
+        """Return the damage of a table, or None. This reads the table, so callers ask only after a failure."""
 
     def version(self, table: str) -> int:
         """Return the newest version."""
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
-        """Return the newest versions by table; cheaper than `version`, as nothing is loaded."""
+        """Return the newest versions by table. This is cheaper than `version`, because it loads nothing."""
 
     def generation(self) -> int:
         """Return how often these tables were found to be replaced since they were opened, by new tables or by a backup.
@@ -79,8 +79,8 @@ class Tables(Protocol):
         """Commit one MERGE of `edits` (the table's columns, OPERATION, EXPECTED_REVISION), and return the version.
 
         Raises:
-            Conflict: A row named by an edit is not as the edit supposes, or another writer committed to the partitions
-                of `where` since the snapshot.
+            Conflict: A row that an edit names is not as the edit supposes, or another writer committed to the
+                partitions of `where` since the snapshot.
         """
 
     def append(
@@ -97,29 +97,29 @@ class Tables(Protocol):
 
         Args:
             transactions: Pairs of application id and version. Each must be the first of its application, or directly
-                follow the version before; else Conflict.
-            ends: How the segments of `messages` that the append extends must end; else SegmentTaken.
-            generation: The generation in which the rows were decided; LogReplaced if it is over.
-            beside: Transactions that go with the commit, whatever was before.
+                follow the application's last version. Otherwise raises Conflict.
+            ends: The ends that the append expects of the segments of `messages` that it extends. Otherwise raises
+                SegmentTaken.
+            generation: The generation in which the rows were decided. If it is over, raises LogReplaced.
+            beside: Transactions that go with the commit without this check.
         """
 
     def extends_segments(self) -> bool:
         """Tell whether `append` can extend a segment, or raises SegmentTaken for any that is not new.
 
-        The answer is what is known without asking the storage.
+        The answer is what this process knows without reading the storage.
         """
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
-        """Commit no rows, under transactions (application id, version), and return the version.
+        """Commit transactions (application id, version) without rows, and return the version of the table.
 
-        Raises Conflict if the first transaction may not be committed next, see `append`; the others go with it,
-        whatever was before.
+        Raises Conflict if the first transaction may not be committed next, see `append`. The others are not checked.
         """
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        """Remove the rows that a SQL predicate names; cheapest if it names whole partitions by literals.
+        """Remove the rows that a SQL predicate names. This is cheapest if it names whole partitions by literals.
 
-        With the `generation` in which that was decided, raises LogReplaced if that generation is over.
+        `generation` is the generation in which the removal was decided. If it is over, raises LogReplaced.
         """
 
     def compact(self, where: Where, *, growing: bool = False) -> bool:
@@ -129,7 +129,7 @@ class Tables(Protocol):
         """
 
     def greatest(self, table: str, column: str) -> int | None:
-        """Return the largest value of a column, from the log alone; None for an empty table."""
+        """Return the largest value of a column, from the log alone, or None for an empty table."""
 
     def history(self, table: str, since: int) -> list[Commit]:
         """Return the commits with a version > `since`, oldest first."""
@@ -140,7 +140,8 @@ class Tables(Protocol):
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         """Make a version of a table, and all versions before it, survive a power cut.
 
-        Without a table, do so for all that this process has seen of its tables. Costs nothing if it is done already.
+        Without a table, do this for all versions that this process has seen of its tables. If that is done already, the
+        call costs nothing.
         """
 
 
@@ -148,10 +149,10 @@ class Publishing(Tables, Protocol):
     """An engine that can commit files where other writers have written them, below one of the ledger's tables."""
 
     def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str], now: int) -> str:
-        """Make a table for the files of one send, in a folder below a table; return where it lies."""
+        """Make a table for the files of one send, in a folder below a table, and return its location."""
 
     def stage_folder(self, table: str, folder: str) -> None:
-        """Makes a folder below a table for files that tasks write; nobody reads it as a table."""
+        """Make a folder below a table for files that tasks write. Nobody reads this folder as a table."""
 
     def publish(
         self,
@@ -160,7 +161,7 @@ class Publishing(Tables, Protocol):
         metadata: Mapping[str, Any],
         *transactions: tuple[str, int] | None,
     ) -> int:
-        """Commit files that lie below a table already, and return the version.
+        """Commit files that are below a table already, and return the version.
 
         Raises Conflict if any of the transactions may not be committed next, see `append`.
         """
@@ -189,8 +190,8 @@ class MessageFiles(Protocol):
     ) -> pa.Table:
         """Return columns of the messages of some partitions.
 
-        Optional bounds: the ordinals from first_seq to last_seq; sent after an instant; in a FIFO queue, after a
-        sequence number.
+        Optional bounds: the ordinals from first_seq to last_seq (both or none), an instant after which the messages
+        were sent, and in a FIFO queue a sequence number before theirs.
         """
 
 
@@ -209,9 +210,9 @@ class Engine(Tables, MessageFiles, Protocol):
         """
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
-        """Return why the engine no longer reads or writes a table, and what to do about it; None if it does both.
+        """Return why the engine no longer reads or writes a table, and what to do about it, or None if it does both.
 
-        The words are those of the error TableAltered.
+        The error TableAltered has both texts.
 
         Args:
             table: The table's name.
@@ -219,10 +220,10 @@ class Engine(Tables, MessageFiles, Protocol):
         """
 
     def statement(self, table: str, where: Where | None, source: str) -> str:
-        """Return the SQL statement that `merge` is, for edits of some partitions that are in a view `source`.
+        """Return the SQL statement that `merge` runs, for edits of some partitions that are in a view `source`.
 
-        With None for partitions, return the statement that `append` is. The statement runs only if rows are not
-        committed directly.
+        If `where` is None, return the statement that `append` runs. The two methods run these statements only if rows
+        are not committed directly.
         """
 
     def publishing(self) -> Publishing | None:
@@ -237,12 +238,12 @@ class Engine(Tables, MessageFiles, Protocol):
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
         """Set properties of the table in one commit, and return the version.
 
-        With a format among them the table also gets this release's description and the columns that it lacks. Raises
-        Conflict if another writer has set them, or commits at the same time.
+        If the properties have a format, the table also gets this release's description and the columns that it lacks.
+        Raises Conflict if another writer has set them, or commits at the same time.
         """
 
     def exists(self, table: str) -> bool:
-        """Tell whether there is such a table."""
+        """Tell whether the table exists."""
 
     def vacuum(self, table: str) -> None:
         """Remove files that no version within the retention needs."""
@@ -262,7 +263,7 @@ names_failures = partial(translate_storage_errors, methods=METHODS, default="mes
 
 
 class LedgerTables(DeltaTables):
-    """What an engine does for the ledger's tables, by means of DeltaTables."""
+    """The part of an engine that is about the ledger's tables, built on DeltaTables."""
 
     def files(self) -> tuple[int, pa.Table]:
         """See MessageFiles."""
@@ -319,7 +320,7 @@ class LedgerTables(DeltaTables):
 
 
 def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
-    """See `delta_log.edits`, for one of the ledger's tables by its name."""
+    """See `delta_log.rewrite.require_expected`. `table` is the name of one of the ledger's tables."""
     log_edits.require_expected(snapshot, TABLES[table], edits)
 
 
@@ -328,13 +329,13 @@ def require_ends(files: Files, ends: Sequence[SegmentEnd]) -> None:
     for end in ends:
         segment_files = files.of((end.queue, str(end.lane), end.segment))
         last = files.statistics.last_ordinal(end.segment) if segment_files and files.statistics is not None else None
-        # Files without statistics do not show where they end.
+        # Files without statistics do not show their last ordinal.
         if last != end.last or (segment_files and last is None):
             raise SegmentTaken(f"the segment {end.segment} ends at {last}, and this writer left it at {end.last}")
 
 
 def require_new(ends: Sequence[SegmentEnd]) -> None:
-    """Raise SegmentTaken if an append extends a segment: the engines' queries do not look at its end."""
+    """Raise SegmentTaken if an append extends a segment: the engines' statements do not check the segment's end."""
     for end in ends:
         if end.last is not None:
             raise SegmentTaken(f"nobody looks where the segment {end.segment} ends: the table was altered")

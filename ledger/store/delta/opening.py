@@ -69,7 +69,7 @@ class OpenLedger:
     transactions: Transactions
     frames: Frames | None
     spark: SparkSession | None
-    #: None: the clock is believed, as in a simulation.
+    #: None: nothing checks the clock, as in a simulation.
     clock: SteadyClock | None = None
     ages: Ages | None = None
 
@@ -89,15 +89,15 @@ def open_tables(
     read_only: bool = False,
     passing: Passing | None = None,
 ) -> OpenLedger:
-    """Open the tables under `root`; with `create`, make those that do not exist. For the clocks see StorageClock and
-    SteadyClock.
+    """Open the tables under `root`. With `create`, make those that do not exist.
 
-    With `read_only` nothing is written, so nothing is locked or probed.
+    With `read_only` nothing is written, so nothing is locked or probed. For the clocks see StorageClock and
+    SteadyClock.
     """
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
     require_engines(spark)
-    given = as_text(storage_options)
+    user_options = as_text(storage_options)
     locations = {name: for_delta_rs(location) for name, location in _locations(root, spark, create).items()}
     of_spark = {name: for_spark(location) for name, location in locations.items()}
     place = recorded(locations["visibility"])
@@ -113,17 +113,17 @@ def open_tables(
         from ledger.delta_log.spark_sessions import require_s3a, storage_options_of
 
         require_s3a(spark)
-        given = given or storage_options_of(spark, place.text.split("/")[2])
-    options = _options(given)
+        user_options = user_options or storage_options_of(spark, place.text.split("/")[2])
+    options = _options(user_options)
     chosen = _engine(root, engine, scheme, locations, spark, options, settings)
     by_delta_rs = chosen.name == "delta-rs"
-    files = _files(place, given, options) if by_delta_rs else None
+    files = _files(place, user_options, options) if by_delta_rs else None
     _require_known(root, scheme, chosen)
     missing = [name for name in TABLES if not chosen.exists(name)]
     if missing and (read_only or not create):
         contents = _found(missing, folder.parent if place.is_local else None, files)
         raise LedgerDoesNotExist(root, contents, missing if len(missing) < len(TABLES) else ())
-    # A local path's clock is this machine's own again, as far as anybody can tell.
+    # The clock of a local path may be this machine's own, so it does not count as a second clock (`own_clock`).
     own_clock = storage_clock
     if storage_clock is None and clock is system_clock and not read_only:
         if place.is_local:
@@ -156,13 +156,13 @@ def open_tables(
         require_conditional_puts(files)
         trust.trust()
     for name in missing:
-        # Existing tables need no lock. With a lock here, a process that stands still in a verb would hold up all
-        # newcomers. A newcomer that waits to have a table alone would hold up everybody else.
+        # Existing tables are not locked. Otherwise a process that is stopped in a verb would block every process that
+        # opens the ledger. Each of these processes would block all other writers.
         with locks[name].exclusive():
             _create(chosen, name)
     check(missing)
     if place.is_local and settings.sync and not read_only:
-        # Also tables that no verb relies on: if a power cut damages one, the ledger cannot be opened.
+        # Sync also tables that no verb relies on: if a power cut damages one, the ledger cannot be opened.
         for name in TABLES:
             chosen.make_durable(name, chosen.version(name))
     # Spark's commits to a local path are only safe while no other process commits at all.
@@ -192,7 +192,7 @@ def open_tables(
 
 
 def default_owner() -> str:
-    """Return who acts: user, machine and process."""
+    """Return the default name of the owner in commits: user, machine and process."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -215,7 +215,7 @@ def _check(root: str, engine: Engine, tables: Sequence[str]) -> None:
 
 
 def _create(engine: Engine, table: str) -> None:
-    """Make a table. Without locks two processes may do so at once: one fails, and finds the other's table."""
+    """Make a table. Without locks, two processes may make it at once: one fails, and uses the other's table."""
     try:
         engine.create(table)
     except StorageFailed:
@@ -246,10 +246,9 @@ def _options(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _files(place: Location, given: Mapping[str, str], options: Mapping[str, str]) -> ObjectStore | None:
-    """Return the files beside the tables on an object store, reached by `options`, which are made of `given`; None
-    elsewhere.
+    """Return the files beside the tables on an object store, or None elsewhere. `options` has `given` and the defaults.
 
-    Raises StorageFailed within seconds if the store cannot be reached; delta-rs would try for much longer.
+    Raises StorageFailed within seconds if the store cannot be reached. delta-rs alone would try for much longer.
     """
     if place.scheme not in OBJECT_STORES:
         return None
@@ -293,7 +292,7 @@ def _locations(root: str, spark: SparkSession | None, create: bool) -> dict[str,
                 "root", root, "Must be schema:NAME, a name of Spark's catalog", "Quote it: `a-b`."
             )
         return schema_locations(spark, root[len(SCHEMA_PREFIX) :], create)
-    # A local root stays a path: the engines disagree on what %20 in a URI stands for.
+    # A local root stays a path: the engines disagree on the meaning of %20 in a URI.
     place = here("root", root)
     return {name: place.below(name).text for name in TABLES}
 
@@ -332,7 +331,7 @@ def _engine(
 
 
 def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:
-    """Return a function that gives a session's options for a bucket of S3."""
+    """Return a function that gives a session's options for a bucket of S3, or None without a session that has a JVM."""
     if spark is None or not has_jvm(spark):
         return None
     from ledger.delta_log.spark_sessions import storage_options_of
@@ -341,8 +340,8 @@ def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] 
 
 
 def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str], sync: bool) -> ForeignTables:
-    """Return the output tables of a ledger whose engine is delta-rs. A ledger on S3 reaches other buckets as its
-    own."""
+    """Return the output tables of a ledger whose engine is delta-rs. A ledger on S3 uses its own options for other
+    buckets."""
     from ledger.output_tables.tables_of_delta_rs import DeltaRsOutputTables
 
     return DeltaRsOutputTables(options, None if scheme in S3 else _known_to(spark), sync=sync)

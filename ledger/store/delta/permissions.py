@@ -1,4 +1,4 @@
-"""Permissions of a ledger on a local path: shared, checked, required."""
+"""File permissions of a ledger on a local path: sharing and checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ledger.store.delta.model.tables import TABLES
 
 #: The errors of file systems that have no ACLs.
 _NO_ACLS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-#: The errors for a link that must not be followed, and for a file that is gone.
+#: The errors for a link that must not be followed, and for a file that no longer exists.
 _NO_FILE = (errno.ELOOP, errno.ENOENT, errno.ENXIO)
 _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: The advice for a user who can read a ledger and not write it.
@@ -32,10 +32,10 @@ LOOK_ONLY = "Who may only read there opens it by Ledger.open(root, read_only=Tru
 
 @dataclass(frozen=True)
 class SharedLedger:
-    """What `Ledger.share` did: to which root, for which group, to how many folders and files.
+    """The result of `Ledger.share`: the root, the group, and how many folders and files are shared.
 
-    `is_inherited`: files that are made later are shared as well, whatever the umask of their maker; False if the file
-    system has no ACLs.
+    `is_inherited`: files that are made later are shared as well, whatever the umask of the process that makes them. It
+    is False if the file system has no ACLs.
     """
 
     root: str
@@ -76,10 +76,10 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
 
 @dataclass(frozen=True)
 class Permissions:
-    """What keeps others, or this user, from using a ledger.
+    """The permissions that keep others, or this user, from using a ledger.
 
-    `faults` name each file and folder, its owner, and what is wrong; of a ledger that is not shared, only what this
-    user may not write. `command` mends them.
+    Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, a fault is a
+    folder or lock that this user may not write. `command` mends the faults.
     """
 
     faults: tuple[str, ...]
@@ -88,7 +88,7 @@ class Permissions:
 
 
 def look_over(root: str) -> Permissions | None:
-    """Return the permissions of a ledger; None if it is not on a local path, or nothing is there. Changes nothing."""
+    """Return the permissions of a ledger, or None if `root` is not a local path, or does not exist. Change nothing."""
     place = here("root", root)
     folder = Path(place.text)
     about = _entry(folder) if place.is_local else None
@@ -128,7 +128,7 @@ def _refused(root: Path) -> Iterator[LocalEntry]:
 
 
 def _entries(root: Path) -> Iterator[LocalEntry]:
-    """Yield the ledger's folder, and all that is the ledger's in it; no links."""
+    """Yield the ledger's folder, and all files and folders of the ledger in it, without links."""
     about = _entry(root)
     if about is not None:
         yield about
@@ -142,10 +142,10 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
 
 
 def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
-    """Yield the same entries, each with its open descriptor; None if this user may not open it.
+    """Yield the entries that `_entries` yields, each with its open descriptor.
 
-    Descriptors are needed for safety: a user who may write there could replace a file by a link, and root would give
-    away the file that the link leads to.
+    A file that this user may not open comes with None. Descriptors are needed for safety. Without them, a user of the
+    ledger could replace a file by a link, and root would give away the link's target.
     """
     top = os.open(root, _OPENING | os.O_DIRECTORY)
     try:
@@ -181,7 +181,7 @@ def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterato
 
 
 def _entry(path: str | Path, *, is_lock: bool = False) -> LocalEntry | None:
-    """Return a file or folder; None for a link, and if nothing is there."""
+    """Return a file or folder, or None for a link, or if nothing exists at the path."""
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -195,8 +195,7 @@ def _of(path: str, found: os.stat_result, *, is_lock: bool = False) -> LocalEntr
 
 
 def _hand_down(folder: int, *, everyone: bool) -> bool:
-    """Make an open folder pass its sharing on to all that is made in it later; return False if the file system
-    cannot."""
+    """Share later files in an open folder by a default ACL. Return False if the file system has no ACLs."""
     try:
         os.setxattr(folder, DEFAULT_ACL, default_acl(everyone=everyone))
     except AttributeError:

@@ -1,4 +1,4 @@
-"""Where the tables of a ledger lie in a schema of Spark's catalog."""
+"""Locations of a ledger's tables in a schema of Spark's catalog."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> dict[str, str]:
-    """Return where the tables of a ledger in a catalog schema lie. With `create` make those that do not exist.
+    """Return the locations of the tables of a ledger in a catalog schema. With `create`, make those that do not exist.
 
-    Without `create` raises LedgerDoesNotExist if the schema or a table does not exist.
+    Without `create`, raises LedgerDoesNotExist if the schema or a table does not exist.
     """
     if not create:
         _require_schema(spark, schema)

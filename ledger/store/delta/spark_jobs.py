@@ -1,6 +1,6 @@
 """Names and tags of a verb's Spark jobs, for the UI and `interruptTag`.
 
-Spark's history shows them, too.
+Spark's history shows the names and tags, too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ DESCRIPTION = "spark.job.description"
 
 @contextmanager
 def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: str | None = None) -> Iterator[None]:
-    """Mark the Spark jobs of the context by a description, after the user's own, and by tags.
+    """Mark the Spark jobs of the context by tags, and by a description that follows the user's own.
 
-    The tags are `ledger`, `ledger.verb=…`, `ledger.queue=…` and `ledger.receipt=…`. They are set on the session and on
-    the Spark context: a job loses the session's tags if another job runs within it, as Delta's look for files does.
-    Spark Connect has only tags of the session.
+    The tags are `ledger`, `ledger.verb=…`, `ledger.queue=…` and `ledger.receipt=…`. The tags are set on the session and
+    on the Spark context. A job loses the session's tags if another job runs within it, such as Delta's search for
+    files. Spark Connect has only the session's tags.
     """
     tag_values = {"verb": verb, "queue": queue, "receipt": receipt_id}
     named = {"ledger", *(f"ledger.{name}={value}" for name, value in tag_values.items() if value)}
@@ -52,5 +52,5 @@ def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: st
 
 
 def jobs_of_commit(spark: SparkSession, metadata: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Return the context for a commit with such metadata."""
+    """Return the context that marks the Spark jobs of a commit, by the metadata of the commit."""
     return named_jobs(spark, metadata.get("verb", "upkeep"), metadata.get("queue"))

@@ -1,12 +1,13 @@
 """The ledger's clock, checked against elapsed time and against the storage's clock.
 
-*A step that nothing explains is refused.* A wall clock can be set; the uptime of the machine cannot. Each reading is
-compared with an earlier one. Readings that agree become the next to compare with, so a clock that NTP slows or hurries
-a little is never refused. A process that has just started has no earlier reading: it believes its clock.
+*A step that nothing explains is refused.* A wall clock can be set, and the uptime of the machine cannot. Each reading
+is compared with an earlier reading. A reading that agrees replaces the earlier one after RENEWED seconds, so a clock
+that NTP slows or hurries a little is never refused. A process that has just started has no earlier reading: it believes
+its clock.
 
 *All drivers of a ledger share the storage's clock.* Lanes remember the time of their last commit, so a driver's clock
-that is behind is noticed at once. A driver whose clock is ahead sees every deadline pass too early. Nobody notices
-until another driver follows it. The storage's clock shows both errors.
+that is behind is noticed at once. A driver whose clock is ahead sees every deadline pass too early. No driver notices
+this until another driver commits after the first one. The storage's clock shows both errors.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
 log = logging.getLogger("ledger.opening")
-#: A reading is compared with a reading that is older than this, in seconds, if there is one.
+#: The reading that others are compared with is replaced by a newer one once it is older than this, in seconds.
 RENEWED = 10.0
-#: Between two readings in a row less time than this passes, in seconds, unless the process stands still.
+#: Less time than this, in seconds, passes between two readings in a row, unless the process is stopped in between.
 AT_ONCE = 0.1
 
 
@@ -73,7 +74,7 @@ class SteadyClock:
     def look(self) -> ClockLook:
         """Return the instant, and for how long the clock has been steady. Raise ClocksDisagree as a call does.
 
-        Only what passed before this look counts. A process that stands still after it has not looked again.
+        The time counts up to this look only: a process that is stopped after the look did not see the clock since.
         """
         last, passed = self._last, self.passing()
         now = self._clock()
@@ -82,7 +83,7 @@ class SteadyClock:
             if passed - last.passed > RENEWED and self.passing() - passed < AT_ONCE:
                 self._last = _Reading(now, passed)
             return ClockLook(now, passed - self._steady_since)
-        # The process may have stood still between the reading of the elapsed time and that of the clock.
+        # The process may have been stopped between the reading of the elapsed time and the reading of the clock.
         again = self.passing()
         latest = max(earliest, self._expected(last, again))
         if earliest - self._bound <= now <= latest + self._bound:
@@ -108,8 +109,8 @@ RESOLUTION = 1.0
 class StorageClock:
     """Compares `clock` with `storage` (None: never), at most every INTERVAL seconds of `passing`.
 
-    Each driver stays within half of the setting maximum_clock_skew of the storage's clock, so any two drivers stay
-    within all of it.
+    Each driver may differ from the storage's clock by half of the setting maximum_clock_skew. Therefore any two drivers
+    differ by the whole setting at most.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class StorageClock:
     def check(self) -> None:
         """Raise ClocksDisagree if the two clocks are too far apart.
 
-        They are compared only when a comparison is due, and again after a failure.
+        The clocks are compared only when a comparison is due, and again after a failure.
         """
         if self._storage is None or (self._due is not None and self._passing() < self._due):
             return
@@ -154,9 +155,9 @@ def probe_of(files: ObjectStore) -> Clock:
 def probe(folder: Path) -> Clock:
     """Return the clock of a local path's storage: the modification time of a small file, which is written and removed.
 
-    On a disk of this machine this is the machine's own clock; on a shared file system (NFS) it is the server's clock.
-    For storage to which only Spark commits there is no such probe. There pass Ledger.open a `storage_clock` of your
-    own, or set the drivers' clocks by a time server.
+    On a disk of this machine this is the machine's own clock. On a shared file system (NFS) it is the server's clock.
+    Storage to which only Spark commits has no probe. For such storage, pass a `storage_clock` of your own to
+    Ledger.open, or set the drivers' clocks by a time server.
     """
 
     def read() -> int:

@@ -3,14 +3,14 @@
 Spark's commits to a local path are not safe between processes. Writers that detect conflicts share a table. A writer
 that cannot detect conflicts has the table alone, and a writer that lost too often prefers to have it alone.
 
-A writer that wants the table alone holds the gate: newcomers queue behind it, so it never starves. The waits are
-bounded, because a stopped process may hold the gate, or share the table, for ever. If the other writers have waited in
-vain, they pass the gate. For IN_VAIN seconds from then on, no process holds the gate for long or waits for it. A writer
-that holds the gate through a whole commit renews the gate's time, to show that it runs. The gate alone excludes nobody:
-the lock `turn` keeps a writer alone.
+A writer that wants the table alone holds the gate. Newcomers queue behind this writer, so it never starves. The waits
+are bounded, because a stopped process may hold the gate, or share the table, for ever. If the other writers have waited
+in vain, they pass the gate. A wait in vain is remembered for IN_VAIN seconds. In this time the gate's holder does not
+wait for sharers, and others wait only briefly for the gate. A writer that holds the gate through a whole commit renews
+the gate's time, to show that it runs. The gate does not exclude anybody from the table: only the lock `turn` does.
 
-A lock belongs to the open file, which a forked child has open as well. So a holder unlocks the file before closing it.
-A child closes the files that it inherits, so a lock ends with the process that took it.
+A lock belongs to the open file, which a forked child has open as well. Therefore a holder unlocks the file before
+closing it. A child closes the files that it inherits, so a lock ends with the process that took it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ LOCKS = "_locks"
 ALL_PATIENCE = 3.0
 #: The pause between two attempts of a bounded wait, in seconds: the first and the longest.
 LOOKING, LOOKING_LATER = 0.0005, 0.01
-#: In seconds: how long a writer that wants the table alone keeps newcomers out; how long a wait in vain is remembered.
+#: In seconds: how long a writer that wants the table alone keeps newcomers out, and how long a wait in vain is
+#: remembered.
 PATIENCE, IN_VAIN = 2.0, 30.0
-#: How long others wait for the holder of the gate, in seconds: the holder may wait for PATIENCE, and then commit. The
-#: second number counts after a recent wait in vain. It is short: mostly the sharers are gone by then, and the writer
+#: How long others wait for the holder of the gate, in seconds: the holder may wait for PATIENCE, and commit after that.
+#: The second number counts after a recent wait in vain. Even in this short time, the sharers mostly leave, and a writer
 #: that must be alone gets the table.
 PATIENCE_AT_GATE, SHORT_OF_IT = PATIENCE + 1, 0.05
 #: How often the holder of the gate renews the gate's time, in seconds.
@@ -61,13 +62,13 @@ class TableLock:
     def __init__(self, folder: Path, table: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._gate, self._turn = folder / f"{table}.gate", folder / f"{table}.turn"
-        #: Their times are renewed: `_in_vain` after the holder of the gate waited in vain for sharers,
-        #: `_at_gate_in_vain` after others waited in vain for that holder.
+        #: The times of these files show waits in vain: of the gate's holder for sharers (`_in_vain`), and of others for
+        #: the gate's holder (`_at_gate_in_vain`).
         self._in_vain, self._at_gate_in_vain = folder / f"{table}.in_vain", folder / f"{table}.at_gate_in_vain"
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the table beside other sharers, never beside a writer that has it alone."""
+        """Hold the table beside other sharers, never beside a writer that has the table alone."""
         with contextlib.ExitStack() as turn:
             with contextlib.ExitStack() as gate:
                 if self._has_gate(gate):
@@ -78,7 +79,7 @@ class TableLock:
 
     @contextlib.contextmanager
     def exclusive(self, until: float | None = None) -> Iterator[None]:
-        """Hold the table alone. Raises StillLocked at `until`, an instant of time.monotonic()."""
+        """Hold the table alone. Raises StillLocked if others have it until `until`, an instant of time.monotonic()."""
         alone = None
         while alone is None:
             alone = self._behind_gate(until) or self._between_others(until)
@@ -87,26 +88,26 @@ class TableLock:
 
     @contextlib.contextmanager
     def rather_exclusive(self, seconds: float) -> Iterator[None]:
-        """Hold the table alone, except for sharers that do not leave in time, or did not leave a moment ago.
+        """Hold the table alone, except for sharers that do not leave in time.
 
-        Newcomers wait. If this holder is stopped, they do not: the holder counts as a sharer, too. `seconds` is how
-        long to wait for sharers.
+        `seconds` is how long to wait for sharers. After a recent wait in vain, do not wait. Newcomers wait at the gate.
+        If this holder is stopped, newcomers pass the gate and share the table with it.
         """
-        with contextlib.ExitStack() as both:
-            if self._has_gate(both):
-                both.enter_context(_showing(self._gate))
+        with contextlib.ExitStack() as held:
+            if self._has_gate(held):
+                held.enter_context(_showing(self._gate))
                 with contextlib.ExitStack() as until_left:
                     self._is_left(until_left, seconds)
-                both.enter_context(_locked(self._turn, fcntl.LOCK_SH))
+                held.enter_context(_locked(self._turn, fcntl.LOCK_SH))
             else:
-                self._past_gate(both)
+                self._past_gate(held)
             yield
 
     def _has_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
         """Take the gate, so that newcomers wait for this holder. Return whether this holder has the gate.
 
-        Return False if the process that has the gate does not go on, or did not go on a moment ago. Raises StillLocked,
-        see `exclusive`.
+        Return False if the process that has the gate seems to be stopped, or if others waited for the gate in vain
+        recently. Raises StillLocked, see `exclusive`.
         """
         while True:
             patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain, IN_VAIN) else PATIENCE_AT_GATE
@@ -125,7 +126,7 @@ class TableLock:
         try:
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH, time.monotonic()))
         except StillLocked:
-            # Another writer has the table alone: wait as long as that takes.
+            # Another writer has the table alone: wait until it has left.
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
         else:
             # A writer that waited only briefly records no timeout.
@@ -133,16 +134,16 @@ class TableLock:
                 _tell(self._at_gate_in_vain)
 
     def _behind_gate(self, until: float | None) -> contextlib.ExitStack | None:
-        """Take the table alone, while newcomers wait. Return None if the sharers do not leave.
+        """Take the table alone, while newcomers wait. Return None without the gate, or if the sharers do not leave.
 
         Raises StillLocked, see `exclusive`.
         """
-        with contextlib.ExitStack() as both:
-            has_gate = self._has_gate(both, until)
-            return both.pop_all() if has_gate and self._is_left(both, PATIENCE, until) else None
+        with contextlib.ExitStack() as held:
+            has_gate = self._has_gate(held, until)
+            return held.pop_all() if has_gate and self._is_left(held, PATIENCE, until) else None
 
     def _is_left(self, holder: contextlib.ExitStack, seconds: float, until: float | None = None) -> bool:
-        """Wait until all sharers have left, and tell whether they left in time. Then the holder is alone.
+        """Take the table alone once all sharers have left. Return whether they left in time.
 
         Raises StillLocked, see `exclusive`.
         """
@@ -160,7 +161,7 @@ class TableLock:
     def _between_others(self, until: float | None) -> contextlib.ExitStack | None:
         """Take the table alone in a moment when nobody else has it, while newcomers do not wait.
 
-        Return None if there was no such moment for IN_VAIN seconds. Raises StillLocked, see `exclusive`.
+        Return None if others had the table all the time for IN_VAIN seconds. Raises StillLocked, see `exclusive`.
         """
         with contextlib.ExitStack() as alone:
             try:
@@ -237,7 +238,7 @@ def all_locked(root: Path, tables: Iterable[str]) -> Iterator[None]:
 
 
 class NoLock:
-    """The lock for storage whose commits are safe between machines: optimistic concurrency is enough there."""
+    """The lock for storage whose commits are safe between machines: optimistic concurrency is enough."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
@@ -255,16 +256,16 @@ class NoLock:
         yield
 
 
-#: A fork happens before a file is opened and registered, or after both. So a child knows every lock file that it has
-#: open.
+#: A fork happens before a file is opened and registered, or after both. Therefore a child knows every lock file that it
+#: has open.
 _opening = threading.RLock()
 
 
 class _LockFile(io.FileIO):
     """A file that is open for one lock.
 
-    Each holder has its own open file, so flock also excludes threads of one process. If an open file is lost before it
-    is locked, Python closes it.
+    Each holder has its own open file, so flock also excludes threads of one process. If an interrupt loses an open file
+    before it is locked, Python closes it.
     """
 
     def __init__(self, path: Path) -> None:

@@ -30,7 +30,7 @@ class Folders(Protocol):
         """Return the names of the folders."""
 
     def read(self, path: str) -> str | None:
-        """Return the text of a file, or None if there is no such file."""
+        """Return the text of a file, or None if the file does not exist."""
 
     def has_files(self, path: str) -> bool:
         """Tell whether a folder holds a file, at any depth, that is not hidden (a checksum is hidden)."""
@@ -99,7 +99,7 @@ class FoldersOfObjects:
         return None if content is None else content.decode()
 
     def has_files(self, path: str) -> bool:
-        return any(not _is_hidden(one.rpartition("/")[2]) for one in self._files.paths(path))
+        return any(not _is_hidden(file_path.rpartition("/")[2]) for file_path in self._files.paths(path))
 
 
 class FoldersOfSpark:

@@ -1,9 +1,9 @@
 """The turns and file locks that each thread holds at the moment.
 
 An interrupt (KeyboardInterrupt) comes between any two instructions, also within the code that gives a lock back, where
-`finally` does not help. So a thread notes each lock or turn before taking it. If an error ends a `releasing` function,
-the function gives back everything that was noted since its start and is still held. To give something back twice does
-no harm.
+`finally` does not help. Therefore a thread notes each lock or turn before taking it. If an error ends a `releasing`
+function, the function gives back everything that was noted since its start and is still held. Giving a lock or turn
+back twice does no harm.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _noted = _Noted()
 
 
 def note(release: Callable[[], object]) -> None:
-    """Note how the calling thread gives back what it takes next."""
+    """Note how the calling thread gives back the lock or turn that it takes next."""
     _noted.releases.append(release)
 
 

@@ -1,6 +1,6 @@
-"""Whether a ledger can take commits now: tables, disk space and clocks.
+"""A check whether a ledger can take commits now: tables, disk space and clocks.
 
-A verb finds out by failing. This check is for a service that is asked every few seconds whether it is ready.
+A verb finds out only by failing. This check is for a service that is asked every few seconds whether it is ready.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Readiness:
 
     Args:
         engine: The engine whose newest commit shows a time.
-        folder: The folder of the tables on a file system of this machine; None elsewhere.
+        folder: The folder of the tables on a file system of this machine, or None elsewhere.
         clock: This process's clock.
         storage: The storage's clock, or None if the storage has none to read.
         maximum_skew: How far apart two clocks of a ledger may be, in seconds.
@@ -63,7 +63,7 @@ class Readiness:
         self._require_no_later_commit()
         if self._asked_at is None or self._passing() - self._asked_at >= INTERVAL_SECONDS:
             self._asked_at = None
-            # A new StorageClock compares at once; the one that verbs use compares every ten minutes.
+            # A new StorageClock compares at once. The StorageClock of the verbs compares every ten minutes.
             StorageClock(self._clock, self._storage, self._maximum_skew).check()
             self._asked_at = self._passing()
 

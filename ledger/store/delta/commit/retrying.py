@@ -68,7 +68,7 @@ LOST_OFTEN = 5
 class Attempts:
     """The tries of one verb. Each try gets the number of losses so far.
 
-    After each loss there is a pause of random length, which grows from `first_pause` to `longest_pause` (seconds).
+    After each loss there is a random pause. Its upper bound grows from `first_pause` to `longest_pause` (seconds).
     """
 
     def __init__(
@@ -104,5 +104,5 @@ class Attempts:
 
 
 def pause(losses: int, first: float, longest: float) -> None:
-    """Wait for a random time that grows with the losses, at most from `first` up to `longest` seconds."""
+    """Wait for a random time. Its upper bound doubles with each loss, from `first` to `longest` seconds."""
     time.sleep(random.uniform(0, min(longest, first * 2**losses)))

@@ -1,6 +1,6 @@
 """A trial of an object store, for `ledger doctor`.
 
-The trial uses the same functions by which a ledger is opened there.
+The trial uses the functions by which a ledger is opened on an object store.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ledger.store.delta.commit.storage_safety import require_conditional_puts
 
 #: A request that takes more seconds than this counts as slow: a verb makes about ten requests, one after the other.
 SLOW = 0.2
-#: Where the doctor takes its keys from.
+#: The advice about the doctor's keys to a storage.
 KEYS = "the doctor goes by the environment alone: set AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and the like for it"
 #: How many requests are timed.
 REQUESTS = 5
 
 
 def report(root: str, storage_options: Mapping[str, str] | None = None) -> Iterator[tuple[str, str, str, str]]:
-    """Yield, for each thing that a ledger at `root` needs of its storage: (OK, WARN or FAIL; subject; finding; advice).
+    """Yield (OK, WARN or FAIL; subject; finding; advice) for each thing that a ledger at `root` needs of its storage.
 
-    Writes small files there, and removes them. Raises nothing.
+    Writes small files to this storage, and removes them. Raises no errors of the storage.
     """
     place = for_delta_rs(root)
     try:

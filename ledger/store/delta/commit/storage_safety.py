@@ -1,4 +1,4 @@
-"""Checks whether commits of several drivers are safe on a storage, by the engine that commits."""
+"""Checks, by engine, whether commits of several drivers are safe on a storage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 PROBES = "_probes"
 #: The one file in that folder that is kept.
 KEPT = "conditional-put"
-#: How long a process trusts its last check of a storage, and how long if the storage did not answer, in seconds.
+#: How long a process trusts its last check of a storage, in seconds. The second number counts if the storage did not
+#: answer.
 TRUSTED_SECONDS, UNKNOWN_SECONDS = 3_600.0, 60.0
 log = logging.getLogger("ledger.storage")
 
@@ -43,8 +44,8 @@ def require_safe(scheme: str, engine: str) -> None:
 def require_safe_output(location: str, settings: Settings, why: str) -> None:
     """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless only one driver ever writes.
 
-    Spark's puts have no condition. delta-rs fences off writes in doubt, and ignores Spark's locks. So each of the two
-    could overwrite the other's commit. `why` says why Spark would commit there.
+    Spark's puts have no condition. delta-rs fences off writes in doubt, and ignores Spark's locks. Therefore each of
+    the two could overwrite the other's commit. `why`: the reason why Spark would commit to the table.
     """
     if recorded(location).scheme in S3 and not settings.single_driver:
         raise UnsafeStorage(
@@ -78,8 +79,8 @@ class PutTrust:
 
     A gateway may have been changed since the ledger was made. A process that commits checks once in TRUSTED_SECONDS,
     before its next commit. The check is one request: a conditional put of a file that exists. The file stays below
-    PROBES and always has the same bytes, so a store that ignores the condition does it no harm. If the file does not
-    exist yet, the first put makes it, and a second put is the check.
+    PROBES and always has the same bytes, so a storage that ignores the condition does the file no harm. If the file
+    does not exist yet, a first put makes the file, and a second put is the check.
     """
 
     #: When each place was checked last, by this process's monotonic clock.
@@ -92,7 +93,8 @@ class PutTrust:
     def check(self) -> None:
         """Raise UnsafeStorage if the storage overwrites a file that a conditional put must leave alone.
 
-        If the storage does not answer, check again a minute later: the commit itself finds what is wrong.
+        If the storage does not answer, only log this, and check again after UNKNOWN_SECONDS. The commit itself finds
+        out what is wrong.
         """
         if self._is_recent():
             return

@@ -1,4 +1,4 @@
-"""Transactions: decide and merge, again and again until the commit wins.
+"""Transactions: each decides and commits again and again, until a commit wins.
 
 A transaction whose commits lose too often raises ContentionOutlastedRetries.
 """
@@ -41,7 +41,7 @@ MOST_TOGETHER = 31
 
 @dataclass(frozen=True)
 class Plan(Generic[Answer]):
-    """A decision: what to merge where, and the answer once the commit has a version.
+    """A decision: the edits to merge, and the answer, which is computed from the version of the commit.
 
     Without edits there is nothing to commit.
     """
@@ -99,12 +99,12 @@ class Transactions:
         raise attempts.outlasted()
 
     def merge(self, verb: str, table: str, queue: str, plan: Plan[Any], attempts: Attempts) -> int | None:
-        """Commit a plan as one MERGE and return the version; return None if another writer was first.
+        """Commit a plan as one MERGE and return the version, or None if another writer was first.
 
         Without edits, return the version that the plan was decided on. Raises StorageFailed.
         """
         if not plan.edits.num_rows:
-            # The answer depends on what others have committed, so that must survive a power cut.
+            # The answer depends on commits of others, so these commits must survive a power cut.
             self._tables.make_durable()
             return plan.snapshot.version
         self.step("chosen")
@@ -119,9 +119,10 @@ class Transactions:
     def beside(self, table: str, since: int) -> dict[str, int]:
         """Return the version that a commit is decided on, and the versions of other tables that go with it.
 
-        The other versions are read after the decision, so they contain all that the decision has read. A view of this
-        version, or of an earlier instant, shows no later commit to those tables. No commit up to `since` notes newer
-        versions; commits that land between `since` and this commit may note newer ones.
+        The other versions are read after the decision, so they include all commits that the decision has read. A view
+        of this version, or of an earlier instant, shows no commit to these tables after the returned versions. No
+        commit up to `since` notes newer versions. Commits that land between `since` and this commit may note newer
+        versions.
         """
         noted = NOTED.get(table, ())
         if not noted:
@@ -133,7 +134,7 @@ class Transactions:
                 self._tables.make_durable(name, version)
             return {table: since, **newest}
         except StorageFailed as error:
-            # The verb goes on without these versions: a view then uses the versions that earlier commits noted.
+            # The verb does without these versions: a view uses the versions that earlier commits noted.
             log.warning("a commit to %s does not note the newest versions of %s: %s", table, ", ".join(noted), error)
             return {}
 
@@ -151,7 +152,7 @@ class Transactions:
         attempts: Attempts,
         read_at: float | None = None,
     ) -> int | None:
-        """Return the version that `write` committed, even if its answer was lost; None if another writer was first.
+        """Return the version that `write` committed, even if its answer was lost, or None if another writer was first.
 
         A debug line in the log "ledger.verbs" says how long each part took. "load" is the wait for the turn and the
         reading of the state, until `read_at` (monotonic seconds). "decide" and "commit" follow.
@@ -185,8 +186,8 @@ class Transactions:
     def _committed(self, table: str, metadata: Mapping[str, Any], since: int, write: Callable[[], int]) -> int | None:
         verb = metadata["verb"]
         try:
-            # The state that the decision relied on must survive a power cut before the decision does: see `durability`,
-            # rule 4.
+            # The state that the decision relied on must survive a power cut before the decision does: see
+            # `delta_log.durability`, rule 4.
             self._tables.make_durable()
             version: int | None = write()
             self._tables.make_durable(table, version or 0)
@@ -204,8 +205,7 @@ class Transactions:
             except StorageFailed as blind:
                 raise blind.of_verb(verb, unknown=True) from error
             if version is None and isinstance(error, StorageFailed):
-                # On a local path a failed request is over. On other storage it may still arrive when nobody waits for
-                # it any more.
+                # On a local path a failed request is over. On other storage the request may still arrive later.
                 local = not isinstance(self.locks[table], NoLock)
                 raise error.of_verb(verb, unknown=not local) from error
             return version
@@ -224,7 +224,8 @@ class Transactions:
     ) -> dict[str, Any]:
         """Return the metadata of a commit, from which the table `receipts` is filled.
 
-        `queue` is a queue's id, or empty. `losses` says how often the verb has lost to other writers; 0 is left out.
+        `queue` is a queue's id, or empty. `losses` is how often the verb has lost to other writers. The metadata does
+        not have `losses` if it is 0.
         """
         entries = {
             "operation": operation,
@@ -237,10 +238,10 @@ class Transactions:
         return {**entries, "losses": losses} if losses else entries
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
-        """Return the version of a commit whose answer was lost, if the history has this commit; else None.
+        """Return the version of a commit whose answer was lost, or None if the history does not have this commit.
 
-        A commit that is found then survives a power cut. Raises StorageFailed, `unknown`, if the log was cut after
-        `since`, as upkeep does after log_retention.
+        A commit that is found is made to survive a power cut. Raises StorageFailed, with `unknown`, if the log was cut
+        after `since`: upkeep cuts it after log_retention.
         """
         commits = self._tables.history(table, since)
         for commit in commits:
@@ -256,23 +257,23 @@ class Transactions:
     def turn(self, table: str, queue: str | None = None, losses: int = 0) -> Iterator[None]:
         """Make one commit to a table safe within the context.
 
-        With a queue, this process's verbs on it take turns. In a table without partitions all verbs take turns, as they
-        all conflict.
+        With a queue, this process's verbs on that queue take turns. In a table without partitions all verbs take turns,
+        as they all conflict.
         """
         own_turn = (
             nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
         )
-        # Take the threads' turn first and the file lock second: so the holder of the file lock never waits for a
+        # Take the threads' turn first and the file lock second, so that the holder of the file lock never waits for a
         # thread.
         with own_turn, self._safe(table, losses):
             yield
 
     @contextmanager
     def turn_for_all(self, table: str, queue: str, losses: int, wish: PendingCall[Any]) -> Iterator[list[Any]]:
-        """Take a `turn` for a pending call and the waiting calls that go with it; yield all these calls.
+        """Take a `turn` for a pending call and the waiting calls that go with it, and yield all these calls.
 
-        Yield none if another thread has carried them out. Fewer calls go together with each loss: a commit to more
-        lanes meets more other commits.
+        Yield an empty list if another thread has carried out this call. Each loss halves the number of calls that go
+        together, because a commit to more lanes conflicts with more other commits.
         """
         with self.together(table, queue, wish, losses) as calls:
             if not calls:
@@ -308,7 +309,7 @@ class Transactions:
 
 
 def _tell(metadata: Mapping[str, Any], event: Mapping[str, Any]) -> None:
-    """Write to the log "ledger.events" what a commit did, as the receipts ledger gets it."""
+    """Write to the log "ledger.events" an event of a commit, as the table `receipts` gets it."""
     events.log(
         logging.INFO if event["event"] in UNASKED else logging.DEBUG,
         "%s: %s %d messages, receipt %s",

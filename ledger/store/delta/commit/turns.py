@@ -1,9 +1,9 @@
 """Turns between a process's threads: one verb at a time on a queue.
 
 Threads get their turn in the order in which they came. Verbs of one queue mostly conflict, and the loser of a conflict
-has read and decided for nothing. So threads wait here, and race only with other processes. The thread that has the turn
-may carry out the calls of waiting threads along with its own: one commit for all of them. Turns only save work:
-correctness does not rely on them.
+has read and decided for nothing. Therefore the threads of a process wait for their turn, and race only with other
+processes. The thread that has the turn may carry out the calls of waiting threads along with its own: one commit for
+all of them. Turns only save work: correctness does not rely on them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Place:
         self.lock.acquire()
 
     def let_go(self) -> None:
-        """End the wait, if it has not ended yet."""
+        """End the thread's wait, if it has not ended yet."""
         with contextlib.suppress(RuntimeError):
             self.lock.release()
 
@@ -75,7 +75,7 @@ class Turns:
 
     def _begin(self) -> None:
         self._guard = threading.Lock()
-        #: By key, the line of threads: first the one that holds the turn, then those that wait.
+        #: By key, the line of threads: first the one that has the turn, after it those that wait.
         self._queues: dict[Hashable, deque[_Place]] = {}
         self._mine = threading.local()
 
@@ -93,8 +93,8 @@ class Turns:
         """Take a turn for this call and for up to `most` waiting calls of its kind, and yield them.
 
         The other calls' threads leave the line, and wait until this turn ends. An empty list means that another thread
-        took this call along, and that its turn is over. Each call holds its own outcome. A call that was not carried
-        out may wait again.
+        took this call along, and that the other thread's turn is over. Each call has its own outcome. A call that was
+        not carried out may wait again.
         """
         with self._turn(key, wish, most) as calls:
             yield calls
@@ -132,9 +132,9 @@ class Turns:
         if me.wish is None or not most:
             return
         with self._guard:
-            waiting = [one for one in me.line if one is not me and one.wish and one.wish.kind == me.wish.kind]
+            waiting = [place for place in me.line if place is not me and place.wish and place.wish.kind == me.wish.kind]
             for place in waiting[:most]:
-                # Add a place to the company before it leaves the line: `_end` then lets the place go, even after an
+                # Add a place to the company before it leaves the line, so that `_end` ends its wait even after an
                 # interrupt in between.
                 me.company.append(place)
                 place.taken = True
@@ -143,8 +143,8 @@ class Turns:
     def _end(self, me: _Place) -> None:
         """Leave the line. Each step may run twice.
 
-        After an interrupt this may run again as late as when the traceback is freed. By then the thread may have
-        another turn, which stays.
+        After an interrupt this may run again when Python frees the traceback. By this time the thread may have another
+        turn, which must stay.
         """
         if getattr(self._mine, "place", None) is me:
             self._mine.place = None

@@ -1,1 +1,1 @@
-"""All that needs Spark to move rows: sends, claims, handles, outputs and the analysts' views as DataFrames."""
+"""DataFrames of sends, claims, receipt handles, outputs and the analysts' views."""

@@ -1,4 +1,4 @@
-"""The columns of messages that a DataFrame of bodies is read into, with the checks of each row."""
+"""The columns of messages from a DataFrame of bodies, with checks."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 #: The beginning of the error of a task that refuses a row. The field and the bound follow.
 REFUSED = "ledger refuses a row:"
-#: These stand in the place of the value: for a null, and for a value that would not help the reader.
+#: Written in place of the value: for a null, and for a value that would not help the reader.
 NULL, UNSHOWN = "null", "unshown"
-#: Reads the field, the bound, the place and the value. It does not match the expressions that make them, which Spark
-#: shows in plans.
+#: Matches a refusal: its field, bound, place and value. The expressions that make this text, which Spark shows in
+#: plans, do not match.
 _REFUSAL = re.compile(rf"{REFUSED}([^|]*)\|([^|]*)\|([0-9a-f]*)\|([0-9A-F]*|{NULL}|{UNSHOWN})\|")
-#: The formats of instants in JSON, with all digits that Spark stores. Its default formats cut microseconds off.
+#: The formats of instants in JSON, with all digits that Spark stores. Spark's default formats cut microseconds off.
 ALL_DIGITS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
@@ -75,7 +75,7 @@ def message_columns(
     """Return a column for each field that senders give, under the field's name, read from the rows of a DataFrame.
 
     Each column fails its task when it refuses a row's value. The column of bodies does so only if `checks_bodies`.
-    `fields` names the fields to return; None means all.
+    `fields` names the fields to return (None: all).
     """
     from pyspark.sql import functions as F
 
@@ -117,7 +117,7 @@ def message_columns(
 def _room_beside(size: Column, most: int) -> Column:
     """Return how many bytes attributes may have beside a body of this size.
 
-    A body that is missing or too long by itself is refused for that, and not for its attributes.
+    If a body is missing, or too long by itself, the row is refused for its body, and not for its attributes.
     """
     from pyspark.sql import functions as F
 
@@ -153,7 +153,7 @@ def fingerprint() -> list[Column]:
 class Watch:
     """Compares the rows that a send writes with an earlier evaluation of them. The cost is a hash for each row.
 
-    `counted` is the fingerprint of the earlier evaluation. None means that there was none: then nothing is watched.
+    `counted` is the fingerprint of the earlier evaluation. If it is None, nothing is watched.
     """
 
     def __init__(self, counted: Fingerprint | None) -> None:
@@ -161,7 +161,7 @@ class Watch:
         self._observation: Any = None
 
     def over(self, rows: DataFrame) -> DataFrame:
-        """Return rows of `message_columns` that are watched from now on. They replace the rows watched before."""
+        """Return rows of `message_columns` that are watched from now on. These rows replace the rows watched before."""
         from pyspark.sql import Observation
 
         if self._counted is None:
@@ -196,17 +196,17 @@ def _delay(queue: Mapping[str, str], is_given: bool) -> Column:
         return default
     if is_fifo(queue):
         has_no_delay = F.coalesce(F.col("delay_seconds"), F.lit(0)) == 0
-        given = F.col("delay_seconds")
-        return checked(default, has_no_delay, "DelaySeconds", NOT_FOR_THIS_QUEUE, "bigint", "delay_seconds", given)
-    given = F.coalesce(F.col("delay_seconds").cast("bigint"), default)
+        delay = F.col("delay_seconds")
+        return checked(default, has_no_delay, "DelaySeconds", NOT_FOR_THIS_QUEUE, "bigint", "delay_seconds", delay)
+    delay = F.coalesce(F.col("delay_seconds").cast("bigint"), default)
     return checked(
-        given,
-        given.between(0, MAXIMUM_DELAY),
+        delay,
+        delay.between(0, MAXIMUM_DELAY),
         "DelaySeconds",
         f"A row's delay must be from 0 to {MAXIMUM_DELAY}",
         "bigint",
         "delay_seconds",
-        given,
+        delay,
     )
 
 
@@ -214,17 +214,17 @@ def _deduplication(queue: Mapping[str, str], text: Column, is_given: bool) -> Co
     from pyspark.sql import functions as F
 
     field, column, null = "MessageDeduplicationId", "message_deduplication_id", F.lit(None).cast("string")
-    given = F.col(column) if is_given else null
+    value = F.col(column) if is_given else null
     if not is_fifo(queue):
-        return checked(null, given.isNull(), field, NOT_FOR_THIS_QUEUE, column=column, given=given)
+        return checked(null, value.isNull(), field, NOT_FOR_THIS_QUEUE, column=column, given=value)
     if queue["ContentBasedDeduplication"] == "true":
-        given = F.coalesce(given, F.sha2(text, 256))
+        value = F.coalesce(value, F.sha2(text, 256))
     elif not is_given:
         raise InvalidParameterValue(
             "column", "message_deduplication_id", NO_DEDUPLICATION_ID, "Add it to the DataFrame."
         )
     refusal_of_null = _refuse(field, F.lit(NO_DEDUPLICATION_ID), at=f"the column {column}", value=null)
-    return _identifier(given, field, column, refusal_of_null)
+    return _identifier(value, field, column, refusal_of_null)
 
 
 def _no_group() -> Column:
@@ -242,7 +242,7 @@ def _trace_header(given: Column) -> Column:
 
 
 def _attributes(kind: str | None, room: Column) -> Column:
-    """Return the column of attributes. Refused attributes, or too large ones beside the body, fail the task.
+    """Return the column of attributes. The task fails if attributes are refused, or too large beside the body.
 
     Twin of rules.message_attributes.
     """
@@ -252,30 +252,39 @@ def _attributes(kind: str | None, room: Column) -> Column:
     stored = from_arrow_type(MESSAGES.field("message_attributes").type)
     if kind is None:
         return F.lit(None).cast(stored)
-    given = F.col("message_attributes")
+    attributes = F.col("message_attributes")
     if kind == "map<string,string>":
         one = "named_struct('data_type', 'String', 'string_value', value, 'binary_value', CAST(NULL AS BINARY))"
-        given = F.expr(f"transform_values(message_attributes, (name, value) -> {one})")
-    given = F.transform_values(given.cast(stored), lambda name, one: _of_one_kind(one)).cast(stored)
-    entries = F.map_entries(given)
+        attributes = F.expr(f"transform_values(message_attributes, (name, value) -> {one})")
+    attributes = F.transform_values(attributes.cast(stored), lambda name, one: _of_one_kind(one)).cast(stored)
+    entries = F.map_entries(attributes)
     size = F.aggregate(entries, F.lit(0), lambda so_far, entry: so_far + _size_of(entry))
-    # A map that was read from a file or from Arrow may have a key twice. Nothing says which of the two values counts.
-    has_distinct_names = F.size(F.array_distinct(F.map_keys(given))) == F.size(given)
-    is_valid = F.forall(entries, _is_attribute) & (F.size(given) <= MAXIMUM_MESSAGE_ATTRIBUTES) & has_distinct_names
+    # A map that was read from a file or from Arrow may have a key twice. Neither of the two values is known to be the
+    # right one.
+    has_distinct_names = F.size(F.array_distinct(F.map_keys(attributes))) == F.size(attributes)
+    is_valid = (
+        F.forall(entries, _is_attribute) & (F.size(attributes) <= MAXIMUM_MESSAGE_ATTRIBUTES) & has_distinct_names
+    )
     bound = (
         f"A row has more than {MAXIMUM_MESSAGE_ATTRIBUTES} attributes, one of them twice, or one whose name, type or "
         "value is none"
     )
     shown = F.to_json("message_attributes")
     valid = checked(
-        given, given.isNull() | is_valid, "MessageAttributes", bound, stored, column="message_attributes", given=shown
+        attributes,
+        attributes.isNull() | is_valid,
+        "MessageAttributes",
+        bound,
+        stored,
+        column="message_attributes",
+        given=shown,
     )
     too_large = _refuse(TOO_LONG, F.lit(""), stored, "the column message_attributes, beside its body,", shown)
-    return F.when(given.isNull() | (size <= room), valid).otherwise(too_large)
+    return F.when(attributes.isNull() | (size <= room), valid).otherwise(too_large)
 
 
 def _of_one_kind(one: Column) -> Column:
-    """Return the attribute with the one value that its type asks for; the other value becomes null."""
+    """Return the attribute with the one value that its type asks for, and with null as the other value."""
     from pyspark.sql import functions as F
 
     kind = one["data_type"]
@@ -332,7 +341,7 @@ def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[
 
     Args:
         field: The field that is wrong, or MISSING, CHARACTER or TOO_LONG.
-        bound: What the value breaks. For MISSING it is the missing field, for CHARACTER the character.
+        bound: The rule that the value breaks. For MISSING it is the missing field, for CHARACTER the character.
         column: A phrase that says where the row has the value.
         shown: The beginning of the value in hexadecimal digits, or NULL, or UNSHOWN.
         queue: The attributes of the queue that the row was sent to.
@@ -352,8 +361,7 @@ def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[
 
 
 def full_disk(error: Exception, place: str) -> StorageFailed | None:
-    """Return the error of a send that a full or failing disk ended; None if another cause ended it. `place`: where it
-    wrote."""
+    """Return the error of a send that a full or failing disk ended, or None. The send wrote to `place`."""
     failure = failure_of_storage(error)
     return None if failure is None else StorageFailed(place, failure, "send")
 
@@ -378,7 +386,7 @@ def _quoted(value: str | None) -> str:
 
 
 def _sendable(text: Column, most: int, at: str) -> Column:
-    """Return the column of bodies; fail the task of a row whose body is refused. `at` is a phrase for where rows have
+    """Return the column of bodies. Fail the task of a row whose body is refused. `at` is a phrase for where rows have
     the body. Twin of rules.message.body."""
     from pyspark.sql import functions as F
 
@@ -399,7 +407,7 @@ def _has_right_characters(text: Column) -> Column:
     """Return a column that says whether a text has no forbidden character. Twin of rules.text.forbidden, M1."""
     from pyspark.sql import functions as F
 
-    has_none_of_others = (~text.contains(F.lit(one)) for one in NONE_AT_ALL)
+    has_none_of_others = (~text.contains(F.lit(character)) for character in NONE_AT_ALL)
     is_valid = reduce(and_, has_none_of_others, F.is_valid_utf8(text)) & ~text.rlike(CONTROLS)
     # Java's regular expressions see bytes that are not UTF-8 as #xFFFD, which is not plain.
     return text.rlike(PLAIN) | is_valid
@@ -408,8 +416,8 @@ def _has_right_characters(text: Column) -> Column:
 def _refuse(field: str, said: Column, kind: Any = "string", at: str = "", value: Column | None = None) -> Column:
     """Return an expression that fails its task with an error that `refusal` reads.
 
-    `at` is a phrase for where a row has the `value`. Both are in hexadecimal digits, because a value may have any
-    character.
+    `at` is a phrase for where a row has the `value`. The error has both in hexadecimal digits, because a value may have
+    any character.
     """
     from pyspark.sql import functions as F
 
@@ -429,9 +437,9 @@ def checked(
     column: str = "",
     given: Column | None = None,
 ) -> Column:
-    """Return `value` where it is `right`; elsewhere fail the task, so that the send is refused (see `refusal`).
+    """Return `value` where `right` is true. Elsewhere fail the task, so that the send is refused (see `refusal`).
 
-    The refusal names the column, and shows what is `given` there.
+    The refusal names the column, and shows the row's value `given`.
     """
     from pyspark.sql import functions as F
 
@@ -440,8 +448,8 @@ def checked(
 
 
 def _identifier(value: Column, field: str, column: str, missing: Column | None = None) -> Column:
-    """Return an identifier; fail the task of a row with an invalid one. `missing` is the refusal of a null, None where
-    a null is allowed."""
+    """Return an identifier. Fail the task of a row with an invalid identifier. `missing` is the refusal of a null, None
+    where a null is allowed."""
     from pyspark.sql import functions as F
 
     bound = f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
@@ -451,10 +459,10 @@ def _identifier(value: Column, field: str, column: str, missing: Column | None =
 
 
 def _as_json(frame: DataFrame) -> Column:
-    """Return rows as JSON; fail the task of a row that JSON cannot hold unchanged.
+    """Return rows as JSON. Fail the task of a row that JSON cannot hold unchanged.
 
-    The task fails for a text, at any depth, that is not UTF-8: Spark would put U+FFFD for its bytes. It fails for a
-    number that is NaN or infinite: Spark would make a text of it.
+    The task fails for a text, at any depth, that is not UTF-8: Spark would replace its bytes by U+FFFD. The task also
+    fails for a number that is NaN or infinite: Spark would write it as a text.
     """
     from pyspark.sql import functions as F
 

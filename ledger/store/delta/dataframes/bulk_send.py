@@ -1,6 +1,7 @@
-"""Bulk sends of DataFrames: each task writes segments of its own, and one commit publishes them.
+"""Bulk sends of DataFrames: tasks write segments, and one commit publishes them.
 
-Only a send to a FIFO queue shuffles rows, because only there the order counts.
+In a send to a standard queue, each task writes segments of its own. Only a send to a FIFO queue shuffles rows, because
+only its messages have an order.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
     from ledger.store.delta.state.listing import Listing
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: The driver reads up to this many messages that may make others duplicates, and broadcasts them to the tasks. Spark
-#: reads more of them faster by itself.
+#: The driver reads up to this many messages that may make others duplicates, and broadcasts them to the tasks. More
+#: messages are read faster by Spark's tasks.
 FEW = 100_000
 
 
@@ -75,7 +76,7 @@ class Sent:
 class Rows:
     """The messages of a DataFrame, as `bulk_rows.message_columns` reads them.
 
-    `plan`: makes the rows; its arguments say whether bodies are checked, too, and which fields are wanted (None: all).
+    `plan`: returns the rows. Its arguments are whether to check bodies, too, and the wanted fields (None: all).
     `fields`: the fields that the DataFrame has values of.
     `is_unplaced`: tasks check bodies and place the rows, where they can.
     `absent`: see Placed.
@@ -114,7 +115,7 @@ class BulkSender:
     def send(
         self, queue: QueueRecord, frame: DataFrame, body: str | None, clock: Clock, attempt_id: str | None
     ) -> Sent:
-        """Send every row; see Queue.send."""
+        """Send every row. See Queue.send."""
         # These checks come before Spark computes or stages anything.
         self._store.transactions.require_writable("send")
         self._writer.require_takes(queue)
@@ -153,16 +154,16 @@ class BulkSender:
             place_of_bodies(frame.columns, body),
             has_delays,
         )
-        # Spark analyses the columns here, so that an error in them refuses the send before anything is staged.
+        # Spark analyses the columns now, so that an error in them refuses the send before anything is staged.
         _ = rows.unchecked if rows.is_unplaced else rows.checked
         return rows
 
     def _send_once(self, queue: QueueRecord, rows: Rows, clock: Clock, attempt_id: str) -> Sent:
         """Send rows under an attempt id: count and hash them first, to tell a retry from another send.
 
-        Spark evaluates the rows again to write them. If they then differ from the counted rows, the send is refused
-        before the commit. Where Spark commits, nothing can be checked between its write and its commit. There the rows
-        are computed once, and the executors keep them until the send is done.
+        Spark evaluates the rows again to write them. If the written rows differ from the counted rows, the send is
+        refused before the commit. If Spark commits, nothing can be checked between its write and its commit. In this
+        case the rows are computed once, and the executors keep them until the send is done.
         """
         with contextlib.ExitStack() as until_sent:
             try:
@@ -187,7 +188,7 @@ class BulkSender:
         for losses in tries:
             with self._writer.turn(queue, losses):
                 earlier_key = sent_before(self._store.engine, attempt)
-                # If another process sends the same attempt first, this one commits nothing. The next try finds the
+                # If another process sends the same attempt first, this process commits nothing. Its next try finds the
                 # segments of that send.
                 if earlier_key or not counted.rows or self._write_once(queue, rows, counted, clock, attempt, losses):
                     # Some of the messages may be finished and dropped by now.
@@ -210,8 +211,8 @@ class BulkSender:
     def _by_task(
         self, queue: QueueRecord, rows: Rows, key: str, at: int, expected: Fingerprint | None = None
     ) -> Placed:
-        """Return the rows with their places, segments filled task by task. `expected` is the fingerprint that the
-        written rows must have."""
+        """Return the rows with their places. If the written rows have another fingerprint than `expected`, the send is
+        refused."""
         sender, unplaced, watch = self._store.sender_id, None, Watch(expected)
 
         def by_spark() -> DataFrame:
@@ -232,19 +233,20 @@ class BulkSender:
     def _send_in_order(self, queue: QueueRecord, rows: Rows, clock: Clock) -> Sent:
         """Send rows to a FIFO queue: leave duplicates out, and commit only if this send saw the send before it.
 
-        `Sender` has the same rules for a few messages. Spark shuffles bodies to the lanes of their groups. Where
-        deduplication ids count beyond the group, Spark first shuffles the bodies by these ids.
+        `verbs.sending.Sender` has the same rules for a few messages. Spark shuffles bodies to the lanes of their
+        groups. If the scope of deduplication is the whole queue, Spark first shuffles the bodies by their deduplication
+        ids.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         lanes, settings, engine = int(queue.attributes["Lanes"]), self._store.settings, self._store.engine
-        # Each lane gets one segment; the number of the lane is the segment's ordinal.
+        # Each lane gets one segment. The number of the lane is the segment's ordinal.
         lane = (F.crc32(F.col("message_group_id").cast("binary")) % F.lit(lanes)).cast("bigint")
         keyed = rows.checked.select("*", lane.alias("ordinal"), F.monotonically_increasing_id().alias("place"))
         identity, shuffled_by = ["message_deduplication_id"], []
         if queue.attributes["DeduplicationScope"] == "messageGroup":
-            # All messages of a group are in one lane. So the shuffle by lanes also brings duplicates together.
+            # All messages of a group are in one lane, so the shuffle by lanes also brings duplicates together.
             identity, shuffled_by = ["message_group_id", *identity], ["ordinal"]
             keyed = keyed.repartition(*shuffled_by)
         copies = Window.partitionBy(*shuffled_by, *identity).orderBy("place")
@@ -255,8 +257,8 @@ class BulkSender:
             key = ids.new_send_key()
             with self._writer.turn(queue, losses):
                 count = engine.transaction_version("messages", fifo.sends(queue.id)) or 0
-                # The clock is read after the count of sends. So a process that was paused in between cannot be behind
-                # the last send.
+                # The clock is read after the count of sends, so that a process that was paused in between is never
+                # behind the last send.
                 listing = self._store.listings.newest()
                 now, skew = clock(), settings.maximum_clock_skew
                 last = last_send(engine, queue.id, listing.last_sent(queue.id), now, skew)
@@ -273,9 +275,9 @@ class BulkSender:
         raise attempts.outlasted()
 
     def _remembered(self, queue: QueueRecord, listing: Listing, now: int) -> DataFrame | None:
-        """Return the stored messages that make a send with the same id a duplicate; None if there are none.
+        """Return the stored messages that make a send with the same id a duplicate, or None if there are none.
 
-        Twin of rules.fifo.is_duplicate. A send or a purge that this read misses has raised a count, so that the
+        Twin of rules.fifo.is_duplicate. A send or a purge that this read misses has raised the count of sends, so the
         caller's send does not commit.
         """
         from pyspark.sql import functions as F
@@ -318,8 +320,10 @@ def _same(rows: DataFrame) -> DataFrame:
 
 
 def _sequence_number(send: int, ordinal: Column, lanes: int) -> Column:
-    """Return the column of sequence numbers. Fail a row beyond the bound: its number would be one of the next send's.
-    Twin of rules.fifo.sequence_number."""
+    """Return the column of sequence numbers. Twin of rules.fifo.sequence_number.
+
+    Fail the task of a row beyond the bound: its number would be a number of the next send.
+    """
     from pyspark.sql import functions as F
 
     most_per_lane = (1 << fifo.ORDINAL_BITS) // lanes

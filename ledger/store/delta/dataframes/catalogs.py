@@ -23,6 +23,6 @@ def is_forgotten(spark: SparkSession, schema: str) -> bool:
 
 
 def warn_if_forgotten(spark: SparkSession, schema: str, what: str) -> None:
-    """Log a warning if what was made in a schema vanishes with this session."""
+    """Log a warning if `what`, which was made in a schema, vanishes with this session."""
     if is_forgotten(spark, schema):
         log.warning("The catalog is in this session's memory: %s, in %s, will be gone with it; %s", what, schema, FIX)

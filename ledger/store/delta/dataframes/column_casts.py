@@ -44,20 +44,19 @@ from ledger.store.delta.dataframes.columns import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: The range of days and instants in Python, by which most readers read tables.
+#: The range of days and instants that Python has, and with it most readers of tables.
 YEARS = {
     "date": ("0001-01-01", "9999-12-31"),
     "timestamp": ("0001-01-01 00:00:00+00:00", "9999-12-31 23:59:59.999999+00:00"),
     "timestamp_ntz": ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"),
 }
-#: VALUE stands in a sentence in the place of the value. MESSAGE stands in an expression in the place of the message id
-#: of the row.
+#: Placeholders: VALUE for the value in a sentence, MESSAGE for the message id of the row in an expression.
 VALUE, MESSAGE = "\x01", "\x02"
 #: Errors show this many characters of a value.
 SHOWN_CHARACTERS = 80
 #: Two to the power of 64: about half of the bits of the longest decimal. Whole numbers of 64 bits are smaller.
 TWO_TO_64 = "18446744073709551616"
-#: The first double above the whole numbers of 64 bits. Spark casts it to the last of them.
+#: The first double above the whole numbers of 64 bits. Spark casts it to the greatest of these numbers.
 BEHIND_LONG = "9223372036854775808D"
 MICROSECONDS_OF_DAY = 86_400_000_000
 
@@ -71,9 +70,9 @@ def schema_of(frame: DataFrame) -> dict[str, Any]:
 def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str] = ()) -> DataFrame:
     """Return the frame with the types of a table's columns.
 
-    Columns that the table does not have are left out, with no word about them (`rules.output_columns`). Spark adds the
-    columns that the frame lacks. In one of the `partitions`, a text that Delta would read back as null fails its task,
-    and so does each binary value.
+    Columns that the table does not have are left out without an error (`rules.output_columns`). Spark adds the columns
+    that the frame lacks. In a column of `partitions`, a text that Delta would read back as null fails its task, and so
+    does each binary value.
     """
     lower_partitions = {name.lower() for name in partitions}
     columns_by_name = {field["name"].lower(): field for field in schema["fields"]}
@@ -88,8 +87,8 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
                 cast, plain(column["type"]), field["name"], is_partition=field["name"].lower() in lower_partitions
             )
             if _has_metadata(field):
-                # The metadata may ask for a length or an expression. They belong to the table that the column came
-                # from, so a cast drops them.
+                # The metadata may ask for a length or an expression of the table that the column came from. A cast
+                # drops this metadata.
                 cast = f"CAST({cast} AS {_sql(plain(column['type']))})"
         elif field["type"] == VOID:
             void_columns.append(value)
@@ -97,8 +96,8 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
         if cast is not None and column is not None:
             columns.append(f"{cast.replace(MESSAGE, message)} AS {quoted(field['name'])}")
     for value in void_columns:
-        # A column that holds only nulls is left out, but Spark still computes it here: its expression may raise, as
-        # assert_true does.
+        # A column that holds only nulls is left out, but Spark still computes it in this filter: its expression may
+        # raise, as assert_true does.
         frame = frame.where(f"{value} IS NULL")
     return frame.selectExpr(*columns) if changed else frame
 
@@ -112,7 +111,7 @@ def _has_metadata(field: Any) -> bool:
 
 
 def _exact(value: str, given: Any, column: Any, path: tuple[str, ...], depth: int) -> str:
-    """Return an expression for the value in the column's type. It fails for a value that the cast would change."""
+    """Return an expression for the value in the column's type. It fails if the cast would change the value."""
     if given == column:
         return value
     if isinstance(given, str) or isinstance(column, str):
@@ -130,14 +129,20 @@ def _exact(value: str, given: Any, column: Any, path: tuple[str, ...], depth: in
             cast = _exact(variable, given[part], column[part], inner_path, depth + 1)
             value = value if cast == variable else f"{function}({value}, (k{depth}, v{depth}) -> {cast})"
         return value
-    parts = {one["name"].lower(): one for one in given["fields"]}
-    casts, is_same = [], [one["name"] for one in given["fields"]] == [one["name"] for one in column["fields"]]
-    for one in column["fields"]:
-        source = parts.get(one["name"].lower())
-        field = f"{value}.{quoted(source['name'])}" if source is not None else f"CAST(NULL AS {_sql(one['type'])})"
-        cast = field if source is None else _exact(field, source["type"], one["type"], (*path, one["name"]), depth)
+    parts = {inner_field["name"].lower(): inner_field for inner_field in given["fields"]}
+    casts, is_same = (
+        [],
+        [inner_field["name"] for inner_field in given["fields"]]
+        == [inner_field["name"] for inner_field in column["fields"]],
+    )
+    for target in column["fields"]:
+        source = parts.get(target["name"].lower())
+        field = f"{value}.{quoted(source['name'])}" if source is not None else f"CAST(NULL AS {_sql(target['type'])})"
+        cast = (
+            field if source is None else _exact(field, source["type"], target["type"], (*path, target["name"]), depth)
+        )
         is_same &= cast == field
-        casts.append(f"{literal(one['name'])}, {cast}")
+        casts.append(f"{literal(target['name'])}, {cast}")
     return value if is_same else f"IF({value} IS NULL, NULL, named_struct({', '.join(casts)}))"
 
 
@@ -159,7 +164,7 @@ def _guarded(value: str, kind: Any, name: str, *, is_partition: bool) -> str:
 def _outside_years(value: str, kind: Any, depth: int) -> list[str]:
     """Return SQL conditions for a value with a day or an instant, at any depth, outside the years of Delta's readers.
 
-    One of the conditions is true for such a value.
+    At least one of the conditions is true for such a value.
     """
     if isinstance(kind, str):
         if kind not in YEARS:
@@ -202,7 +207,7 @@ def not_finite_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
 def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any, int], list[str]]) -> list[str]:
     """Return the `conditions` of the values inside a value."""
     if kind["type"] == "struct":
-        fields = [(f"{value}.{quoted(one['name'])}", one["type"]) for one in kind["fields"]]
+        fields = [(f"{value}.{quoted(inner_field['name'])}", inner_field["type"]) for inner_field in kind["fields"]]
         return [condition for field, inner in fields for condition in conditions(field, inner, depth)]
     each = f"e{depth}"
     parts = {
@@ -217,7 +222,7 @@ def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any,
 
 
 def _refusal(sentence: str, value: str, to: str) -> str:
-    """Return an expression of a type that fails its task with a sentence. The value stands in the place of VALUE."""
+    """Return an expression of the type `to` that fails its task with a sentence. The value replaces VALUE in it."""
     before, marker, after = sentence.partition(VALUE)
     shown = _barred(f"left(CAST({value} AS STRING), {SHOWN_CHARACTERS})") if marker else "''"
     parts = f"{literal(REFUSES + barred(before))}, {shown}, {literal(barred(after) + END)}, {_barred(MESSAGE)}, '{END}'"
@@ -225,7 +230,7 @@ def _refusal(sentence: str, value: str, to: str) -> str:
 
 
 def _barred(text: str) -> str:
-    """Return the expression of a text, with its bars escaped as `refused_value` reads them."""
+    """Return the expression of a text, with its bars escaped as `output_columns.refused_value` reads them."""
     return f"replace({text}, '{BAR}', '{BAR}{POINT}')"
 
 
@@ -247,7 +252,8 @@ def _compared(value: str, given: str, column: str, path: tuple[str, ...]) -> str
         survives = f"TRY_CAST({cast} AS DOUBLE) <=> {wide}"
         survives += f" AND {wide} < {BEHIND_LONG}" * (column in INTEGERS)
     elif column in FLOATS and (digits := decimal_of(given)) is not None:
-        # The decimal `wider` has more places: with its own places, Spark would round a float that has other digits.
+        # The decimal `wider` has more places than the type of the value: with fewer places, Spark would round a float
+        # that has other digits.
         wider = decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
         survives = f"{_decimal(f'CAST({cast} AS DOUBLE)', wider)} <=> {value}"
     elif column in FLOATS:
@@ -264,12 +270,12 @@ def _compared(value: str, given: str, column: str, path: tuple[str, ...]) -> str
 
 
 def _decimal(double: str, to: str) -> str:
-    """Return the decimal that a double stands for (`rules.column_types`), null where the type cannot hold its digits.
+    """Return the decimal that a double means (`rules.column_types`), or null if the type cannot hold its digits.
 
     Spark's own cast reads Java's text of the double. From FIRST_OF_WHOLE on, that text depends on the version of Java.
     """
-    # Both parts of such a double are whole numbers of 64 bits. Nothing is rounded: a double has 53 bits, followed by
-    # zeros.
+    # Both parts of such a double are whole numbers of 64 bits. The division rounds nothing: a double has 53 bits,
+    # followed by zeros.
     high = f"CAST({double} / {TWO_TO_64}D AS BIGINT)"
     half = f"CAST(({double} - CAST({high} AS DOUBLE) * {TWO_TO_64}D) / 2D AS BIGINT)"
     whole = f"CAST({high} AS DECIMAL(19, 0)) * {TWO_TO_64}BD + CAST({half} AS DECIMAL(19, 0)) * 2BD"
@@ -305,5 +311,5 @@ def _sql(kind: Any) -> str:
         return f"ARRAY<{_sql(kind['elementType'])}>"
     if kind["type"] == "map":
         return f"MAP<{_sql(kind['keyType'])}, {_sql(kind['valueType'])}>"
-    fields = [f"{quoted(one['name'])}: {_sql(one['type'])}" for one in kind["fields"]]
+    fields = [f"{quoted(field['name'])}: {_sql(field['type'])}" for field in kind["fields"]]
     return f"STRUCT<{', '.join(fields)}>"

@@ -17,7 +17,8 @@ from ledger.store.delta.model.tables import EXPIRED_BEFORE
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: Messages and runs are joined by blocks of two to the power of this many ordinals, so that each row meets few others.
+#: Messages and runs are joined by blocks of two to the power of this many ordinals, so that each row is compared with
+#: few others.
 BLOCK_SHIFT = 10
 #: BLOCKS gives the blocks that a row about a run or a set touches, as the column `block`. In the next step, WORD gives
 #: the number of the first word that the row has for its block, as `word`. BITS_OF_BLOCK gives the row's words for that
@@ -36,8 +37,8 @@ def quoted(column: str) -> str:
     return "`" + column.replace("`", "``") + "`"
 
 
-#: Twin of rules.state.status. It needs the columns of a message, joined with its record, its `expires_at` (null: expiry
-#: does not count), and `{now}`.
+#: Twin of rules.state.status. Its columns are those of a message, joined with its record, and its `expires_at` (null:
+#: expiry does not count). `{now}` is the instant.
 STATUS = """CASE
     WHEN deleted_at IS NOT NULL THEN 'deleted'
     WHEN moved_to IS NOT NULL THEN 'moved'
@@ -47,8 +48,8 @@ STATUS = """CASE
     WHEN available_at > {now} THEN 'delayed'
     ELSE 'visible' END"""
 
-#: The attributes that the sender gave a message, without the entries that the ledger stores beside them; null if there
-#: are none.
+#: The attributes that the sender gave a message, without the entries that the ledger stores beside them. Null if the
+#: sender gave none.
 USER_ATTRIBUTES = f"""CASE WHEN exists(map_keys(message_attributes), name -> name <> '{SENDER}')
     THEN map_filter(message_attributes, (name, value) -> name <> '{SENDER}') END"""
 SENDER_ID = f"try_element_at(message_attributes, '{SENDER}').string_value"
@@ -56,7 +57,7 @@ _SHOWN_AS = {"message_attributes": USER_ATTRIBUTES, "sender_id": SENDER_ID}
 #: The fields of a message that users see, as expressions on its row of `messages`, each under its field's name.
 SHOWN_COLUMNS = tuple(f"{_SHOWN_AS.get(field.name, field.column)} AS {field.name}" for field in SHOWN)
 
-#: Twin of rules.state.expires_at. It needs the columns of a message with its record, and the row of its queue as
+#: Twin of rules.state.expires_at. Its columns are those of a message with its record, and those of its queue's row as
 #: `queues`.
 EXPIRES_AT = """timestamp_millis(CASE
     WHEN unix_millis(greatest(enqueued_at, sent_at)) <= {expired_before}

@@ -1,14 +1,14 @@
-"""The evaluation of rows in a user's session: once, without skipped files, instants in microseconds.
+"""The evaluation of rows in a user's session: once, complete, with instants in microseconds.
 
-The rows that are written must be the rows that are acknowledged or counted. So they are computed once.
+The rows that are written must be the rows that are acknowledged or counted. Therefore Spark computes the rows once.
 
-A session may skip files that are missing or corrupt. In such a session the rows are read once more. Spark raises an
-error for such a file, unless the settings of the session say otherwise. Delta's reader has no option that overrides
-these settings, and the session is the user's. So the second read is in a session of our own.
+Spark raises an error for a file that is missing or corrupt, unless settings of the session tell it to skip such files.
+Delta's reader has no option that overrides these settings, and the session is the user's. Therefore the rows are read
+once more, in a session of our own that skips no file.
 
 Instants are stored in microseconds, whatever the session says. Spark's default is INT96, a number of nanoseconds that
-many readers take for one of 64 bits. To pyarrow, the last second of the year 9999 is then a day of 1816. Delta's writer
-has no option for that, only the setting of the session.
+many readers take for a number of 64 bits. From such a file, pyarrow reads the last second of the year 9999 as a day of
+1816. Delta's writer has no option for the unit. Only the session has a setting.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ PASSES_BY = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorrup
 def require_readable(
     session: SparkSession, rows: Callable[[SparkSession], DataFrame], engine: Engine, verb: str
 ) -> None:
-    """Read rows of `messages` if the session skips missing or corrupt files; else do nothing.
+    """Raise an error for a missing or corrupt file of `messages` that the session would skip.
+
+    Reads the rows once more if the session skips such files, and else does nothing.
 
     Args:
         session: The session in which the caller reads the rows.
@@ -43,7 +45,7 @@ def require_readable(
         engine: The engine of the table.
         verb: The name of the caller's action in errors.
 
-    Raises LedgerDamaged or StorageFailed if a file of the rows is missing or corrupt.
+    Raises LedgerDamaged or StorageFailed.
     """
     if not any(str(session.conf.get(name, "false")).lower() == "true" for name in PASSES_BY):
         return
@@ -60,12 +62,13 @@ def require_readable(
 
 @contextmanager
 def evaluated_once(frame: DataFrame) -> Iterator[DataFrame]:
-    """Yield the frame's rows, computed now and never again; free them at the end.
+    """Yield the frame's rows, computed now and never again. Free them at the end.
 
-    `persist` would not do, for two reasons. Spark looks up persisted rows by their plan. Any later frame of an equal
-    plan, also in the user's own reads, would get these rows, even after its source changed. And Spark computes lost
-    persisted rows again, perhaps with other values, where a local checkpoint fails. If the user cached the frame, it is
-    read from that cache, and stays cached.
+    A local checkpoint is used in place of `persist`, for two reasons. First, Spark looks up persisted rows by their
+    plan. Any later frame of an equal plan, also in the user's own reads, would get these rows, even after its source
+    changed. Second, Spark computes lost persisted rows again, perhaps with other values. Lost rows of a local
+    checkpoint are an error. If the user cached the frame, its rows are read from that cache, and the frame stays
+    cached.
     """
     kept = frame.localCheckpoint(eager=True)
     try:
@@ -81,7 +84,7 @@ SETTING, MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICR
 
 
 class _Sessions:
-    """Counts the writes that each session has under way, and keeps its setting from before the first of them."""
+    """Counts the writes that each session has under way, and keeps the setting that it had before them."""
 
     def __init__(self) -> None:
         self._renew()
@@ -112,7 +115,7 @@ _sessions = _Sessions()
 
 @contextmanager
 def stored_in_microseconds(rows: DataFrame) -> Iterator[None]:
-    """Let the session of some rows write instants in microseconds; at the end restore the user's setting."""
+    """Let the session of some rows write instants in microseconds, and restore the user's setting at the end."""
     session = rows.sparkSession
     if "timestamp" not in rows.schema.json():
         yield

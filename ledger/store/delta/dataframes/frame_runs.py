@@ -1,4 +1,4 @@
-"""Conversions between rows of a DataFrame and runs of messages: bitmaps of rows, and runs in blocks."""
+"""Conversions between rows of a DataFrame and runs of messages."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ def runs_of_bits(places: DataFrame) -> pa.Table:
 
 
 def bitmaps(places: DataFrame, *keys: str) -> pa.Table:
-    """Return a row for each bucket of each lane, segment and combination of `keys`. Its bits are the places in the
-    bucket."""
+    """Return a row for each bucket of each lane, segment and combination of `keys`, with a bit for each place."""
     from pyspark.sql import functions as F
 
     bucket = F.expr(f"seq div {columns.BITMAP}").alias("bucket")

@@ -1,4 +1,4 @@
-"""The DataFrame side of a store: claims as DataFrames, and DataFrames of receipt handles as actions."""
+"""The DataFrame side of a store: claims and receipt handles as DataFrames."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Frames:
     def messages(self, queue: QueueRecord, grant: Grant | None) -> DataFrame:
         """Return the messages of a grant as the DataFrame of `Claim.dataframe`.
 
-        Only the files of their segments that may hold them are read. Raises LedgerDamaged if a message has no row any
-        more.
+        Spark reads only files of the messages' segments that may hold the messages. Raises LedgerDamaged if a message
+        has no row any more.
         """
         from pyspark.sql import functions as F
 
@@ -78,8 +78,7 @@ class Frames:
         )
 
     def require_readable(self, queue: QueueRecord, grant: Grant, session: SparkSession) -> None:
-        """Raise LedgerDamaged or StorageFailed if the session skips a missing or corrupt file that holds a claim's
-        messages."""
+        """Raise LedgerDamaged or StorageFailed if the session skips a missing or corrupt file of a claim's messages."""
 
         def rows(strict: SparkSession) -> DataFrame:
             return Frames(strict, self._store, self._locations).messages(queue, grant)
@@ -118,7 +117,7 @@ class Frames:
         """Return a user's Arrow table as a DataFrame.
 
         Spark has no type for a column of Arrow's type null. Such a column becomes a column of texts, or is left out if
-        its name asks for another type.
+        its name asks for another type (NO_TEXT).
         """
         empty = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
         table = table.drop_columns([name for name in empty if name in NO_TEXT])
@@ -129,7 +128,7 @@ class Frames:
             raise self._refused_column(typed) or error from None
 
     def _refused_column(self, columns: Mapping[str, pa.ChunkedArray]) -> InvalidParameterValue | None:
-        """Return the error of the first column that Spark refuses alone; None if Spark takes each column."""
+        """Return the error of the first column that Spark refuses alone, or None if Spark takes each column."""
         for name, column in columns.items():
             try:
                 arrow_frame(self._spark, pa.table({name: column}))
@@ -140,7 +139,7 @@ class Frames:
         return None
 
     def wishes(self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits) -> HandleFrame:
-        """Return what receipt handles ask for. They are evaluated here, once.
+        """Evaluate receipt handles once, and return them with the actions that they ask for.
 
         Each of the `parts` has a verb, the handles (a DataFrame, an Arrow table or a list) and a timeout or a column of
         timeouts.
@@ -170,8 +169,8 @@ def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # The error comes from Spark's parser, from its analysis, or from a row, such as a text that is not a number. An
-        # error from a row may stand deep in a Java trace. All of them have the same form.
+        # The error comes from Spark's parser, from its analysis, or from a row, such as a text that is not a number.
+        # The text of an error from a row may be deep in a Java trace. All these errors have the same form.
         match = AGAINST_SQL.search(str(error))
         if match is None:
             raise
@@ -181,7 +180,7 @@ def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
 
 
 def require_column(frame: DataFrame, name: str, *types: str) -> None:
-    """Raise InvalidParameterValue if the DataFrame has no such column, or one of another type."""
+    """Raise InvalidParameterValue if the DataFrame does not have the column, or has it with another type."""
     kinds = dict(frame.dtypes)
     if name not in kinds:
         raise InvalidParameterValue(

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from ledger.delta_log.values import literal
 from ledger.store.delta.model.where import MOST_ALTERNATIVES, MOST_NAMED, Where, tuple_of
 
-#: A read names at most SEGMENTS_BY_NAME segments, in at most MOST_ALTERNATIVES queues (see `Where.bounded`). There are
-#: at most MOST_READS reads. If they cannot name all segments, one read covers all of the queues.
+#: A read names at most SEGMENTS_BY_NAME segments, in at most MOST_ALTERNATIVES queues (see `Where.bounded`). If the
+#: segments need more than MOST_READS reads, one read covers all of the queues.
 SEGMENTS_BY_NAME = MOST_NAMED - MOST_ALTERNATIVES
 MOST_READS = 20
 #: The most ranges of ordinals in one read. Spark compares each row that it reads with all of them.
@@ -58,15 +58,15 @@ def _of(runs: pa.Table, read: Sequence[tuple[str, Sequence[str]]]) -> pa.Table:
 def _ranges(runs: pa.Table) -> str:
     """Return at most MOST_RANGES ranges of ordinals that cover runs. The runs do not overlap.
 
-    The ranges lie between the widest gaps of each segment. If there are more segments than ranges, a range covers
-    several segments that begin and end near each other.
+    The widest gaps between runs of a segment separate the ranges. If there are more segments than ranges, a range
+    covers several segments that begin and end near each other.
     """
     names = runs["segment"].unique()
     segment = pc.index_in(runs["segment"], names).to_numpy()
     first, last = runs["first_seq"].to_numpy(), runs["last_seq"].to_numpy()
     order = np.lexsort((first, segment))
     segment, first, last = segment[order], first[order], last[order]
-    # The step from one segment to the next always ends a range.
+    # A range always ends at the end of a segment.
     gap = np.where(segment[1:] == segment[:-1], first[1:] - last[:-1] - 1, np.iinfo(np.int64).max)
     widest = np.argsort(-gap, kind="stable")[: max(MOST_RANGES, len(names)) - 1]
     ends_of_parts = np.sort(widest[gap[widest] > 0])

@@ -1,4 +1,4 @@
-"""DataFrames of receipt handles: turned into actions for the store, and back into a row per outcome."""
+"""Conversions from DataFrames of receipt handles to actions, and from outcomes to DataFrames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ledger.store.protocol import RUNS, Action, QueueRecord
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: In a sentence of the rules these stand in the place of a row's handle and timeout.
+#: Placeholders for a row's handle and timeout, in the sentences of the rules.
 HANDLE, TIMEOUT = "{receipt_handle}", "{timeout}"
 #: The name of the column of timeouts, for handles that came as a list.
 TIMEOUTS = "visibility_timeout"
@@ -30,9 +30,9 @@ TIMEOUTS = "visibility_timeout"
 
 @dataclass(frozen=True)
 class HandleFrame:
-    """Distinct receipt handles with the action for each; after the store acted, with a row of the outcome for each.
+    """Distinct receipt handles with the action for each. `outcomes` returns a row for each, once the store has acted.
 
-    `read` has the parts of the handles, as they were when they were evaluated. `actions` has the same as runs.
+    `read` has a row for each handle, with its parts, from the one evaluation. `actions` has the same handles as runs.
     """
 
     read: DataFrame
@@ -43,9 +43,10 @@ class HandleFrame:
     def evaluated(cls, queue: QueueRecord, asked: DataFrame, limits: Limits) -> HandleFrame:
         """Evaluate the handles once.
 
-        A frame may change between evaluations: it may draw random rows, or join with messages in flight. So the
-        outcomes do not evaluate it again. The rows are in a checkpoint, not in Spark's cache. A cached plan would serve
-        old rows to an equal plan, and to free it would free what users cached themselves.
+        A frame may change between evaluations: it may draw random rows, or join with messages in flight. Therefore
+        `outcomes` does not evaluate it again. The rows are in a checkpoint, not in Spark's cache. Spark would serve
+        cached rows to each later frame of an equal plan. To free cached rows would also free rows that users cached
+        themselves.
         """
         read = _read(queue, asked, limits).localCheckpoint()
         return cls(read.distinct(), cls._actions(read), limits)
@@ -120,7 +121,8 @@ class HandleFrame:
 
 
 def _read(queue: QueueRecord, asked: DataFrame, limits: Limits) -> DataFrame:
-    """Return handles with their parts. `valid`: it is acted on. `refused`: its timeout is null or out of range."""
+    """Return handles with their parts. `valid`: the store acts on it. `refused`: its timeout is null or out of
+    range."""
     from pyspark.sql import functions as F
 
     maximum = limits.maximum_visibility_timeout
@@ -150,7 +152,7 @@ def table_of_list(handles: list[str | None], timeout: Any) -> pa.Table:
     """Return a list of handles with their timeouts as a table. A timeout that is not a number becomes null, and is
     refused."""
     timeouts = timeout if isinstance(timeout, Sequence) else [timeout] * len(handles)
-    seconds = [one if type(one) is int and abs(one) < 1 << 62 else None for one in timeouts]
+    seconds = [value if type(value) is int and abs(value) < 1 << 62 else None for value in timeouts]
     columns = {"receipt_handle": pa.array(handles, pa.string()), TIMEOUTS: pa.array(seconds, pa.int64())}
     return pa.table(columns)
 

@@ -1,4 +1,4 @@
-"""The places of a send's rows: the segment and ordinal of each row, and the values of its columns."""
+"""The segment, the ordinal and the column values of a send's rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Unplaced:
 
     `rows` has the columns of files that the user's rows decide, without the columns that are null in every row.
     `bodies_at` is a phrase that says where the user's rows have their bodies. `delay` is the delay of all rows in
-    milliseconds; None means that they have a column delay_seconds.
+    milliseconds. None means that the rows have a column delay_seconds.
     """
 
     rows: DataFrame
@@ -46,16 +46,18 @@ class Unplaced:
 class Placed:
     """Rows that are ready to be written, at the instant `at`.
 
-    `rows` returns them, with the columns IN_FILES and with `ordinal`, the ordinal of their segment in the send. It
-    plans them only if Spark's writer is to write them. The send's `key` names its segments. They lie in one lane after
-    the other, from `first_lane` on.
+    `rows` returns them, with the columns IN_FILES and with `ordinal`, the ordinal of their segment in the send. Only
+    Spark's writer needs `rows`. The send's `key` names its segments. The first segment is in the lane `first_lane`, and
+    each further segment in the next lane.
 
     `in_order`: a task has rows of several segments, sorted by ordinal. Otherwise each task fills one segment after the
     other.
-    `absent`: columns that are null in every row. Files need not have them; to write them would take time for each row.
-    `require_same`: called after the write and before the commit; raises if the written rows differ from the counted
-    ones.
-    `unplaced`: the same rows for tasks that write files themselves (`task_staging`); None: only Spark can write them.
+    `absent`: columns that are null in every row. Staged files do not have them, because writing them takes time for
+    each row.
+    `require_same`: called after the write and before the commit. It raises if the written rows differ from the counted
+    rows.
+    `unplaced`: the same rows for tasks that write files themselves (`task_staging`). None: only Spark's writer can
+    write them.
     """
 
     rows: Callable[[], DataFrame]
@@ -74,7 +76,7 @@ class Placed:
         return int(self.queue.attributes["Lanes"])
 
     def partition(self, ordinal: int) -> dict[str, str]:
-        """Return the partition of `messages` that a segment lies in, as Delta's log has it."""
+        """Return the partition of a segment in `messages`, as Delta's log has it."""
         lane = (ordinal + self.first_lane) % self.lanes
         return {"queue": self.queue.id, "lane": str(lane), "segment": ids.segment(self.key, ordinal)}
 
@@ -109,7 +111,7 @@ def rows_of_a_file(settings: Settings) -> int:
 
 
 def rows_of_a_segment(settings: Settings) -> int:
-    """Return the number of rows in a full segment; see rows_of_a_file."""
+    """Return the number of rows in a full segment. See rows_of_a_file."""
     in_file = rows_of_a_file(settings)
     return settings.messages_per_segment // in_file * in_file
 
@@ -133,9 +135,9 @@ def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
 
 
 def refused(error: Exception, queue: QueueRecord, settings: Settings, place: str) -> LedgerError | None:
-    """Return the error of a failed send if its rows were refused or its disk is full; None if another cause ended it.
+    """Return the error of a failed send if its rows were refused or its disk is full, or None for another cause.
 
-    `place` is where the send wrote.
+    `place` is the place to which the send wrote.
     """
     if TOO_MANY_SEGMENTS in str(error):
         return too_many_segments(settings)
@@ -153,7 +155,7 @@ def too_many_segments(settings: Settings) -> InvalidParameterValue:
 
 
 def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number: Column | None = None) -> DataFrame:
-    """Return rows with `ordinal`, `seq` and the columns of bulk_rows.message_columns as `Placed` wants them."""
+    """Return the rows of `Placed`, from rows with `ordinal`, `seq` and the columns of bulk_rows.message_columns."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_type
 
@@ -175,17 +177,17 @@ def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number
 
 
 def for_tasks(rows: DataFrame, absent: Collection[str], sender: str | None, *, has_delays: bool) -> DataFrame:
-    """Return the rows of bulk_rows.message_columns, bodies unchecked, as `Unplaced` wants them.
+    """Return the rows of `Unplaced`, from rows of bulk_rows.message_columns with unchecked bodies.
 
-    `has_delays` says that the rows have delays of their own.
+    `has_delays`: the rows have delays of their own.
     """
     from pyspark.sql import functions as F
 
     attributes = F.col("message_attributes") if sender is None else _with_sender(rows, sender)
     present_fields = [field for field in STORED if field.is_given and field.column not in absent]
     columns = [
-        (attributes if one.name == "message_attributes" else F.col(one.name)).alias(one.column)
-        for one in present_fields
+        (attributes if field.name == "message_attributes" else F.col(field.name)).alias(field.column)
+        for field in present_fields
     ]
     return rows.select(*columns, *(["delay_seconds"] if has_delays else []))
 

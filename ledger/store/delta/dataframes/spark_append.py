@@ -27,7 +27,8 @@ log = logging.getLogger("ledger.verbs")
 class SparkAppend:
     """Writes rows and commits them, all through Spark."""
 
-    #: The write is the commit: nothing can be compared in between. So rows that must be known before are computed once.
+    #: The write is the commit: nothing can be compared in between. Therefore rows that must be known before the write
+    #: are computed once.
     compares_rows = False
 
     def __init__(self, store: DeltaStore) -> None:
@@ -35,9 +36,9 @@ class SparkAppend:
 
     @staticmethod
     def require_takes(queue: QueueRecord) -> None:
-        """Raise InvalidParameterValue for a queue with a bound of messages.
+        """Raise InvalidParameterValue for a queue with the attribute MaximumMessages.
 
-        A write of Spark is also its commit. So the number of its rows is known only after the commit.
+        A write of Spark is also its commit, so the number of its rows is known only after the commit.
         """
         if is_bounded(queue):
             bound = f"Where Spark commits, {queue.name} takes no DataFrames: its MaximumMessages could not be kept"
@@ -55,10 +56,10 @@ class SparkAppend:
         return turn
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
-        """Write and commit with one append; return False if it lost.
+        """Write and commit the rows with one append. Return False if the append lost.
 
-        It can lose to another send under the transaction, to a change of the table, or to another ledger in its place.
-        Raises QueueDoesNotExist if that other ledger does not have the queue.
+        The append can lose to another send under the transaction, to a change of the table, or to another ledger that
+        replaced this one. Raises QueueDoesNotExist if the queue does not exist any more, or not in that other ledger.
         """
         from ledger.delta_log.by_spark import CONFLICTS
 
@@ -93,8 +94,8 @@ class SparkAppend:
     def _is_same(self, generation: int) -> bool:
         """Tell whether the ledger is still the one that the send began in.
 
-        Spark commits after the version that it read. By then that version may be in the log of another ledger, where
-        nobody reads the commit.
+        Spark commits after the version that it read. If another ledger has replaced this one by that time, the commit
+        may be in the other ledger's log, where nobody reads it.
         """
         self._store.engine.version("messages")
         return self._store.engine.generation() == generation

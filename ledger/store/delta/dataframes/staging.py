@@ -1,4 +1,7 @@
-"""Bulk sends where delta-rs commits: Spark writes files, and one commit publishes them; see rules.staging."""
+"""Bulk sends where delta-rs commits: Spark stages files, one commit publishes them.
+
+See rules.staging.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ ORDINAL = pa.field("ordinal", pa.int64())
 
 
 class Staging:
-    """Writes rows with Spark, while other senders write and commit, and has them published."""
+    """Writes rows with Spark, while other senders write and commit, and publishes them."""
 
     #: Between the write and the commit, the rows that were written are compared (`Placed.require_same`).
     compares_rows = True
@@ -58,24 +61,25 @@ class Staging:
         return self._tasks.is_able(frame)
 
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
-        """Return a context in which a send may decide and write. It takes the turn only if the send has lost to others
-        too often."""
+        """Return a context in which a send may decide and write. The context is a turn only if the send has lost to
+        others too often."""
         return self._transactions.turn("messages", queue.id, losses) if self._is_alone(losses) else nullcontext()
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
         """Write files, and publish them with one commit.
 
-        Return False, with nothing sent, if another send under the transaction was first, or if the files were given up
+        Return False, with nothing sent, if another send under the transaction was first, or if upkeep gave the files up
         meanwhile. Raises QueueDoesNotExist if the queue was deleted meanwhile.
 
-        Files that were not published are removed. If nobody can tell whether they were published, upkeep decides.
+        Files that were not published are removed. If this process cannot tell whether they were published, upkeep
+        decides.
         """
         folder, publisher, published = staging.new_folder(placed.at), None, False
         try:
             try:
                 files = self.write_files(placed, folder)
             except StorageFailed:
-                # Upkeep removes a folder that it has given up, perhaps while tasks write there.
+                # Upkeep removes a folder that it has given up, perhaps while tasks write to it.
                 if self._is_given_up(folder, clock):
                     return False
                 raise
@@ -99,7 +103,7 @@ class Staging:
                     self._folders.remove(folder)
 
     def _admit(self, queue: QueueRecord, files: list[StagedFile], clock: Clock) -> tuple[str, int] | None:
-        """Return the transaction that counts this send to a bounded queue; None if the queue has no bound.
+        """Return the transaction that counts this send to a bounded queue, or None if the queue has no bound.
 
         Raises OverLimit if the queue has no room for the staged messages.
         """
@@ -110,7 +114,7 @@ class Staging:
         return counting
 
     def write_files(self, placed: Placed, folder: str) -> list[StagedFile]:
-        """Write the rows, in tasks if they can and else with Spark's writer; return the files."""
+        """Write the rows in Python, if the executors can, and else with Spark's writer. Return the files."""
         why_not = None
         if placed.unplaced is not None and self._tasks.is_able(placed.unplaced.rows):
             try:
@@ -124,10 +128,10 @@ class Staging:
         return files
 
     def _written_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:
-        """Write the rows with Spark's writer; return the files.
+        """Write the rows with Spark's writer, and return the files.
 
-        Rows that are sorted by segment anyway are partitioned by it. To sort other rows would take longer than all the
-        rest, so a task fills one file after the other with them.
+        Rows in order are sorted by segment already, so they are partitioned by it. Sorting other rows would take longer
+        than the rest of the write, so each task fills one file after the other with them.
         """
         partitions = [ORDINAL.name] if placed.in_order else []
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])
@@ -147,8 +151,8 @@ class Staging:
     def _is_given_up(self, folder: str, clock: Clock) -> bool:
         """Tell whether upkeep has given a folder up, or will.
 
-        Upkeep records this before it removes a file. So if a file is missing for this reason, the record is there by
-        now. A vacuum, too, may remove files of that age.
+        Upkeep records this before it removes a file. Therefore the record exists by now if a file is missing for this
+        reason. A vacuum, too, may remove files that are old enough to be given up.
         """
         return end_of(self._engine, folder) is not None or staging.is_abandoned(folder, clock())
 
@@ -170,11 +174,10 @@ class Staging:
 
 
 def staged_files(placed: Placed, folder: str, folders: Folders) -> list[StagedFile]:
-    """Return the files that Spark wrote to a folder, from the Delta log there, with their places in `messages`.
+    """Return the files that Spark wrote to a folder, from the folder's Delta log, with their places in `messages`.
 
     Raises InvalidParameterValue if the log has no statistics of a file. Raises StorageFailed if the log cannot be read,
-    or
-    if a file has messages of several segments.
+    or if a file has messages of several segments.
     """
     # Delta commits nothing for a frame without rows.
     log = folders.read(f"{folder}/{log_file(1)}") or ""

@@ -1,15 +1,16 @@
-"""What a task of a bulk send does in its Python worker: check bodies, and write files.
+"""The work of a bulk send's task: check bodies, and write files.
 
-Spark hands the rows of a task over in Arrow batches. A batch has all its bodies in one buffer, and a handful of
-passes over that buffer checks them all. An expression of Spark's looks at each body by itself. The same batches go into
-Parquet files as they are.
+Spark hands the rows of a task to a Python worker in Arrow batches. A batch has all its bodies in one buffer, and a
+handful of passes over that buffer checks them all. An expression of Spark's looks at each body by itself. The batches
+are written to Parquet files without a conversion of their rows.
 
-**This module travels by value.** Executors need not have this package, or may have another release of it. So the module
-imports nothing of the package, and a `SendJob` carries all that its functions need.
+**Spark sends the code of this module to the executors.** Executors need not have this package, or may have another
+release of it. Therefore the module imports nothing of the package, and a `SendJob` has all facts that its functions
+need.
 
-**A task answers only for files that it has finished.** Each file has a name that no other attempt of the task has. The
-driver publishes only the files that the task's one successful attempt names in its answer. An attempt that fails
-removes its own files. The files of an attempt that is killed are left to upkeep.
+**A task names only files that it has finished.** Each file has a name that no other attempt of the task has. The driver
+publishes only the files that the task's one successful attempt names in its answer. An attempt that fails removes its
+own files. The files of an attempt that is killed are left to upkeep.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ import pyarrow.parquet as pq
 ANSWER = "files string"
 #: The reasons why a task ends itself. The rest of the error depends on the reason.
 REFUSES, MANY_SEGMENTS, STORAGE_FAILS = "refuses", "many segments", "storage fails"
-#: Refusals with an error, or words, of their own: they stand in the place of the field that is wrong.
+#: Refusals that have their own error or text. They take the place of the wrong field's name.
 MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
-#: Stands in the place of a character's name, for bytes that are not UTF-8.
+#: Takes the place of a character's name, for bytes that are not UTF-8.
 NO_UTF_8 = "no UTF-8"
 #: No body has U+FFFE and U+FFFF: the bytes EF BF BE and EF BF BF. All other refused characters are controls below 0x20.
 _SPACE, _ASCII, _LEAD, _MIDDLE, _LAST = 0x20, 0x80, 0xEF, 0xBF, 0xBE
 _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
 #: Delta's statistics have this many characters of a text. If a greatest text is cut, a character that is greater than
-#: all others of the text follows.
+#: the text's other characters is added.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
 #: This many values of a column decide whether it gets a dictionary.
 LOOKED_AT = 1_024
@@ -53,7 +54,7 @@ class Stop(Exception):
 
 
 class Written(NamedTuple):
-    """A finished file, as a task answers it.
+    """A finished file, as a task reports it to the driver.
 
     `size` is in bytes. `ordinal` is the ordinal of its segment in the send. `modified_at` is in milliseconds.
     `statistics` are as Delta's log has them.
@@ -130,8 +131,8 @@ class Objects(NamedTuple):
         """Return the size of a file in bytes, and when it was written, in milliseconds."""
         import obstore
 
-        known = obstore.head(self._store(), f"{self.folder}/{name}")
-        return known["size"], round(known["last_modified"].timestamp() * 1_000)
+        facts = obstore.head(self._store(), f"{self.folder}/{name}")
+        return facts["size"], round(facts["last_modified"].timestamp() * 1_000)
 
     def remove(self, name: str) -> None:
         """Remove a file."""
@@ -169,7 +170,7 @@ class SendJob(NamedTuple):
 
 
 def writing(job: SendJob) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that Spark runs over the batches of a task. It answers one row, which names the files."""
+    """Return the function that Spark runs over the batches of a task. It yields one row, which names the files."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -209,7 +210,7 @@ def _has_wrong_character(bodies: pa.Array) -> bool:
     first, last = ends[bodies.offset], ends[bodies.offset + len(bodies)]
     text = np.frombuffer(bodies.buffers()[2], np.uint8)[first:last]
     if text.min() < _SPACE:
-        allowed = sum(np.count_nonzero(text == one) for one in _ALLOWED_CONTROLS)
+        allowed = sum(np.count_nonzero(text == code) for code in _ALLOWED_CONTROLS)
         if np.count_nonzero(text < _SPACE) > allowed:
             return True
     if text.max() < _ASCII:
@@ -224,7 +225,7 @@ def _has_wrong_character(bodies: pa.Array) -> bool:
 
 
 def _require_one(job: SendJob, body: bytes | None) -> None:
-    """End the task if this body is refused; the error names the reason."""
+    """End the task if this body is refused, with an error that names the reason."""
     shown = "null" if body is None else beginning(body, job.most_shown).hex().upper()
     if not body:
         raise Stop(f"{job.token}{REFUSES}|{MISSING}|MessageBody|{shown}|")
@@ -236,7 +237,7 @@ def _require_one(job: SendJob, body: bytes | None) -> None:
 
 
 def wrong_character(body: bytes) -> str | None:
-    """Return the name of the first refused character, such as #xB, or NO_UTF_8; None if there is none."""
+    """Return the name of the first refused character (like #xB), or NO_UTF_8, or None if there is none."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -263,11 +264,11 @@ def beginning(body: bytes, characters: int) -> bytes:
 
 
 class TaskFiles:
-    """The files of one attempt of a task. Each is full before the next one begins; the last has the rest."""
+    """The files of one attempt of a task. Each file is full before the next file begins. The last file has the rest."""
 
     def __init__(self, job: SendJob, task: int) -> None:
         self._job, self._task = job, task
-        #: The number of rows before those that wait for their row group, in `_waiting`.
+        #: The number of rows that are written. Further rows wait in `_waiting` for their row group.
         self._row = 0
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -276,7 +277,7 @@ class TaskFiles:
         self._begun = list[str]()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of a batch; write each row group and each file once it is full."""
+        """Take the rows of a batch, and write each row group and each file once it is full."""
         while batch.num_rows:
             room = self._job.rows_per_file - (self._row + self._waiting_rows) % self._job.rows_per_file
             for part in _in_parts(batch.slice(0, room), self._job.row_group_bytes):
@@ -290,7 +291,7 @@ class TaskFiles:
                 self._close()
 
     def finish(self) -> list[Written]:
-        """Write the remaining rows; return all files."""
+        """Write the remaining rows, and return all files."""
         self._close()
         return self._answers
 
@@ -338,7 +339,8 @@ class TaskFiles:
         try:
             yield
         except (Stop, ImportError, MemoryError):
-            # The storage does not cause the latter two. For them, the driver lets Spark's writer write the files.
+            # The storage causes neither ImportError nor MemoryError. After these, the driver lets Spark's writer write
+            # the files.
             raise
         except Exception as error:
             number = error.errno if isinstance(error, OSError) else None
@@ -378,16 +380,18 @@ class TaskFile:
                 self._bounds.setdefault(name, []).append((lowest, highest))
 
     def close(self) -> Written:
-        """Finish the file; return its answer."""
+        """Finish the file, and return it as Written."""
         self._writer.close()
         self._sink.close()
         size, modified_at = self._job.place.size_and_time(self._name)
         statistics = {
             "numRecords": self._rows,
-            "minValues": {name: self._bound(name, min(low for low, _ in of)) for name, of in self._bounds.items()},
+            "minValues": {
+                name: self._bound(name, min(low for low, _ in bounds)) for name, bounds in self._bounds.items()
+            },
             "maxValues": {
-                name: self._bound(name, max(high for _, high in of), is_highest=True)
-                for name, of in self._bounds.items()
+                name: self._bound(name, max(high for _, high in bounds), is_highest=True)
+                for name, bounds in self._bounds.items()
             },
             "nullCount": self._nulls,
         }
@@ -396,8 +400,7 @@ class TaskFile:
     def _bound(self, name: str, value: Any, *, is_highest: bool = False) -> Any:
         """Return a lowest or highest value of a column as Delta's log writes it.
 
-        A long text is cut. A highest text that is cut gets a last character that puts it above every text with the same
-        beginning.
+        A long text is cut. A highest text that is cut gets a last character that makes it greater than the whole text.
         """
         if pa.types.is_timestamp(self._job.schema.field(name).type):
             seconds, micros = divmod(value, 1_000_000)
@@ -407,7 +410,7 @@ class TaskFile:
         if not is_highest:
             return value[:MOST_OF_A_TEXT]
         behind = BEHIND_ASCII if value.isascii() else BEHIND_ALL
-        # Where the text itself goes on with that character, the bound has it, too.
+        # Cut at the first character that is less than `behind`, so that the bound is greater than the text.
         cut = next((at for at in range(MOST_OF_A_TEXT, len(value)) if value[at] < behind), None)
         return value if cut is None else value[:cut] + behind
 
@@ -415,9 +418,9 @@ class TaskFile:
         """Close what is open, without finishing an upload. Arrow would finish the upload when it frees its writer."""
         if isinstance(self._sink, Upload):
             self._sink.is_abandoned = True
-        for one in (self._writer, self._sink):
+        for output in (self._writer, self._sink):
             with contextlib.suppress(Exception):
-                one.close()
+                output.close()
 
 
 def _columns(job: SendJob, given: pa.Table, first_seq: int) -> pa.Table:
@@ -461,7 +464,7 @@ def _numbers(values: Any) -> pa.Array:
 
 
 def _text(value: str) -> pa.Array:
-    """Return one text as an Arrow array; see `_numbers`."""
+    """Return one text as an Arrow array. For the reason see `_numbers`."""
     content = value.encode()
     ends = np.array([0, len(content)], np.int32)
     return pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(content)])

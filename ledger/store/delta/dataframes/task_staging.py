@@ -1,8 +1,8 @@
-"""The tasks of a bulk send write its files in their Python workers, at the cost of a plain append.
+"""Bulk sends whose tasks write the files in their Python workers.
 
-Spark's own writer looks at each row by itself, several times: for its characters, its number, its instants and its
-statistics. `task_files` does all this a batch at a time. See docs/explanation/cost-of-a-send.md
-for what was measured.
+The cost is that of a plain append. Spark's own writer looks at each row by itself, several times: for its characters,
+its number, its instants and its statistics. `task_files` does all this for a whole batch at a time.
+docs/explanation/cost-of-a-send.md has the measurements.
 
 Spark's writer writes the files in five cases, and callers see no difference:
 
@@ -10,9 +10,10 @@ Spark's writer writes the files in five cases, and callers see no difference:
 - a session of Spark Connect, which does not say what its executors are;
 - a session whose Arrow batches may have more bytes than MOST_OF_A_BATCH;
 - an object store that only the driver can open, with the credentials of a role or a profile;
-- an application whose executors could not do it before. They have no Python, or none with pyarrow (and obstore, for an
-  object store), or too little memory. Only a try shows it. Spark writes the files of a send that fails so. If
-  that succeeds, the executors were to blame, and Spark writes the files of the application's later sends at once.
+- an application whose executors could not write an earlier send's files in Python. Such executors have no Python, or a
+  Python without pyarrow (or without obstore, for an object store), or too little memory. Only a try shows this. If the
+  try fails, Spark's writer writes the files of this send. If Spark's writer succeeds, it writes the files of the
+  application's later sends, too, without another try.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ log = logging.getLogger("ledger.verbs")
 #: would take more memory than an executor has beside its JVM. Spark's own default is 64 MB.
 MOST_OF_A_BATCH = 256 << 20
 BATCHES, BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", "64m"
-#: Matches the errors of executors that cannot run `task_files`. They have no Python, another version of it, a package
-#: that is missing or too old, or too little memory.
+#: Matches the errors of executors that cannot run `task_files`: with no Python or another version of it, with too
+#: little memory, or with a package that is missing or too old.
 _UNABLE = re.compile(
     r"ModuleNotFoundError|ImportError|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH"
     r"|Cannot run program|Python worker (exited unexpectedly|failed to connect)|MemoryError"
@@ -83,7 +84,7 @@ unable_applications = set[str]()
 
 
 class ExecutorsUnable(Exception):
-    """The executors cannot write the files of a send in Python; the text says why."""
+    """The executors cannot write the files of a send in Python, for the reason in the error's text."""
 
 
 class TaskStaging:
@@ -94,7 +95,7 @@ class TaskStaging:
         self._place = recorded(engine.place("messages"))
 
     def is_able(self, frame: DataFrame) -> bool:
-        """Tell whether tasks can write a DataFrame's rows, as far as this process knows: see the module."""
+        """Tell whether tasks can write a DataFrame's rows, as far as this process knows: see the module's docstring."""
         if not (has_jvm(self._spark) and has_jvm(frame.sparkSession)) or self._application in unable_applications:
             return False
         bound = frame.sparkSession.conf.get(BATCHES, BYTES_OF_A_BATCH)
@@ -103,7 +104,7 @@ class TaskStaging:
         return self._place.is_local or self._objects("") is not None
 
     def stage(self, placed: Placed, unplaced: Unplaced, folder: str) -> list[StagedFile]:
-        """Write rows into a new folder; return the files, with their places in `messages`.
+        """Write rows into a new folder, and return the files, with their places in `messages`.
 
         Raises ExecutorsUnable, the errors of a send about its rows, and StorageFailed.
         """
@@ -123,11 +124,13 @@ class TaskStaging:
             raise self._failure(error, placed, unplaced, job) from None
         if placed.require_same is not None:
             placed.require_same()
-        files = [Written(*one) for answer in answers for one in json.loads(answer.files)]
+        files = [Written(*values) for answer in answers for values in json.loads(answer.files)]
         self._require_here(below, files)
         return [
-            StagedFile(f"{below}/{one.name}", one.size, placed.partition(one.ordinal), one.modified_at, one.statistics)
-            for one in files
+            StagedFile(
+                f"{below}/{file.name}", file.size, placed.partition(file.ordinal), file.modified_at, file.statistics
+            )
+            for file in files
         ]
 
     @property
@@ -158,7 +161,7 @@ class TaskStaging:
         return Folder(f"{self._place.text}/{below}") if self._place.is_local else self._objects(below)
 
     def _objects(self, below: str) -> Objects | None:
-        """Return a folder of an object store as tasks open it; None if only the driver can."""
+        """Return a folder of an object store as tasks open it, or None if only the driver can open it."""
         from ledger.delta_log.object_store import ObjectStore
 
         options = self._store.storage_options
@@ -168,7 +171,7 @@ class TaskStaging:
         return None if opened is None else Objects(*opened, below)
 
     def _failure(self, error: Exception, placed: Placed, unplaced: Unplaced, job: SendJob) -> Exception:
-        """Return the error of a send that failed in its tasks: ExecutorsUnable if Spark's writer may do better."""
+        """Return the error of a send that failed in its tasks: ExecutorsUnable if Spark's writer may succeed."""
         text, place = str(error), self._engine.place("messages")
         _, ours, rest = text.partition(job.token)
         kind, *values = rest.split("|")
@@ -184,9 +187,10 @@ class TaskStaging:
         return ExecutorsUnable(bytes.fromhex(values[0]).decode("utf-8", "replace") if ours else shown(error))
 
     def note_unable(self, why: ExecutorsUnable) -> None:
-        """Note that Spark has written rows that tasks could not: it writes those of later sends at once.
+        """Let Spark's writer write the application's later sends without a try in tasks.
 
-        Rows that neither can write say nothing of the executors: a function of the user's may fail in the same words.
+        Call this after Spark's writer has written rows that tasks could not write. If both fail, the cause may be a
+        function of the user's, with the same error text.
         """
         unable_applications.add(self._application)
         log.warning(
@@ -202,9 +206,9 @@ class TaskStaging:
         """
         if not self._place.is_local:
             return
-        for one in files:
-            file = Path(self._place.text, below, one.name)
-            if not file.exists() or file.stat().st_size != one.size:
+        for written in files:
+            file = Path(self._place.text, below, written.name)
+            if not file.exists() or file.stat().st_size != written.size:
                 bound = "what a task wrote there is not seen here (does a path mean another place?)"
                 raise StorageFailed(str(file), bound, "send")
 
@@ -212,8 +216,8 @@ class TaskStaging:
 def _kept_apart(rows: DataFrame) -> DataFrame:
     """Return the rows with a further column, which tasks do not read.
 
-    Spark makes one `coalesce` of two that follow each other: the user's, which may keep the rows in one task and so in
-    their order, would be gone. A column that is not deterministic stands between them.
+    Spark merges two `coalesce` calls that follow each other. The merge would drop the user's call, which may keep the
+    rows in one task and so in their order. A column that is not deterministic keeps the two calls apart.
     """
     from pyspark.sql import functions as F
 
@@ -221,7 +225,7 @@ def _kept_apart(rows: DataFrame) -> DataFrame:
 
 
 def _by_value(module: Any) -> Any:
-    """Return the module; from now on Spark's pickles contain its functions and classes, not only their names."""
+    """Return the module, and let Spark's pickles contain its functions and classes, not only their names."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -51,7 +51,7 @@ def open_view(
 
 
 def queue_depth(spark: SparkSession, store: DeltaStore, clock: Clock) -> DataFrame:
-    """Return the view queue_depth of now, from the store's own counts."""
+    """Return the view queue_depth at the present time, from the store's own counts."""
     return arrow_frame(spark, depth.queue_depth(store.all_counts(clock)))
 
 
@@ -59,7 +59,7 @@ def deploy_views(
     spark: SparkSession, engine: Tables, locations: Mapping[str, str], schema: str, prefix: str, now: int,
     version: int | None, timestamp: datetime | str | None,
 ) -> list[str]:  # fmt: skip
-    """Create or replace the views in a schema of the catalog; return their names.
+    """Create or replace the views in a schema of the catalog, and return their names.
 
     Raises InvalidParameterValue for an invalid schema or prefix, and if a table has a view's name.
     """

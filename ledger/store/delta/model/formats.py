@@ -1,7 +1,7 @@
 """Formats: the layout of each table, and whether this release may use it.
 
-Each table has a format number, in its property FORMAT. Its description says which format a release must know to use the
-table. Release 0.1.0 writes format 1 of every table; a test compares the columns, partitions and properties of each
+Each table has a format number, in its property FORMAT. Its description has the format that a release must know to use
+the table. Release 0.1.0 writes format 1 of every table. A test compares the columns, partitions and properties of each
 table with those of its format. A release that changes them raises the number. If earlier releases would fail on the new
 layout or misread it, the release also raises the number in the description.
 """
@@ -17,7 +17,7 @@ def require_readable(table: Table, layout: Layout) -> None:
     """Raise LedgerTooNew if the description of a table asks for a later format than this release knows."""
     described = layout.description or ""
     needed = described.removeprefix(f"{NEEDED} ")
-    # A later release may name formats otherwise than by numbers.
+    # A later release may give formats names that are not numbers.
     if needed != described and not (needed.isdecimal() and int(needed) <= table.format):
         raise LedgerTooNew(
             f"The table {table.name} has format {needed}; this version of the ledger knows formats up to "

@@ -1,7 +1,7 @@
-"""Runs of messages on one line of numbers, the axis, as vectorized arrays.
+"""Arrays of runs of messages on one line of numbers, the axis.
 
-A place on the axis is the segment's number, then the ordinal. The number of runs decides the cost, never the number of
-messages.
+The upper bits of a place on the axis are the segment's number, the lower bits the ordinal. The number of runs decides
+the cost, never the number of messages.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ Some = TypeVar("Some", bound="Runs")
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Runs of messages: `first` and `last` on the axis, both ends included, each with a `code` that stands for its
-    record.
+    """Runs of messages: `first` and `last` on the axis, both ends included, each with a `code` for its record.
 
     The code is ABSENT if nothing is recorded. Runs are sorted by place and do not overlap, unless a docstring says
     otherwise.
@@ -42,14 +41,14 @@ class Runs:
 
     @classmethod
     def from_arrow(cls, rows: pa.Table, segment: np.ndarray, code: np.ndarray) -> Runs:
-        """Return rows with the columns first_seq and last_seq, in their order, each in the segment of that number."""
+        """Return the runs of rows, in their order. `segment` has the number of each row's segment."""
         first, last = (positions(segment, rows[name].to_numpy()) for name in ("first_seq", "last_seq"))
         return Runs(first, last, code)
 
     @classmethod
     def concatenated(cls: type[Some], parts: Sequence[Some]) -> Some:
         """Return runs one after the other, in the order of the parts."""
-        return cls(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls)))
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     def __len__(self) -> int:
         """Return the number of runs."""
@@ -83,13 +82,13 @@ class Runs:
         return list(vars(self).values())
 
     def where(self: Some, chosen: np.ndarray | slice) -> Some:
-        """Return the runs that a mask, a slice, or a list of numbers chooses; numbers may be in any order."""
+        """Return the runs that a mask, a slice, or a list of numbers in any order chooses."""
         return type(self)(*(column[chosen] for column in self.columns()))
 
     def coded(self, code: np.ndarray | int) -> Runs:
         """Return the same runs with other codes: one for each, or one for all."""
-        each = code if isinstance(code, np.ndarray) else np.full(len(self), code)
-        return Runs(self.first, self.last, each)
+        codes = code if isinstance(code, np.ndarray) else np.full(len(self), code)
+        return Runs(self.first, self.last, codes)
 
     def in_order(self) -> Runs:
         """Sort runs in any order by place, and join neighbours of one code."""
@@ -107,27 +106,27 @@ class Runs:
         return Runs(self.first[starts], self.last[ends], self.code[starts])
 
     def find(self, places: np.ndarray) -> np.ndarray:
-        """Return the number of the run in which each place on the axis lies; ABSENT for a place in no run."""
+        """Return for each place on the axis the number of the run that has it, or ABSENT for a place in no run."""
         run = np.searchsorted(self.first, places, "right") - 1
         inside = run >= 0
         inside[inside] = places[inside] <= self.last[run[inside]]
         return np.where(inside, run, ABSENT)
 
     def cut(self, first: np.ndarray, last: np.ndarray) -> Pieces:
-        """Cut the queries [first, last] at the borders of these runs; the pieces of a query cover it exactly, in order.
+        """Cut the queries [first, last] at the borders of these runs. The pieces of a query cover it exactly, in order.
 
-        Why it holds: the runs are sorted and disjoint, so those that overlap a query are neighbours, `start` to `stop`,
-        and their first and last positions both grow. Clipped to the query they are the covered pieces. A gap may be
-        before each covered piece: it begins where the piece before it ends, or where the query begins. Another gap may
-        be behind the last one. So a query gets a place for a gap, then for each covered piece one place and one for the
-        gap behind it. Empty gaps, whose first is beyond their last, are dropped. The queries may overlap one another,
-        and be in any order.
+        Why it holds: the runs are sorted and disjoint. Therefore the runs that overlap a query are neighbours, `start`
+        to `stop`, and their first and last positions both grow. These runs, clipped to the query, are the covered
+        pieces. A gap may be before each covered piece: it begins where the piece before it ends, or where the query
+        begins. Another gap may be behind the last piece. Therefore a query gets one entry for its first gap, and two
+        entries for each covered piece: the piece, and the gap behind it. Empty gaps, whose first is beyond their last,
+        are dropped. The queries may overlap one another, and be in any order.
         """
         start = np.searchsorted(self.last, first, "left")
         stop = np.maximum(np.searchsorted(self.first, last, "right"), start)
         overlaps = stop - start
         if not len(self) or (overlaps <= 1).all():
-            # Most cuts cut nothing: each query lies in one run, or outside all runs.
+            # Most cuts cut nothing: each query is inside one run, or outside all runs.
             is_covered = overlaps > 0
             run = start[is_covered]
             if (self.first[run] <= first[is_covered]).all() and (last[is_covered] <= self.last[run]).all():
@@ -154,15 +153,15 @@ class Runs:
     def paint(self, replacement: Runs) -> Runs:
         """Lay `replacement` on top of these runs, and join neighbours of the same code.
 
-        Why it holds: cut at the borders of `replacement`, every piece of a run is either inside it or outside all of
-        it. The pieces outside stay and those inside are replaced, so the result is disjoint again. The result is also
-        canonical: neighbours of one code are always one run. So the same state is the same rows, whatever way led to
-        it.
+        Why it holds: the runs are cut at the borders of `replacement`, so every piece of a run is either inside
+        `replacement` or outside it. The pieces outside stay and those inside are replaced, so the result is disjoint
+        again. The result is also canonical: neighbours of one code are always one run. Therefore equal states have
+        equal rows, whatever changes led to them.
         """
         joined = self.joined()
         if not len(replacement):
             return joined
-        # Runs far from the replacement stay as they are; a neighbour may be joined with it.
+        # Runs far from the replacement stay as they are. A neighbour may be joined with it.
         begin = max(int(np.searchsorted(joined.last, replacement.first[0])) - 1, 0)
         end = int(np.searchsorted(joined.first, replacement.last[-1], "right")) + 1
         near = joined.where(slice(begin, end))
@@ -182,21 +181,23 @@ class Runs:
 
 @dataclass(frozen=True, eq=False)
 class Pieces(Runs):
-    """Parts of queries, in their order: the number of the query, and the code of the part's run (or ABSENT)."""
+    """Parts of queries, in the order of the queries: the query's number, and the code of the part's run (or ABSENT)."""
 
     query: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class Ordered(Runs):
-    """Runs in any order, each with its place in another order: a number, smaller for what comes first."""
+    """Runs in any order, each with its rank in another order: the run with the smallest rank is first."""
 
     order: np.ndarray
 
 
 def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
-    """Return all `parts` as one, without messages that two parts have under different codes; return these, too, under
-    code 0."""
+    """Return all `parts` as one, and the messages that two parts have under different codes, as runs of code 0.
+
+    The first result is without these messages.
+    """
     together = Runs.concatenated(parts)
     together = together.where(np.argsort(together.first, kind="stable"))
     if not (together.first[1:] <= together.last[:-1]).any():
@@ -211,13 +212,13 @@ def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
 
 def distinct_codes(codes: np.ndarray) -> list[int]:
     """Return each code once, in the order of first occurrence."""
-    # For a few codes sorting is slower than looking at each.
+    # For a few codes, Arrow's `unique` is slower than a dict.
     all_codes: list[int] = codes.tolist() if len(codes) <= FEW_CODES else pc.unique(pa.array(codes)).to_pylist()
     return list(dict.fromkeys(all_codes))
 
 
 def positions(segment: np.ndarray, seq: np.ndarray) -> np.ndarray:
-    """Return where messages are on the axis, by the numbers of their segments and their ordinals."""
+    """Return the places of messages on the axis, from the numbers of their segments and their ordinals."""
     places: np.ndarray = (segment << SEGMENT_SHIFT) + seq
     return places
 

@@ -1,17 +1,17 @@
 """Sets: scattered messages of one record, stored as one row with bits.
 
-A row of `visibility` is about a run, or, if it has `bits`, about the messages between its first and last that have a
-bit. In memory all of these are runs; only this module turns them into rows and back. The rows of a state are canonical:
-equal states are equal rows, and a change touches only rows of its blocks. All code is vectorized.
+A row of `visibility` without `bits` is about a run. A row with `bits` is about the messages between its first and last
+that have a bit. In memory all messages are in runs, and only this module turns runs into rows and back. The rows of a
+state are canonical: equal states are equal rows, and a change touches only rows of its blocks. All code is vectorized.
 
-**The rows of a state.** Neighbours under one record are one run. A run that lies in more than one block (2**BLOCK_SHIFT
-ordinals of a segment) is a row. The runs within one block that share a record are a *group*. A group is one row with
-bits if it has more than MOST_RUNS runs and takes at most WORDS_A_RUN words for each of them. Otherwise each run is a
-row. So a few bits that would be scattered over many words stay rows: a state is never larger than that many words for
-each of its runs.
+**The rows of a state.** Neighbours under one record are one run. A run in more than one block (2**BLOCK_SHIFT ordinals
+of a segment) is a row. The runs within one block that share a record are a *group*. A group is one row with bits if it
+has more than MOST_RUNS runs and needs at most WORDS_A_RUN words for each of them. Otherwise each run is a row.
+Therefore a few messages that are scattered over many words stay rows of their own. A state never has more than
+WORDS_A_RUN words for each of its runs.
 
-**The words.** A word has the bits of 64 ordinals, the lowest bit for the lowest, and begins at a multiple of 64. The
-first word has the row's first message, the last word its last one.
+**The words.** A word has the bits of 64 ordinals, and its lowest bit is for the lowest ordinal, a multiple of 64. The
+first word has the row's first message, and the last word its last message.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ import pyarrow.compute as pc
 from ledger.store.delta.model.run_algebra import Runs, numbers_in
 from ledger.store.delta.model.tables import WORDS
 
-#: A block has so many ordinals (two to the power of this).
+#: A block has two to the power of this many ordinals.
 BLOCK_SHIFT = 15
-#: A word has the bits of so many ordinals (two to the power of this).
+#: A word has the bits of two to the power of this many ordinals.
 WORD_SHIFT = 6
-#: A group of at most so many runs has a row for each. Tests set it to less.
+#: A group of at most this many runs has a row for each run. Tests set a lower number.
 MOST_RUNS = 4
-#: A run of a group may take at most so many words.
+#: A group becomes a set only if it needs at most this many words for each of its runs.
 WORDS_A_RUN = 16
 _IN_WORD = (1 << WORD_SHIFT) - 1
 _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
@@ -40,7 +40,7 @@ _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
 
 @dataclass(frozen=True, eq=False)
 class SetRows(Runs):
-    """Rows, in any order: runs of all their messages, or of those with a bit.
+    """Rows, in any order. A row without bits is about all messages of its run, a row with bits about those with a bit.
 
     A row with bits has `size` words from `begin` on in `words`. Rows that are derived from the same rows share the
     words.
@@ -57,7 +57,7 @@ class SetRows(Runs):
         return SetRows(*[column[chosen] for column in self.columns()] + [self.words])
 
     def bits(self) -> pa.Array:
-        """Return the column `bits`; null for a row about all messages of its run."""
+        """Return the column `bits`, with null for a row about all messages of its run."""
         offsets = np.concatenate([[0], np.cumsum(self.size)])
         values = pa.array(self.words[self._places()].view(np.int64))
         has_no_bits = pa.array(self.size == 0)
@@ -73,7 +73,7 @@ class SetRows(Runs):
         words = sets.words[sets._places()]
         row = np.repeat(np.arange(len(sets)), sets.size)
         begins = np.cumsum(sets.size) - sets.size
-        # The place of each word's first ordinal on the axis: segments begin at multiples of 64 there, too.
+        # The place of each word's first ordinal on the axis, divided by 64. Segments begin at multiples of 64.
         place = ((sets.first >> WORD_SHIFT) - begins)[row] + np.arange(len(words))
         same_row = row[1:] == row[:-1]
         before, behind = np.zeros_like(words), np.zeros_like(words)
@@ -91,14 +91,14 @@ class SetRows(Runs):
         """Return which rows have the same bits as the row of `other` at the same index. Both have the same first and
         last messages."""
         same: np.ndarray = self.size == other.size
-        both = np.flatnonzero(same & (self.size > 0))
-        own_sets, other_sets = self.where(both), other.where(both)
+        sets_in_both = np.flatnonzero(same & (self.size > 0))
+        own_sets, other_sets = self.where(sets_in_both), other.where(sets_in_both)
         differs = own_sets.words[own_sets._places()] != other_sets.words[other_sets._places()]
-        same[np.repeat(both, own_sets.size)[differs]] = False
+        same[np.repeat(sets_in_both, own_sets.size)[differs]] = False
         return same
 
     def _places(self) -> np.ndarray:
-        """Return where the words are, row by row."""
+        """Return the indexes of the rows' words in `words`, row by row."""
         return numbers_in(self.begin, self.size)
 
 
@@ -111,9 +111,9 @@ class StoredRuns(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What turns rows into other rows: rows to write and rows to remove.
+    """The edits that turn rows into other rows: rows to write and rows to remove.
 
-    A written row is new, or replaces the row that begins where it begins.
+    A written row is new, or replaces the row that begins at the same place.
     """
 
     written: SetRows
@@ -139,8 +139,8 @@ def rows_of(runs: Runs) -> SetRows:
     runs = runs.coded(runs.code)
     inside = np.flatnonzero(_is_inside(runs))
     group, groups = _numbered(runs.first[inside] >> BLOCK_SHIFT, runs.code[inside])
-    # The runs are sorted by place, and the last value that is assigned stays. So the reversed order gives a group's
-    # first run, and this order its last one.
+    # The runs are sorted by place, and the last value that is assigned stays. Therefore the reversed order gives a
+    # group's first run, and the sorted order its last run.
     first, last, code = (np.zeros(groups, dtype=np.int64) for _ in range(3))
     first[group[::-1]] = runs.first[inside[::-1]]
     last[group], code[group] = runs.last[inside], runs.code[inside]
@@ -166,14 +166,13 @@ def rows_of(runs: Runs) -> SetRows:
 
 
 def difference(old: StoredRuns, new: Runs) -> Difference:
-    """Return what turns the stored rows into those of the runs `new` (sorted, joined), where the two differ; see
-    `rows_of`.
+    """Return the edits that turn the stored rows into the rows (see `rows_of`) of the runs `new` (sorted, joined).
 
-    Why it holds: a row, old or new, is about runs of one group, or about one run. Take the groups of all runs that are
-    only in one of the two states: these groups are compared whole, with the rows of their old runs. All other rows
-    stay, and so do their runs, which are in both states. No two disjoint sets begin at one place. So rows are compared
-    by where they begin, and no two edits have one key. A row that stays has its first message in both states, in a
-    group that is not compared; so no new row of a compared group begins there.
+    Why it holds: a row, old or new, is about runs of one group, or about one run. Some runs are only in one of the two
+    states. The groups of these runs are compared whole, with the rows of their old runs. All other rows stay, and so do
+    their runs, which are in both states. No two disjoint sets begin at one place. Therefore rows are compared by the
+    place where they begin, and no two edits have one key. A row that stays has its first message in both states, in a
+    group that is not compared. Therefore no new row of a compared group begins at this message.
     """
     only_old, only_new = _differing(old.runs, new)
     if not len(only_old) and not len(only_new):
@@ -210,8 +209,8 @@ class _Groups:
         self._blocks = np.unique(block[begins])
         self._codes = int(runs.code.max()) + 1 if len(runs) else 0
         keys = np.searchsorted(self._blocks, block) * self._codes + runs.code
-        #: The sorted keys of the groups; or, if there are few possible keys, for each key whether there is such a
-        #: group.
+        #: `_keys` has the sorted keys of the groups. If there are few possible keys, `_keys` is None, and `_there` says
+        #: for each possible key whether a group has it.
         self._keys, self._there = None, np.zeros(0, dtype=bool)
         if len(self._blocks) * self._codes <= 8 * len(keys):
             self._there = np.zeros(len(self._blocks) * self._codes, dtype=bool)
@@ -220,7 +219,7 @@ class _Groups:
             self._keys = np.unique(keys)
 
     def members(self, runs: Runs, also: np.ndarray) -> np.ndarray:
-        """Return the numbers of the runs (sorted by place) in these groups, and the numbers `also`; sorted."""
+        """Return the numbers of the runs in these groups, and the numbers `also`, sorted. `runs` is sorted by place."""
         start = np.searchsorted(runs.first, self._blocks << BLOCK_SHIFT)
         stop = np.searchsorted(runs.first, (self._blocks + 1) << BLOCK_SHIFT)
         near, block = _ranges(start, stop), np.repeat(np.arange(len(start)), stop - start)
@@ -241,7 +240,7 @@ class _Groups:
 
 
 def _is_inside(runs: Runs) -> np.ndarray:
-    """Return which runs lie in one block."""
+    """Return a mask of the runs that are inside one block."""
     inside: np.ndarray = runs.first >> BLOCK_SHIFT == runs.last >> BLOCK_SHIFT
     return inside
 
@@ -265,7 +264,7 @@ def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
 def _alike(old: Runs, new: Runs) -> tuple[int, int]:
     """Return how many runs are the same at the beginning of both, and how many of the others at the end.
 
-    Most changes are of a small part.
+    Most changes touch a small part of the runs.
     """
     most = min(len(old), len(new))
     same = np.ones(most, dtype=bool)
@@ -282,7 +281,7 @@ def _alike(old: Runs, new: Runs) -> tuple[int, int]:
 def _numbered(block: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the group of each run, by its block and its code, as numbers from 0 on, and the number of groups.
 
-    `block` grows.
+    `block` is sorted, the lowest first.
     """
     if not len(block):
         return block, 0
@@ -312,7 +311,10 @@ def _words(first: np.ndarray, last: np.ndarray, count: int) -> np.ndarray:
 
 
 def _ones(words: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of the ones in words that lie at some places, and the number of each one's word."""
+    """Return the places of the ones in words, and the number of each one's word.
+
+    `place` has the place of each word's first bit, divided by 64.
+    """
     nonzero = np.flatnonzero(words)
     ones = np.flatnonzero(np.unpackbits(words[nonzero].view(np.uint8), bitorder="little"))
     at = nonzero[ones >> WORD_SHIFT]

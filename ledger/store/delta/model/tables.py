@@ -1,4 +1,4 @@
-"""The five tables: columns with their docs, partitions, properties, and specs."""
+"""The five tables of a ledger: their columns, partitions, properties, and specs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ledger.rules.message_fields import STORED, Kind
 from ledger.rules.state import Record
 from ledger.rules.storage import S3
 
-#: The property that holds a table's format, see `model/formats.py`.
+#: The property that has a table's format, see `model/formats.py`.
 FORMAT = "ledger.format"
 #: The property of `queues` that names the engine which commits to all tables, on storage where not every engine may.
 COMMITS = "ledger.commits"
@@ -39,7 +39,7 @@ QUEUES = pa.schema(
         ("tags", pa.map_(pa.string(), pa.string())),
         ("created_at", INSTANT),
         ("modified_at", INSTANT),
-        ("revision", pa.int64()),  # grows with every change; a change relies on it
+        ("revision", pa.int64()),  # grows with every change; a change commits only on the revision that it read
     ]
 )
 
@@ -91,7 +91,7 @@ VISIBILITY = pa.schema(
         ("enqueued_at", INSTANT),  # when a move restarted the retention
         ("writing_to", pa.string()),  # the Delta table to which the receiver began to write its output,
         ("write_id", pa.string()),  # and its transaction, which decides whether the messages are done
-        ("revision", pa.int64()),  # on the head row: how many commits the lane has had; a decision relies on it
+        ("revision", pa.int64()),  # on the head row: the number of the lane's commits; a decision on an older one fails
         (BITS, WORDS),  # null: all of the run; else a bit for each ordinal, see `model/run_sets.py`
     ]
 )
@@ -125,13 +125,13 @@ TASKS = pa.schema(
         ("moved", pa.int64()),
         ("status", pa.string()),  # RUNNING, COMPLETED, CANCELLED, FAILED
         ("failure", pa.string()),
-        ("revision", pa.int64()),  # grows with every change; a change relies on it
+        ("revision", pa.int64()),  # grows with every change; a change commits only on the revision that it read
     ]
 )
 
 #: Stored beside the attributes that users see, in milliseconds: `QueueRecord.expired_before` and `expiry_noted_at`.
 EXPIRED_BEFORE, EXPIRY_NOTED_AT = "ExpiredBefore", "ExpiryNotedAt"
-#: How a table's description begins; then comes the format that a release must know to use it.
+#: The beginning of a table's description. The format that a release must know to use the table follows.
 NEEDED = "ledger format"
 HEAD = ""
 RECORD_COLUMNS = Record._fields
@@ -152,7 +152,7 @@ class Table(TableSpec):
 
     @property
     def description(self) -> str:
-        """Return the table's description, which says what may use it. Both engines can write and read it."""
+        """Return the table's description, with the format to know. Both engines can write and read a description."""
         return f"{NEEDED} {self.format}"
 
     @property
@@ -172,7 +172,7 @@ class Table(TableSpec):
         }
 
     def layout(self, scheme: str) -> Layout:
-        """See TableSpec. On S3 the table `queues` says that only delta-rs commits to the ledger."""
+        """See TableSpec. On S3 the layout of `queues` records that only delta-rs commits to the ledger."""
         records_engine = self.name == "queues" and scheme in S3
         return Layout(self.description, {**self.properties, **({COMMITS: "delta-rs"} if records_engine else {})})
 
@@ -182,7 +182,7 @@ def _new_segment(partition: Mapping[str, Any]) -> dict[str, Any]:
     return {**partition, "segment": ids.segment(ids.new_send_key(), 0)}
 
 
-#: What the log shows of each data file of `messages`. Instants in milliseconds.
+#: The facts that the log shows of each data file of `messages`. Instants are in milliseconds.
 FACTS = (
     Fact("queue", pa.string(), "partition", "queue"),
     Fact("lane", pa.int32(), "partition", "lane"),
@@ -216,7 +216,7 @@ TABLES = {
             facts=FACTS,
             ordinals=Ordinals("seq", "sent_at", _new_segment),
             staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
-            # Of `visibility` a whole queue's records are removed; of `messages` only some segments.
+            # A delete from `visibility` removes a queue or surplus head rows, and one from `messages` some segments.
             independent_by=("queue", "lane", "segment"),
         ),
         Table(
@@ -226,7 +226,7 @@ TABLES = {
             ("segment", "first_seq"),
             statistics=("segment", "first_seq", "last_seq"),
             final_columns=("deleted_at", "moved_to"),
-            # A head row: a purge writes its time there.
+            # A purge writes its time to the head row.
             still_changing={"segment": HEAD},
             independent_by=("queue",),
             duplicate_error=TWO_MESSAGES,

@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger.delta_log.values import literal
 
-#: A predicate names at most so many segments and queues, and at most so many different combinations.
+#: The most segments and queues, and the most different combinations, that a predicate names.
 MOST_NAMED, MOST_ALTERNATIVES = 1_000, 20
 
 
@@ -23,7 +23,7 @@ class Where:
     also: Where | None = None
 
     def parts(self) -> list[Where]:
-        """Return this and what `also` names, one by one."""
+        """Return this filter and those of `also`, one by one."""
         parts: list[Where] = []
         part: Where | None = self
         while part is not None:
@@ -32,7 +32,7 @@ class Where:
         return parts
 
     def alternatives(self) -> list[dict[str, tuple[Any, ...]]]:
-        """See PartitionFilter: the parts, with queues of equal lanes and segments put together."""
+        """See PartitionFilter. The parts are returned with queues of equal lanes and segments put together."""
         queues: dict[Any, list[str | None]] = {}
         for part in self.parts():
             queues.setdefault((part.lanes, part.segments), []).append(part.queue)
@@ -43,16 +43,18 @@ class Where:
         return alternatives
 
     def bounded(self) -> Where:
-        """Return this filter, or, if it names very much, a wider one that names less.
+        """Return this filter, or a wider filter that names fewer partitions if this filter names too many.
 
-        Planning a predicate takes a stack that grows with it, and processes have died of that.
+        Planning a predicate takes a stack that grows with the predicate, and processes have died of an overflow.
         """
         parts, alternatives = self.parts(), self.alternatives()
-        named = sum(len(one.get("segment", ())) for one in alternatives)
+        named = sum(len(alternative.get("segment", ())) for alternative in alternatives)
         if len(alternatives) <= MOST_ALTERNATIVES and len(parts) + named <= MOST_NAMED:
             return self
         all_lanes = [part.lanes for part in parts if part.lanes is not None]
-        lanes = tuple_of(lane for one in all_lanes for lane in one) if len(all_lanes) == len(parts) else None
+        lanes = (
+            tuple_of(lane for part_lanes in all_lanes for lane in part_lanes) if len(all_lanes) == len(parts) else None
+        )
         if len(parts) > MOST_NAMED:
             return Where(None, lanes)
         wide = Where(parts[0].queue, lanes)
@@ -64,10 +66,12 @@ class Where:
         """Return a SQL predicate on columns of `alias`."""
         prefix = f"{alias}." if alias else ""
         conditions = []
-        for one in self.alternatives():
-            parts = [f"{prefix}{column} {_one_of(column, values)}" for column, values in one.items()]
+        for alternative in self.alternatives():
+            parts = [f"{prefix}{column} {_one_of(column, values)}" for column, values in alternative.items()]
             conditions.append(" AND ".join(parts) or "true")
-        return conditions[0] if len(conditions) == 1 else f"({' OR '.join(f'({one})' for one in conditions)})"
+        return (
+            conditions[0] if len(conditions) == 1 else f"({' OR '.join(f'({condition})' for condition in conditions)})"
+        )
 
     def partitions(self, columns: Sequence[str]) -> list[tuple[str | None, ...]] | None:
         """See PartitionFilter."""
@@ -82,13 +86,13 @@ class Where:
                 return None
             else:
                 partitions.update(
-                    dict.fromkeys((part.queue, str(lane), one) for lane in part.lanes for one in part.segments)
+                    dict.fromkeys((part.queue, str(lane), segment) for lane in part.lanes for segment in part.segments)
                 )
             part = part.also
         return list(partitions)
 
     def covers(self, queue: str | None = None, lane: int | str | None = None, segment: str | None = None) -> bool:
-        """See PartitionFilter. Called for every partition of a ledger, so it allocates nothing."""
+        """See PartitionFilter. This runs for every partition of a ledger, so it allocates nothing."""
         if isinstance(lane, str):
             # The table `receipts` has days in place of lanes, and no filter names days.
             lane = int(lane) if lane.isdecimal() else None
@@ -102,7 +106,7 @@ class Where:
 
 
 def _one_of(column: str, values: Sequence[Any]) -> str:
-    literals = [literal(one) if isinstance(one, str) else str(one) for one in values]
+    literals = [literal(value) if isinstance(value, str) else str(value) for value in values]
     return f"= {literals[0]}" if len(literals) == 1 and column == "queue" else f"IN ({', '.join(literals)})"
 
 
