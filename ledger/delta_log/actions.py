@@ -26,7 +26,7 @@ NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 def commit_info(
     operation: str, metadata: Mapping[str, Any], now: int, parameters: Mapping[str, str] = NO_PARAMETERS
 ) -> Action:
-    """Return the `commitInfo` of a commit; `parameters` are the parameters of its operation.
+    """Return the `commitInfo` of a commit, with the `parameters` of its operation.
 
     A random `txnId` makes each commit unique, even if two commits do the same thing at the same moment.
     """
@@ -57,8 +57,8 @@ def add_action(
 ) -> Action:
     """Return the `add` action of a file that has `rows`.
 
-    `statistics` are the columns whose minimum, maximum and null count it gets. `is_change` is False if the rows were in
-    the table before.
+    The action gets the minimum, maximum and null count of the columns `statistics`. `is_change` is False if the rows
+    were in the table before.
     """
     add = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
     stats: dict[str, Any] = {"numRecords": rows.num_rows}

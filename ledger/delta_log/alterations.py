@@ -8,7 +8,7 @@ follow its log. Then there are two cases:
   `ledger doctor` and `/ready` show the same result before a verb raises it.
 
 `DELTA_RS_WRITES` names the features that delta-rs writes. tests/delta_log/test_foreign.py tries each feature that
-delta-rs can switch on, so that a release of delta-rs which writes more of them, or fewer, is noticed.
+delta-rs can switch on. The test fails if a release of delta-rs writes more of them, or fewer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PLAIN = frozenset({"appendOnly", "invariants"})
 DELTA_RS_WRITES = PLAIN | {
     *("changeDataFeed", "checkConstraints", "generatedColumns", "timestampNtz", "variantType", "variantType-preview"),
 }
-#: The features with which delta-rs also appends rows.
+#: The features with which delta-rs at least appends rows.
 DELTA_RS_APPENDS = DELTA_RS_WRITES | {"columnMapping", "v2Checkpoint", "deletionVectors"}
 #: Without TRUNCATE HISTORY a dropped feature leaves the feature `checkpointProtection`, which delta-rs refuses, too.
 #: With TRUNCATE HISTORY, Delta asks that no version of the last day has the feature, unless this property says
@@ -61,7 +61,7 @@ PERMANENT = frozenset(
     }
 )
 APPEND_ONLY = "delta.appendOnly"
-#: The property by which a table forgets its writers' transactions. A commit that is tried again would land twice.
+#: The property by which a table forgets its writers' transactions. A commit that is tried again could then land twice.
 FORGETS = "delta.setTransactionRetentionDuration"
 #: A further note about TRUNCATE HISTORY.
 TRUNCATES = (

@@ -126,9 +126,9 @@ class PastDamage(NamedTuple):
 def find_damage(
     location: str, storage_options: Mapping[str, str] | None, *, deep: bool = False, needs_info: bool = True
 ) -> TableDamage:
-    """Look for damage in the newest version of a table; `deep` reads each data file, a row group at a time.
+    """Look for damage in the newest version of a table. With `deep`, read each data file, a row group at a time.
 
-    Raises what the storage does, and DeltaError for a log that delta-rs cannot read for another reason.
+    Raises what the storage raises, and DeltaError for a log that delta-rs cannot read for another reason.
     """
     files = table_files(location, storage_options)
     paths = files.log_paths()
@@ -187,7 +187,7 @@ def _old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tupl
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
     """Look for damage in the entries that the newest intact checkpoint sums up.
 
-    No verb needs these entries. Views of the past do, and so does upkeep if it has not gone over them. For local paths:
+    No verb needs these entries. Views of the past do, and so does upkeep if it has not read them yet. For local paths:
     elsewhere an entry is put whole.
 
     If `intact` is given, it is the version of that checkpoint, which was read fully: then each entry is read fully,
@@ -220,8 +220,8 @@ def _kept_for(location: str, storage_options: Mapping[str, str] | None) -> float
 
 
 def past_damage_of(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:
-    """Return the error about such damage, or about an unreadable checkpoint of the past; None: there is none, or the
-    log cannot be read."""
+    """Return the error about damage that `find_past_damage` finds, or about an unreadable old checkpoint; None: there
+    is none, or the log cannot be read."""
     try:
         checkpoints = read_checkpoints(location, storage_options)
         error = find_past_damage(location, storage_options, checkpoints.intact).error(table)
@@ -246,7 +246,7 @@ def find_first_readable(location: str) -> int:
 
 
 def _looks_whole(content: bytes | None) -> bool:
-    """Tell whether an entry needs no closer look: parsing the JSON of a long log takes minutes."""
+    """Tell whether an entry looks whole without parsing its JSON: for a long log, that takes minutes."""
     if content is None:
         return True
     if b'"commitInfo"' not in content or b"\0" in content:
@@ -306,8 +306,7 @@ class LogTail:
 
 
 def require_whole_log(location: str, version: int | None) -> None:
-    """Raise Flawed if an output table's entry after the last checkpoint is empty or torn, up to a version or the newest
-    one.
+    """Raise Flawed if an output table's entry after the last checkpoint is empty or torn, up to a version (None: all).
 
     For local paths: elsewhere an entry is put whole.
     """
@@ -339,7 +338,7 @@ def _summed_up(files: TableStorage, version: int) -> int:
 
 
 def lost_folder(root: Path) -> Path:
-    """Return a new name of a folder for files that are moved out of a ledger."""
+    """Return a new path of a folder for files that are moved out of a ledger."""
     return root / LOST / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
 
 
@@ -388,7 +387,8 @@ def set_aside(place: Path, lost: Path, path: str) -> None:
 
 
 def _misses_checkpoint(place: Path) -> bool:
-    """Tell whether `_last_checkpoint` cannot be read, or no file of the checkpoint that it names has bytes."""
+    """Tell whether `_last_checkpoint` cannot be parsed, or a file of the checkpoint that it names is missing or
+    empty."""
     try:
         hint = json.loads((place / LAST_CHECKPOINT).read_bytes())
         named = [*(place / LOG).glob(f"{hint['version']:020d}.checkpoint.*parquet")] if hint.get("parts") else []
@@ -403,7 +403,7 @@ def _misses_checkpoint(place: Path) -> bool:
 def _checkpoints(files: TableStorage, paths: list[str], *, deep: bool = False) -> tuple[tuple[str, ...], int]:
     """Return the unreadable ones among the newest checkpoints, and the version of the newest intact one, or -1.
 
-    Without `deep`, only the end of each is read, which has the number of its rows.
+    Without `deep`, only the end of each file is read, which has the number of rows.
     """
     bad: list[str] = []
     hinted = hinted_checkpoint(files)

@@ -1,6 +1,6 @@
 """Facts that a log holds about each data file, without reading the files.
 
-The facts come from delta-rs's listing, or from a commit.
+The facts come from an engine's listing, or from a commit.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 class FileStatistics:
     """The files of one version: their paths, and the facts of `spec`. The object never changes its answers.
 
-    A small append needs nothing but the last ordinal of its partition. So files that commits have added since are kept
-    as they are. They become rows of the table when somebody asks for the table, or when there are MOST_ADDED of them.
+    A small append needs nothing but the last ordinal of its partition. Therefore files that commits have added are
+    first kept as dicts. They become rows of the table when a caller needs the table, or when there are MOST_ADDED of
+    them.
     """
 
     #: A table of more chunks than this is combined into one chunk.
@@ -76,7 +77,7 @@ class FileStatistics:
     def above(self, first: str, column: str, bound: int) -> list[tuple[Partition, str]]:
         """Return the files that may hold rows with more than `bound` in a column, with their partitions.
 
-        Only partitions with this `first` value count. Instants are milliseconds.
+        Only partitions with the value `first` in their first column count. Instants are milliseconds.
         """
         partition = [self._fact("partition", name) for name in self._spec.partitions]
         files_of_first = self._files.filter(pc.equal(self._files[partition[0]], first))
@@ -93,9 +94,9 @@ class FileStatistics:
         return told
 
     def last_ordinal(self, value: str) -> int | None:
-        """Return the last ordinal of the partition with a value in its last column, which has files.
+        """Return the last ordinal of the partition with a value in its last column. The partition must have files.
 
-        Returns None if the log lacks the ordinals of one of them.
+        Returns None if the log lacks the ordinals of one of its files.
         """
         if value in self._ends:
             return self._ends[value]
@@ -115,7 +116,8 @@ class FileStatistics:
         return next(one.name for one in self._spec.facts if (one.source, one.column) == (source, column))
 
     def after(self, added: Sequence[Mapping[str, Any]], removed: Sequence[str]) -> FileStatistics:
-        """Return the facts of the next version, which removes files by path and then adds some, as its log has them.
+        """Return the facts of the next version, which removes files by their paths and adds files by their `add`
+        actions.
 
         Raises AttributeError, KeyError, TypeError and ValueError for an action that is not understood.
         """

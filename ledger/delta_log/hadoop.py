@@ -1,7 +1,7 @@
 """Files of one table that only Spark's JVM can reach.
 
-Hadoop reads and makes them. Entries of the log go through Delta's LogStore for the storage, which can make a file that
-must be new.
+Hadoop reads and makes the files. A new entry of the log goes through Delta's LogStore for the storage, which makes only
+new files. On HDFS with `sync`, this module does the same by a rename of a synced file.
 """
 
 from __future__ import annotations

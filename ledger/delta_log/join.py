@@ -24,7 +24,7 @@ from ledger.delta_log.spec import Ordinals, Partition, PartitionFilter, TableSpe
 log = logging.getLogger("ledger.commits")
 #: The target size: files are joined up to this many bytes and rows. All of them go through memory.
 BYTES, ROWS = 16 << 20, 200_000
-#: From this share of the target size on, a file is large and stays as it is; and the same share for frequent calls.
+#: From this share of the target size on, a file is large and stays as it is. The second share is for frequent calls.
 LARGE_SHARE, LARGE_SHARE_WHILE_GROWING = 1 / 2, 1 / 16
 #: Files whose ordinals overlap are joined up to this many times the target size.
 MOST_OVERLAPPING = 16
@@ -72,8 +72,8 @@ class Joining:
         ordinal, the later one moves to a partition of its own. Returns None, and does nothing, if the log does not
         describe the files' content.
 
-        `growing`: only the smallest files, for frequent calls. Raises Conflict if others took the files out first, and
-        what the storage raises.
+        `growing`: join only the smallest files, for frequent calls. Raises Conflict if others removed the files first,
+        and what the storage raises.
         """
         latest = self._writer.followed.newest()
         if latest is None or latest.statistics is None:
@@ -86,7 +86,7 @@ class Joining:
         return has_joined
 
     def _join(self, partition: Partition, files: Sequence[File]) -> None:
-        """Join these files into one, if all of them are still there."""
+        """Join these files into one, if the table still has all of them."""
         before = pa.concat_tables([self._rows.of(partition, file.path) for file in files])
         rows, others = told_apart(before, self._ordinals)
         twice = before.num_rows - rows.num_rows - others.num_rows
@@ -153,7 +153,7 @@ def told_apart(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.Table]:
 def _moved(
     partition: Mapping[str, Any], rows: pa.Table, ordinals: Ordinals
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Yield the rows in a partition of their own, with its values; nothing if there are none."""
+    """Yield the partition of their own for some rows, and the rows with its values; nothing if there are no rows."""
     if rows.num_rows:
         place = ordinals.new_partition(partition)
         columns = {name: pa.array([value] * rows.num_rows) for name, value in place.items() if value != partition[name]}

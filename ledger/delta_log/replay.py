@@ -6,8 +6,8 @@ replays all of it and checks it, which takes 5 ms and more. Spark runs a job for
 first, once a minute, and whenever a commit has other actions than added and removed files.
 
 Transactions: only an engine that loads the table can find the version that an application committed last. This takes
-longer with each commit since then. But a process that follows commits sees the transactions in them. So it asks the
-engine once for an application, and again only after it has listed the log again.
+longer with each commit since then. But a process that follows commits sees the transactions in them. This process asks
+the engine once for an application, and again only after it has listed the log again.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class TransactionsSeen:
     def last(self, application: str, version: int, ask: Callable[[str], tuple[int, int | None]]) -> Last:
         """Return what an application committed last. Raises what `ask` raises.
 
-        The answer is valid for `version`, the version of this object, unless the engine was at another one: a later
-        version, or one before the listing. Then the caller has to reach that version first.
+        The answer is valid for `version`, the version of this object. If the engine was at a later version, or at one
+        before the listing, the answer has that version. Then the caller has to ask again.
         """
         if application in self._seen:
             return Last(version, self._seen[application])
@@ -78,12 +78,12 @@ class TransactionsSeen:
             if last.table_version < self._listed:
                 return last
             self._told[application] = last
-        # No commit in between is the application's: this object would have it.
+        # The application made no commit in between: this object would have it.
         return last if last.table_version > version else last._replace(table_version=version)
 
 
 log = logging.getLogger("ledger.commits")
-#: The protocol (reader, writer) of the ledger's tables. Later ones ask more of a writer than this client does.
+#: The protocol (reader, writer) of the ledger's tables. Later protocols ask more of a writer than this client can do.
 PROTOCOL = (1, 2)
 #: The errors that `Files.after` raises for a commit with other actions than added and removed files.
 NOT_UNDERSTOOD = (AttributeError, KeyError, TypeError, ValueError)
@@ -98,7 +98,7 @@ class Files:
     Attributes:
         by_partition: By partition, the sizes of its files by path.
         checkpoints: After how many commits the table wants a checkpoint.
-        statistics: The facts of a table that has some, else None.
+        statistics: The facts of the files; None: the table has no facts.
         transactions: The transactions that were seen.
         entry: The version's own entry in the log; None: it is not known.
         table_id: The table's id; "": it is not known.
@@ -119,14 +119,14 @@ class Files:
         return self.by_partition.get(partition, {})
 
     def named(self, where: PartitionFilter, columns: Sequence[str]) -> Iterator[tuple[Partition, str]]:
-        """Yield the files of the partitions that are named, with their partition; all files of a table
-        without partitions."""
+        """Yield the files of the partitions that `where` names, with their partition; all files of a table without
+        partitions."""
         for partition in self.partitions(where, columns):
             for path in self.of(partition):
                 yield partition, path
 
     def partitions(self, where: PartitionFilter, columns: Sequence[str]) -> Iterable[Partition]:
-        """Return the partitions that are named, by their columns; some may have no files."""
+        """Return the partitions that `where` names, by their `columns`; some may have no files."""
         if not columns:
             return self.by_partition
         named = where.partitions(columns)
@@ -180,7 +180,7 @@ class Files:
 
 
 class Altered(Exception):
-    """A table is not as the ledger makes it. The message names what it has."""
+    """A table is altered: it is not as the ledger makes it. The message names its alterations."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Replay(Protocol):
     """A replay of a table's whole log by an engine."""
 
     def files(self) -> Files:
-        """Return the files of the newest version. Raises Altered for a table that is not as the ledger makes it."""
+        """Return the files of the newest version. Raises Altered for an altered table."""
 
     def transaction(self, application: str) -> tuple[int, int | None]:
         """Return the newest version, and the version that an application has committed by then."""
@@ -264,11 +264,11 @@ class LogFollower:
         return None if files is None or files.generation != self._generations.current else files.version
 
     def altered(self) -> str:
-        """Return what the table has beyond the ledger's own, as of the last listing; empty: nothing."""
+        """Return the alterations of the table in words, as of the last listing; empty: there are none."""
         return self._seen.altered
 
     def newest(self, *, listing: bool = False) -> Files | None:
-        """Return the files of the newest version; None: the table is not as the ledger makes it.
+        """Return the files of the newest version; None: the table is altered.
 
         The log is listed if the last listing was more than LISTED_AFTER seconds ago, if a log of the ledger was
         replaced, or if the caller asks for a `listing`. If files have stamps, the version that was seen last is known
@@ -278,14 +278,14 @@ class LogFollower:
             seen = self._seen
             if listing or self._is_due(seen):
                 seen, listing = self._remember(seen, self._listed_or_followed_on(seen)), False
-            # Do not hold the lock here: other threads need not wait for the storage's answer to this one.
+            # Do not hold the lock here: other threads need not wait for the storage's answer to this thread.
             files = seen.files
             if files is None:
                 return None
             following = log_file(files.version + 1)
             stamp = self._stored.stamp(following)
             content = None if stamp is None else self._stored.read(following)
-            # Check the seen version after reading the next one: so the next one is known to follow it.
+            # Check the seen version after reading the next one. This proves that the next one follows it.
             still_seen = self._still_there(seen)
             if still_seen is None:
                 listing = self._seen is seen
@@ -297,7 +297,7 @@ class LogFollower:
     def is_same(self, before: Files, log: LogEntries | None = None) -> bool:
         """Tell whether a log (by default the table's) still has the entry of a version that was read.
 
-        This is one request, or none if files have stamps.
+        This costs one request, or none if the stamp is the same.
         """
         entries = log or self._stored
         stamp = entries.stamp(log_file(before.version))
@@ -309,15 +309,15 @@ class LogFollower:
         return content is not None and entry_of(content).digest == before.entry.digest
 
     def may_be_same(self, before: Files, log: LogEntries) -> bool:
-        """Tell what `is_same` tells; but return True, without a request, if files have no stamps."""
+        """Return what `is_same` returns, or True without a request if files have no stamps."""
         return log.stamp(log_file(before.version)) == () or self.is_same(before, log)
 
     def committed(self, before: Files, actions: Iterable[Mapping[str, Any]], content: bytes) -> None:
         """Note a commit that this process made, in the version after `before`, with this `content`."""
         seen = self._seen
         if seen.files is before:
-            # Keep no stamp: the file in place may be another one by now. If an engine wrote entries that are not
-            # understood here, the next caller has the engine read them.
+            # Keep no stamp: the file in place may be another one by now. If the client does not understand an engine's
+            # actions, the next caller has the engine replay the log.
             with suppress(*NOT_UNDERSTOOD):
                 files = before.after(actions, self._table.partitions, entry_of(content))
                 self._remember(seen, replace(seen, files=files))
@@ -330,7 +330,7 @@ class LogFollower:
         )
 
     def _still_there(self, seen: _SeenLog) -> _SeenLog | None:
-        """Return what was seen, if its version still exists unchanged; None: it does not. Without stamps, this is not
+        """Return what was seen, if its version still exists unchanged; else None. Without stamps, this is not
         checked."""
         files = seen.files
         if files is None or files.entry is None:
@@ -346,7 +346,7 @@ class LogFollower:
         return self._remember(seen, replace(seen, files=replace(files, entry=replace(files.entry, stamp=stamp))))
 
     def forget(self) -> None:
-        """Have the next caller list the log: what is known may be of another log, and is compared with it."""
+        """Have the next caller list the log: what was seen may be of another log. The listing compares the two."""
         seen = self._seen
         self._remember(seen, replace(seen, listed_at=-math.inf))
 
@@ -354,8 +354,8 @@ class LogFollower:
         self._lock = threading.Lock()
 
     def _remember(self, before: _SeenLog, after: _SeenLog) -> _SeenLog:
-        """Store what was made of `before` as what was seen last, unless another thread has stored something since.
-        Return it."""
+        """Store `after` as what was seen last, unless another thread has replaced `before` meanwhile. Return
+        `after`."""
         with self._lock:
             if self._seen is before:
                 self._seen = after
@@ -432,7 +432,7 @@ class LogFollower:
 def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
     """Return the files of a loaded table.
 
-    Raises Altered if the table is not as the ledger makes it, or if a file may have another name on the storage.
+    Raises Altered if the table is altered, or if a file may have another name on the storage.
     """
     known, protocol = loaded.metadata(), loaded.protocol()
     require_plain(
@@ -508,7 +508,7 @@ class LatestVersions:
     def __init__(
         self, files: Mapping[str, Storage], logs: Mapping[str, LogFollower], first: Callable[[str], int], at_once: bool
     ) -> None:
-        """`logs` are those of the tables, with what they know. `first` answers if nothing is known.
+        """`logs` follow the logs of the tables. `first` returns the newest version of a table of which none is known.
 
         `at_once`: each table costs a request, and the requests are made together.
         """

@@ -2,18 +2,18 @@
 
 **Checks.** Before edits are committed, they are checked against the snapshot that they were decided on. Spark's MERGE
 statement can raise if an edit does not find its row; delta-rs's MERGE ignores such an edit. A commit is made from the
-snapshot, and fails if others committed to the same partitions since. So the table still has the snapshot's rows, and it
-is enough to check these rows.
+snapshot, and fails if others committed to the same partitions since. A commit that lands therefore finds the snapshot's
+rows unchanged, and it is enough to check these rows.
 
-**Files that are replaced.** An edit replaces files with a row that changes, and small files. A row is *settled* if it
-has a value in one of the `final_columns` of its table's spec, and no value of `still_changing`: it hardly ever changes
-any more. A partition that gets thirty commits a second has 100,000 settled rows after an hour. In one file with the
-others, each commit would write them again. So settled rows get files of their own once there are ENOUGH of them. Those
-files are joined into larger ones, each made of files that are at most twice as large as what joins them. A row is then
-written a dozen times, and not with every commit. A partition has a dozen files, and one for each FULL rows.
+**Files that are replaced.** An edit replaces the files that have a changed row, and small files. A row is *settled* if
+it has a value in one of the `final_columns` of its table's spec, and no value of `still_changing`: it hardly ever
+changes any more. A partition that gets thirty commits a second has 100,000 settled rows after an hour. If settled rows
+were in one file with the others, each commit would write them again. Therefore settled rows get files of their own once
+there are ENOUGH of them. A file is joined with new settled rows if it has at most twice as many rows as these. A row is
+then written a dozen times, and not with every commit. A partition has a dozen files, and one for each FULL rows.
 
-Rows are compared, and found in other tables: many rows by Arrow's queries, few rows without a query. To plan a query
-takes Arrow a third of a millisecond and more, which a small commit would do twenty times.
+Arrow's queries compare many rows. Few rows are compared without a query: to plan one takes Arrow a third of a
+millisecond and more. A small commit would plan twenty queries.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ROW, _EDIT = "row", "edit"
 
 
 def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a number from 0 on for each of so many rows, given by columns. Equal rows share a number.
+    """Return a number from 0 on for each of `length` rows with these columns. Equal rows share a number.
 
     Returns also the index of one row for each number.
     """
@@ -47,7 +47,7 @@ def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarra
         if column.null_count == length:
             continue
         values = _comparable(column)
-        # Mostly a column separates no more rows than those before it, above all after the receipt. So avoid the sort.
+        # Mostly a column separates no more rows than the columns before it. Then avoid the sort.
         if (values[some_row][number] != values).any():
             _, values = np.unique(values, return_inverse=True)
             together = number * (int(values.max()) + 1) + values
@@ -115,9 +115,9 @@ def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> N
     An edit supposes that a row to insert does not exist, that a row to update or delete exists with the expected
     revision, and that the partition was read.
 
-    Raises LedgerDamaged for an edit of a row that exists twice. It also raises it for two inserts of one key if the
-    table's spec has a text for that. Raises ValueError for two edits of another row, which no commit may have, and for
-    an edit without a partition.
+    Raises LedgerDamaged for an edit of a row that exists twice. Raises LedgerDamaged also for two inserts of one key,
+    if the table's spec has a text for that error. Raises ValueError for any other two edits of one row, and for an edit
+    without a partition.
     """
     keys = [*table.partitions, *table.key]
     if edits.num_rows != len(distinct(edits, keys)):
@@ -203,7 +203,7 @@ def _coming(edits: pa.Table, table: TableSpec) -> pa.Table:
 
 
 def _settled(rows: pa.Table, table: TableSpec) -> np.ndarray:
-    """Return which rows are settled, as the table's spec has it."""
+    """Return which rows are settled, by the table's spec."""
     filled = [name for name in table.final_columns if rows[name].null_count < rows.num_rows]
     if not filled:
         return np.zeros(rows.num_rows, dtype=bool)
