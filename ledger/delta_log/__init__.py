@@ -29,7 +29,7 @@ What it does
 | survive a power cut | `make_durable` |
 | return the engine's statement for a commit, and why the engine runs it | `statement`, `is_direct`, `why_not_direct` |
 
-Two things happen without a call: a commit makes a checkpoint where one is due (`maintenance`), and `paths` counts
+Two things happen without a call: a commit makes a checkpoint when one is due (`maintenance`), and `paths` counts
 commits. `DeltaRsTables` has methods beyond the contract: `stage`, `stage_folder` and `publish`. With them Spark writes
 files into a folder of their own, and one commit of the client adds these files to the table.
 
@@ -49,8 +49,8 @@ and tries the version after that if the decision still holds.
 - `local_commits` has a second loop, for other commits on a local path: published files, marks, and appends and deletes
   by a statement of delta-rs. The module syncs their files, and then makes the entry.
 - `DeltaRsTables.configure` tries once, through `local_commits.put_next`.
-- An engine makes all other commits itself: each statement or transaction of Spark, each statement of delta-rs on an
-  object store, and each MERGE of delta-rs on an altered table. On a local path, delta-rs also commits to tables that
+- An engine makes all other commits itself: each statement or transaction of Spark, and each statement of delta-rs on an
+  object store. On a local path, delta-rs itself commits each MERGE on an altered table. It also commits to tables that
   demand more than `local_commits` can do.
 
 **Example.** A partition has the files A and B. An edit changes a row of A. The client writes a file C, with the rows of
@@ -69,14 +69,14 @@ Which tables the client writes
 ==============================
 
 The client itself commits rows only to tables of reader version 1 and writer version 2 with exactly the columns of their
-spec. They have no constraints, generated columns, invariants, `delta.appendOnly`, or columns that may not be null. Any
-other table is *altered* (`replay.require_plain`). To an altered table the client commits by statements of the engine,
-which take longer. If a statement cannot check an assumption of the commit, the client raises NotDirect. If the engine
-refuses the table too, the error names the alteration and what undoes it (`alterations`).
+spec. These tables have no constraints, generated columns, invariants, `delta.appendOnly`, or columns that may not be
+null. Any other table is *altered* (`replay.require_plain`). To an altered table the client commits by statements of the
+engine, which take longer. If a statement cannot check an assumption of the commit, the client raises NotDirect. If the
+engine refuses the table too, the error names the alteration and what undoes it (`alterations`).
 
-With the argument `by_statement` of the tables' classes, the engine makes all commits of rows: a MERGE for each edit
-(`statements`), and an append of its own for each append. The argument does not change how joins, deletes, marks and
-published files are committed.
+With the argument `by_statement` of the tables' classes, the engine makes all commits of rows: a MERGE for edits
+(`statements`), and an append for new rows. The argument does not change how joins, deletes, marks and published files
+are committed.
 
 `TableSpec` allows only types whose values have one certain text in the log. A table may be partitioned by texts, whole
 numbers, dates and booleans (never null, never an empty text). Statistics may be of texts, whole numbers, dates and
@@ -91,8 +91,8 @@ What it never does
   1. A vacuum, or a checkpoint, removes entries that a checkpoint sums up and that are older than the table's
      `delta.logRetentionDuration`. Every writer of Delta does the same.
   2. A table is replaced, or its log is cut, during a commit. Then version N may be missing although the client has just
-     made version N + 1. `LogWriter._verify_reachable` removes the client's version N + 1, unless the log goes on:
-     without version N no other process can have read version N + 1. If version N exists again after the removal, the
+     made version N + 1. `LogWriter._verify_reachable` removes the client's version N + 1, unless the log goes on.
+     Without version N no other process can have read version N + 1. If version N exists again after the removal, the
      method restores version N + 1.
   3. `local_commits.put_next` does the same by a simpler check: it only checks whether version N exists.
 

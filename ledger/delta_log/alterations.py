@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError
 
 from ledger.delta_log.delta_rs_commits import odd_path, unremovable
 
-#: The form of a path in the log that does not lie below the table, such as a shallow clone's.
+#: The form of a path in the log that is not below the table, such as in a shallow clone.
 OUTSIDE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 #: The features that every table of the ledger has.
 PLAIN = frozenset({"appendOnly", "invariants"})
@@ -85,7 +85,7 @@ def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[
 
 
 def statements(place: str, found: Iterable[str]) -> list[str]:
-    """Return the Spark statements that undo alterations; none for alterations that are not known here."""
+    """Return the Spark statements that undo alterations. Unknown alterations have no statements."""
     table, sql_statements = f"ALTER TABLE delta.`{place}`", list[str]()
     for name in sorted(found, key=NEEDED_BY_OTHERS.__contains__):
         if name == APPEND_ONLY:
@@ -154,7 +154,7 @@ def alterations_of(loaded: DeltaTable) -> list[str]:
 def refusal_of(
     table: str, place: str, loaded: DeltaTable, columns: Sequence[str], *, appends: bool = False
 ) -> TableRefusal | None:
-    """Return why delta-rs cannot read or write a table as its caller does; None: it can.
+    """Return why delta-rs cannot read or write a table as the caller needs; None: it can.
 
     Args:
         table: The table's name.

@@ -412,7 +412,8 @@ class SparkTables:
     def history(self, table: str, since: int) -> list[Commit]:
         newest, limit = self.version(table), 0
         rows: list[Any] = []
-        # Spark returns the newest commits at the time of its look: others may have committed since they were counted.
+        # Spark returns the newest commits at the time of the query. Others may have committed since the commits were
+        # counted.
         while newest - since > limit:
             limit = newest - since + MEANWHILE
             described = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {limit}")

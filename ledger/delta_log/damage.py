@@ -65,7 +65,7 @@ WITHOUT_ENTRIES = (
     "restore-backup BACKUP ROOT --replace`)."
 )
 _LINES = re.compile(rf'"{LINES}": ([0-9]+)'.encode())
-#: The folder beside a ledger's tables for what a repair or an opening takes out of the ledger.
+#: The folder beside a ledger's tables for files that a repair or an opening moves out of the ledger.
 LOST = "_ledger_lost"
 
 
@@ -190,8 +190,8 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
     No verb needs these entries. Views of the past do, and so does upkeep if it has not read them yet. For local paths:
     elsewhere an entry is put whole.
 
-    If `intact` is given, it is the version of that checkpoint, which was read fully: then each entry is read fully,
-    too. Otherwise the checkpoint is the newest whose end can be read, and an entry that looks whole is taken for whole.
+    If `intact` is given, it is the version of that checkpoint, which was read fully: then each entry is parsed, too.
+    Otherwise the checkpoint is the newest whose end can be read, and an entry that looks whole is taken for whole.
     """
     if not recorded(location).is_local:
         return PastDamage({}, 0)
@@ -296,7 +296,7 @@ class LogTail:
             return
         since = -1 if self._whole is None else self._whole
         if self._whole is None or version - since > MOST_BEFORE_CHECKPOINTS:
-            # Entries that a checkpoint sums up are not checked. A restored log goes on a million versions later.
+            # Entries that a checkpoint sums up are not checked. A restored log continues a million versions later.
             since = max(since, _summed_up(self._files, version))
         for flawed in flaws_in(self._files, range(since + 1, version + 1)):
             content = self._files.read(log_file(flawed))

@@ -180,8 +180,8 @@ LISTED_AFTER = 60.0
 
 
 class LoadedTable(NamedTuple):
-    """A loaded table: the version that it was opened at, when the log was last listed for it, in monotonic seconds, and
-    its generation (see `history.Generations`)."""
+    """A loaded table. It was opened at the version `opened_at`. Its log was last listed at `listed_at`, in monotonic
+    seconds. `generation`: see `history.Generations`."""
 
     table: DeltaTable
     opened_at: int

@@ -39,7 +39,7 @@ def shown(error: BaseException) -> str:
 
 
 def gone_folder(place: str) -> str | None:
-    """Return the outermost missing folder of a `place` on a local path that existed before, such as the ledger's root.
+    """Return the outermost missing folder of a `place` that existed before, such as the ledger's root.
 
     Returns None if the place exists, or is not on a local path.
     """
@@ -51,7 +51,7 @@ def gone_folder(place: str) -> str | None:
 
 @contextlib.contextmanager
 def naming(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterator[None]:
-    """Turn errors of the storage at `place`, and those of further kinds, into StorageFailed.
+    """Turn errors of the storage at `place`, and errors of further `kinds`, into StorageFailed.
 
     `is_open`: the table existed when this process opened the ledger. If a folder is missing, it was removed since, and
     the error names it.

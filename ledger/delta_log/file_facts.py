@@ -58,7 +58,7 @@ class FileStatistics:
 
     @classmethod
     def listed(cls, actions: pa.Table, spec: TableSpec) -> FileStatistics:
-        """Return the facts of files that delta-rs lists, flattened."""
+        """Return the facts of files from delta-rs's flattened listing."""
         schema = schema_of_facts(spec)
         if not actions.num_rows:
             return cls(spec, schema.empty_table())

@@ -1,6 +1,6 @@
 """Entries of a table's log: parsing, damage, identity, and the history of commits.
 
-**An entry** is one JSON file. Each writer makes it appear whole. The ledger and delta-rs link a finished file; on an
+**An entry** is one JSON file. Each writer makes it appear whole. The ledger and delta-rs link a finished file. On an
 object store they put it in one request. Delta's log stores for local paths and HDFS write a temporary file and rename
 it, as their documentation says. Therefore an entry that is empty or torn is not a commit in progress. A power cut came
 before the disk had all of the commit, or a copy was cut short. delta-rs and Spark both read an empty entry as a commit
@@ -24,8 +24,8 @@ log. `Generations` counts these replacements for tables that belong together. Da
 generation in which it was read.
 
 **History.** delta-rs's own history numbers commits backwards from the loaded version, but reads the entries that are
-newest when it looks. If others commit meanwhile, each number is too low. This module takes the version of each commit
-from the name of its file.
+newest at the time of the call. If others commit meanwhile, each number is too low. This module takes the version of
+each commit from the name of its file.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def is_gap(error: BaseException) -> bool:
 
 
 def without_gaps(read: Callable[[], Read]) -> Read:
-    """Return what `read` returns, and retry while it meets a gap. Raises what `read` raises."""
+    """Return what `read` returns. Retry it for a second while it meets a gap. Raises what `read` raises."""
     for pause in PAUSES:
         try:
             return read()
@@ -213,7 +213,7 @@ def first_version(versions: Sequence[int]) -> int:
 
 
 def missing_entries(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
-    """Return the versions from `first` to `newest` that have no entry. A listing shows entries of `versions`.
+    """Return the versions from `first` to `newest` that have no entry. `versions` are those that a listing shows.
 
     A listing may miss entries that come while it is made, so each gap is looked up by name.
     """
@@ -227,7 +227,7 @@ def find_lost_entries(
 ) -> list[int]:
     """Return the versions up to `last` whose entries are missing.
 
-    Gaps before the first entry that the table still has to keep do not count: a removal of old entries, under way or
+    Gaps before the first entry that the table still has to keep do not count. A removal of old entries, under way or
     stopped, leaves such gaps. `kept_for` returns how many seconds the table keeps its log.
     """
     if {*versions}.issuperset(range(begins, last + 1)):

@@ -153,7 +153,7 @@ def told_apart(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.Table]:
 def _moved(
     partition: Mapping[str, Any], rows: pa.Table, ordinals: Ordinals
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Yield the partition of their own for some rows, and the rows with its values; nothing if there are no rows."""
+    """Yield the new partition of some rows, and the rows with its values; nothing if there are no rows."""
     if rows.num_rows:
         place = ordinals.new_partition(partition)
         columns = {name: pa.array([value] * rows.num_rows) for name, value in place.items() if value != partition[name]}
@@ -167,8 +167,8 @@ def _moved(
 def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
     """Return groups of neighbouring files, each of which is to become one file.
 
-    A group has files below the share `large`, up to the target size together. It may also have files whose ordinals
-    overlap, or that have more rows than ordinals; no writer makes such files.
+    A group has files below the share `large`, up to the target size together. A group may also have files whose
+    ordinals overlap, or that have more rows than ordinals. No writer makes such files.
     """
     groups: list[list[File]] = [[]]
     share = 0.0

@@ -1,8 +1,7 @@
 """Synced versions of commits and checkpoints that delta-rs makes.
 
-delta-rs gives a commit, or a checkpoint, its name before its bytes are on the disk. Therefore this module itself makes
-these on a local path: commits of files that exist already, commits without rows, the first commit of a table, and
-checkpoints.
+delta-rs gives a commit, or a checkpoint, its name before its bytes are on the disk. Therefore on a local path this
+module itself makes checkpoints, commits of existing files, commits without rows, and the first commit of a table.
 
 Only delta-rs can work out some commits: a delete of rows (`delete_rows`), rows that it writes (`append_rows`), and a
 MERGE (`by_delta_rs`). `commit_on_copy` lets delta-rs commit to a copy of the log, in a temporary folder, and syncs the

@@ -143,7 +143,7 @@ class LogWriter:
         return files
 
     def transaction_version(self, application: str) -> int | None:
-        """Return the newest version committed under an application id."""
+        """Return the version that an application id committed last; None: it has committed none."""
         return self._last_of(application)[1]
 
     def newest_before(self, transaction: tuple[str, int]) -> Files:
@@ -191,8 +191,8 @@ class LogWriter:
         version.
 
         Args:
-            commit: The files to add and remove, and the commit's metadata. Each of its transactions is committed only
-                as the first one of its application, or directly after the version before.
+            commit: The files to add and remove, and the commit's metadata. Each of its transactions must be the first
+                one of its application, or come directly after the application's last version.
             still_valid: Raises if the commit may not follow a version: mostly Conflict.
             on: The version that the decision was made on; None: take the newest version.
             read_at: When that version was read, in monotonic seconds. If this is more than LISTED_AFTER ago, the log is
@@ -201,7 +201,8 @@ class LogWriter:
         Raises:
             Conflict: A transaction may not be committed next, the table is altered, or others committed REBASES times
                 meanwhile.
-            LogReplaced: The log is no longer the log that was read. Errors of `still_valid` and of the storage.
+            LogReplaced: The log is no longer the log that was read.
+            Errors of `still_valid` and of the storage.
         """
         generation, at = self.followed.generation(), time.monotonic()
         files = self._write(commit)
@@ -386,7 +387,7 @@ def _always(files: Files) -> None:
 class DirectTable:
     """Reads a table by following its log, and commits edits and appends to it without a statement of an engine.
 
-    It refuses commits that only an engine can make.
+    Its methods raise NotDirect for commits that only an engine can make.
     """
 
     def __init__(
@@ -398,7 +399,8 @@ class DirectTable:
         generations: Generations | None = None,
         by_statement: bool = False,
     ) -> None:
-        """`failures` are the errors of the engine that replays the log. `generations` are those of the table's ledger.
+        """`failures` are the errors of the engine that replays the log. `generations` counts the replacements of the
+        ledger's tables.
 
         `by_statement`: the caller wants only statements to commit rows.
         """

@@ -78,7 +78,7 @@ def unneeded(loaded: DeltaTable, since: float, staged: StagedFolders | None = No
 
     `since` is the system's time before the table was loaded.
 
-    The log names a file that a commit took out for as long as that retention. A checkpoint made later forgets it. The
+    The log names a file that a commit removed for as long as that retention. A later checkpoint forgets the file. The
     log never names the files of a commit that lost a race or died. Therefore files that no version has are included,
     too, once they are so old that no process may still be about to commit them. Files in a `staged` folder are left to
     their sender until they are published.
@@ -88,7 +88,7 @@ def unneeded(loaded: DeltaTable, since: float, staged: StagedFolders | None = No
     if unnamed - set(removed_files):
         old = loaded.vacuum(UNCOMMITTED_HOURS, dry_run=True, full=True, enforce_retention_duration=False)
         unnamed &= set(old)
-    # A process that stood still for days since loading would take files that were committed meanwhile for uncommitted.
+    # A process that stood still for days after loading would take files that were committed meanwhile for uncommitted.
     if not 0 <= time.time() - since <= KNOWN:
         return set(removed_files)
     return {

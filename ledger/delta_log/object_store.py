@@ -8,9 +8,9 @@ This module reads nothing through delta-rs's own file system for Arrow, which is
 release that file system's objects a moment after a read. If the process ends in that moment, it crashes (exit code 134,
 "terminate called without an active exception").
 
-obstore finds credentials of AWS by itself, as delta-rs does: keys in the options or in the environment, a web
-identity's token, the role of a container, and that of a machine. delta-rs finds more by the rules of AWS's SDK (a role
-to assume, a profile). This module looks those up through boto3, where boto3 is installed.
+Like delta-rs, obstore finds credentials of AWS by itself. These are keys in the options or in the environment, a web
+identity's token, the role of a container, or the role of the machine. delta-rs finds more by the rules of AWS's SDK (a
+role to assume, a profile). This module looks those up through boto3, where boto3 is installed.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ class ObjectStore:
 def open_checked(location: str, options: Mapping[str, str], given: Mapping[str, str]) -> ObjectStore:
     """Return the store at a place, with `options`.
 
-    First make one request, with the options `given` and a bound of a few seconds: if a name or a key is wrong, long
+    First make one request, with the options `given` and a bound of a few seconds. If a name or a key is wrong, long
     retries do not help. Raises StorageFailed that says what to check.
     """
     try:
@@ -514,7 +514,7 @@ def credential_provider(config: Mapping[str, str]) -> Any:
     if role is not None:
         name = known("iam_role_session_name") or known("s3_role_session_name") or "ledger"
         return StsCredentialProvider(session, RoleArn=role, RoleSessionName=name)
-    # The file has no credentials in it: the machine's role may have some.
+    # The credentials file may have no credentials in it, and the machine's role some.
     return None if session.get_credentials() is None else Boto3CredentialProvider(session)
 
 

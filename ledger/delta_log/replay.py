@@ -1,9 +1,9 @@
 """The files of a table, by partition, as its log lists them.
 
 The client decides commits on these files, and then follows the log: it reads each new entry. An entry is a few lines of
-JSON. To follow one takes a tenth of a millisecond, however many commits and files there are. delta-rs lists the log,
-replays all of it and checks it, which takes 5 ms and more. Spark runs a job for that. The engine replays the log at
-first, once a minute, and whenever a commit has other actions than added and removed files.
+JSON. To follow an entry takes a tenth of a millisecond, however many commits and files the table has. delta-rs lists
+the log, replays all of it and checks it, which takes 5 ms and more. Spark runs a job for that. The engine replays the
+log at first, once a minute, and whenever a commit has other actions than added and removed files.
 
 Transactions: only an engine that loads the table can find the version that an application committed last. This takes
 longer with each commit since then. But a process that follows commits sees the transactions in them. This process asks
@@ -247,7 +247,7 @@ class LogFollower:
         passing: Callable[[], float] = time.monotonic,
         generations: Generations | None = None,
     ) -> None:
-        """`generations` are those of the table's ledger."""
+        """`generations` counts the replacements of the ledger's tables."""
         self._table, self._replay, self._stored, self._passing = table, replay, stored, passing
         self._generations = generations or Generations()
         self._seen, self._is_told = _SeenLog(), False
@@ -270,8 +270,8 @@ class LogFollower:
     def newest(self, *, listing: bool = False) -> Files | None:
         """Return the files of the newest version; None: the table is altered.
 
-        The log is listed if the last listing was more than LISTED_AFTER seconds ago, if a log of the ledger was
-        replaced, or if the caller asks for a `listing`. If files have stamps, the version that was seen last is known
+        The log is listed if the last listing was more than LISTED_AFTER seconds ago, or if a log of the ledger was
+        replaced. The caller can also ask for a `listing`. If files have stamps, the version that was seen last is known
         to exist unchanged.
         """
         while True:
@@ -411,7 +411,7 @@ class LogFollower:
         return _SeenLog(replace(found, generation=generation), now)
 
     def _tell_altered(self, what: str) -> None:
-        """Say once that the log cannot be followed."""
+        """Log once that the client cannot follow the log."""
         if not self._is_told:
             self._is_told = True
             log.warning(
@@ -425,7 +425,7 @@ class LogFollower:
         """Tell whether the log that was found is the one that had the files `before`."""
         if found.table_id != before.table_id or found.version < before.version:
             return False
-        # Upkeep removes old entries: after a process stood still, the entry that it knows may be gone.
+        # Upkeep removes old entries. After a process stood still, the entry that it knows may be gone.
         return self.is_same(before) or not self._stored.has(log_file(before.version))
 
 
@@ -460,7 +460,7 @@ def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
 def checkpoints_of(properties: Mapping[str, str], table: TableSpec) -> int:
     """Return after how many commits a table with these properties wants a checkpoint.
 
-    If the properties have no number above 0, return that of the ledger's own tables.
+    If the properties have no number above 0, return the number of the ledger's own tables.
     """
     interval = properties.get(CHECKPOINT_INTERVAL, "")
     return int(interval) if interval.isdecimal() and int(interval) else int(table.properties[CHECKPOINT_INTERVAL])
@@ -508,7 +508,8 @@ class LatestVersions:
     def __init__(
         self, files: Mapping[str, Storage], logs: Mapping[str, LogFollower], first: Callable[[str], int], at_once: bool
     ) -> None:
-        """`logs` follow the logs of the tables. `first` returns the newest version of a table of which none is known.
+        """`logs` follow the logs of the tables. `first` returns the newest version of a table of which no version is
+        known.
 
         `at_once`: each table costs a request, and the requests are made together.
         """

@@ -1,16 +1,16 @@
 """Rewrites of a partition's files by edits, and checks of the assumptions of edits.
 
 **Checks.** Before edits are committed, they are checked against the snapshot that they were decided on. Spark's MERGE
-statement can raise if an edit does not find its row; delta-rs's MERGE ignores such an edit. A commit is made from the
+statement can raise if an edit does not find its row. delta-rs's MERGE ignores such an edit. A commit is made from the
 snapshot, and fails if others committed to the same partitions since. A commit that lands therefore finds the snapshot's
 rows unchanged, and it is enough to check these rows.
 
 **Files that are replaced.** An edit replaces the files that have a changed row, and small files. A row is *settled* if
-it has a value in one of the `final_columns` of its table's spec, and no value of `still_changing`: it hardly ever
-changes any more. A partition that gets thirty commits a second has 100,000 settled rows after an hour. If settled rows
-were in one file with the others, each commit would write them again. Therefore settled rows get files of their own once
-there are ENOUGH of them. A file is joined with new settled rows if it has at most twice as many rows as these. A row is
-then written a dozen times, and not with every commit. A partition has a dozen files, and one for each FULL rows.
+it has a value in one of the `final_columns` of its table's spec, and no value of `still_changing`. A settled row hardly
+ever changes any more. A partition that gets thirty commits a second has 100,000 settled rows after an hour. If settled
+rows were in one file with the others, each commit would write them again. Therefore settled rows get files of their own
+once there are ENOUGH of them. A file is joined with new settled rows if it has at most twice as many rows as these. A
+row is then written a dozen times, and not with every commit. A partition has a dozen files, and one for each FULL rows.
 
 Arrow's queries compare many rows. Few rows are compared without a query: to plan one takes Arrow a third of a
 millisecond and more. A small commit would plan twenty queries.
@@ -112,8 +112,8 @@ NO_REVISION = -1
 def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> None:
     """Raise Conflict if an edit does not find the table as it supposes.
 
-    An edit supposes that a row to insert does not exist, that a row to update or delete exists with the expected
-    revision, and that the partition was read.
+    An edit supposes that a row to insert does not exist, and that a row to update or delete exists with the expected
+    revision. It supposes, too, that the partition was read.
 
     Raises LedgerDamaged for an edit of a row that exists twice. Raises LedgerDamaged also for two inserts of one key,
     if the table's spec has a text for that error. Raises ValueError for any other two edits of one row, and for an edit

@@ -1,6 +1,6 @@
 """A table's log as Spark reads it, where delta-rs cannot reach it.
 
-`SparkTables` decides direct commits on this reading.
+`SparkTables` decides direct commits on what Spark has read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def direct_tables(
     *failures: type[Exception],
     by_statement: bool,
 ) -> dict[str, DirectTable]:
-    """Return, by name, the DirectTable of each table, with its location and its files.
+    """Return the DirectTable of each table, by name. The tables have these `locations` and `files`.
 
     The other arguments are those of SparkReplay and DirectTable, and the errors that Spark raises.
     """

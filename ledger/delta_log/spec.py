@@ -1,4 +1,4 @@
-"""The TableSpec: a caller's description of a table. The client knows no table without one."""
+"""The TableSpec: a caller's description of a table. The client needs one for each table."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class PartitionFilter(Protocol):
     """Partitions named by literals: the only predicates that narrow a Delta transaction."""
 
     def alternatives(self) -> Sequence[Mapping[str, Sequence[Any]]]:
-        """Return the values that are named, by partition column, as alternatives.
+        """Return the values that the filter names, by partition column, as alternatives.
 
-        A partition is named if it has one of the values in each column of one alternative. A column that is not in an
-        alternative may have any value.
+        The filter names a partition that has one of the values in each column of one alternative. A column that is not
+        in an alternative may have any value.
         """
 
     def bounded(self: Filter) -> Filter:
@@ -82,7 +82,7 @@ class PartitionFilter(Protocol):
 
 
 class Fact(NamedTuple):
-    """A fact that the log has about each data file: the column of a table of files, and its origin.
+    """A fact that the log has about each data file: a column in the table of facts, and the origin of its values.
 
     `source` is "partition", "min" or "max" of a `column` of the rows, or "rows", their number. Facts about instants are
     milliseconds.
@@ -134,7 +134,7 @@ class TableSpec:
     key: tuple[str, ...] = ()
     #: The columns whose smallest and greatest value in each file the log has; empty: all columns.
     statistics: tuple[str, ...] = ()
-    #: A row that has a value in one of these columns is settled: it hardly ever changes any more, and a rewrite puts it
+    #: A row that has a value in one of these columns is settled: it hardly ever changes any more. A rewrite puts it
     #: into a file of settled rows.
     final_columns: tuple[str, ...] = ()
     #: A row with one of these values, by column, is never settled.
@@ -143,7 +143,7 @@ class TableSpec:
     facts: tuple[Fact, ...] = ()
     #: How to distinguish rows when small files are joined; None: the table's files are never joined.
     ordinals: Ordinals | None = None
-    #: The folders whose files `publish` commits; None: the table has none.
+    #: The folders whose files `publish` commits; None: the table has no such folders.
     staged: StagedFolders | None = None
     #: Partition columns. A delete conflicts only with commits to partitions that have its values in these columns.
     independent_by: tuple[str, ...] = ()

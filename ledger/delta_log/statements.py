@@ -1,8 +1,8 @@
 """Statements that commit rows: the MERGE of edits, the INSERT of appends.
 
 A MERGE matches source rows, the edits, with the rows of some partitions by the table's key. Literals on partition
-columns narrow it, so that writers of other partitions do not conflict with it. Spark runs the text. delta-rs has no SQL
-for it, and gets the same predicate and the same clauses one by one.
+columns narrow the MERGE, so that writers of other partitions do not conflict with it. Spark runs the text. delta-rs has
+no SQL for a MERGE, and gets the same predicate and the same clauses one by one.
 
 **Checks of an edit's assumptions.** In delta-rs, an update that finds no row changes nothing. Therefore the client
 compares the edits with the rows that they were decided on, before delta-rs runs the statement. delta-rs runs it on that

@@ -93,8 +93,8 @@ class Storage(LogEntries, Protocol):
     def held_log(self) -> AbstractContextManager[LogEntries]:
         """Return a context that holds the current folder of the log, even if another folder takes its place meanwhile.
 
-        A new entry then joins the very entries that were read there. A storage without folders holds nothing, and the
-        context has the storage. Raises FileNotFoundError if there is no such folder.
+        A new entry then joins the very entries that were read there. For a storage without folders, the context has the
+        storage itself. Raises FileNotFoundError if there is no such folder.
         """
 
     def open(self, path: str) -> pq.ParquetFile:
@@ -106,7 +106,7 @@ class Storage(LogEntries, Protocol):
 
     @property
     def is_synced(self) -> bool:
-        """Whether commits have the mark that they were synced before they became visible; see `durability`."""
+        """Whether commits have the mark that they were synced before they became visible (see `durability`)."""
 
     def sync(self, paths: Iterable[str]) -> None:
         """Make files that others wrote survive a power cut. On an object store every file does."""
@@ -205,8 +205,8 @@ def table_files(location: str, storage_options: Mapping[str, str] | None, *, syn
 
 
 class LocalFiles:
-    """Files on a local path, which Arrow reads by itself. `sync`: what is written survives a power cut; see
-    `durability`."""
+    """Files on a local path, which Arrow reads by itself. `sync`: what the client writes survives a power cut (see
+    `durability`)."""
 
     def __init__(self, place: Location, *, sync: bool = True) -> None:
         self._place, self._root, self.is_synced = Path(place.text), place.text, sync
@@ -307,7 +307,7 @@ class LocalFiles:
         found = []
         with os.scandir(self._place / LOG) as files:
             for file in files:
-                # Others commit meanwhile, by files that exist only for a moment.
+                # Others commit meanwhile, and their temporary files exist only for a moment.
                 with contextlib.suppress(FileNotFoundError):
                     found.append(LogFile(f"{LOG}/{file.name}", file.stat().st_mtime))
         return found
