@@ -63,9 +63,13 @@ def add_action(
     add = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
     stats: dict[str, Any] = {"numRecords": rows.num_rows}
     if statistics:
-        least = {name: pc.min_max(rows[name]).as_py() for name in statistics}
-        stats["minValues"] = {name: bound_text(one["min"]) for name, one in least.items() if one["min"] is not None}
-        stats["maxValues"] = {name: bound_text(one["max"]) for name, one in least.items() if one["max"] is not None}
+        extremes = {name: pc.min_max(rows[name]).as_py() for name in statistics}
+        stats["minValues"] = {
+            name: bound_text(extreme["min"]) for name, extreme in extremes.items() if extreme["min"] is not None
+        }
+        stats["maxValues"] = {
+            name: bound_text(extreme["max"]) for name, extreme in extremes.items() if extreme["max"] is not None
+        }
         stats["nullCount"] = {name: rows[name].null_count for name in statistics}
     return {"add": {**add, "dataChange": is_change, "stats": json.dumps(stats)}}
 

@@ -404,11 +404,11 @@ class DeltaRsTables:
             actions = pa.table(loaded.get_add_actions(flatten=True))
         if not actions.num_rows:
             return None
-        untold = actions.filter(actions[f"max.{column}"].is_null())["path"].to_pylist()
+        paths_without_maximum = actions.filter(actions[f"max.{column}"].is_null())["path"].to_pylist()
         # For a table without statistics, the log lacks the maximum of every file that a direct commit wrote.
-        columns_of_untold = [self._files[table].column([unquote(path)], column) for path in untold]
-        maxima = [pc.max(one).as_py() for one in (actions[f"max.{column}"], *columns_of_untold) if one is not None]
-        return max((one for one in maxima if one is not None), default=None)
+        columns_read = [self._files[table].column([unquote(path)], column) for path in paths_without_maximum]
+        maxima = [pc.max(values).as_py() for values in (actions[f"max.{column}"], *columns_read) if values is not None]
+        return max((maximum for maximum in maxima if maximum is not None), default=None)
 
     def history(self, table: str, since: int) -> list[Commit]:
         def kept_for() -> float:

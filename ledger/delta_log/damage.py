@@ -332,9 +332,9 @@ def _summed_up(files: TableStorage, version: int) -> int:
     if hinted is not None and hinted <= version and _footer(files, _single(hinted)) is not None:
         return hinted
     paths = files.log_paths()
-    first = min((found for found in map(version_of, paths) if found is not None), default=0)
-    candidates = (found for found in reversed(checkpointed(paths)) if found <= version)
-    return next((found for found in candidates if not _torn(files, paths, found)), first - 1)
+    first = min((entry for entry in map(version_of, paths) if entry is not None), default=0)
+    candidates = (candidate for candidate in reversed(checkpointed(paths)) if candidate <= version)
+    return next((candidate for candidate in candidates if not _torn(files, paths, candidate)), first - 1)
 
 
 def lost_folder(root: Path) -> Path:

@@ -322,14 +322,14 @@ def demands_of(loaded: DeltaTable) -> list[str]:
 def read_demands(loaded: DeltaTable) -> Demands:
     """Return the demands of a loaded table on its rows and files."""
     protocol, metadata = loaded.protocol(), loaded.metadata()
-    known: dict[str, Any] = {
+    versions: dict[str, Any] = {
         "minReaderVersion": protocol.min_reader_version,
         "minWriterVersion": protocol.min_writer_version,
     }
     for name, features in (("readerFeatures", protocol.reader_features), ("writerFeatures", protocol.writer_features)):
         if features is not None:
-            known[name] = sorted(features)
-    return Demands(known, loaded.schema().to_json(), tuple(metadata.partition_columns), metadata.configuration)
+            versions[name] = sorted(features)
+    return Demands(versions, loaded.schema().to_json(), tuple(metadata.partition_columns), metadata.configuration)
 
 
 def metadata_action(

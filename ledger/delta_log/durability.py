@@ -217,10 +217,10 @@ def stamp_of(file: str | Path, folder: int | None = None) -> tuple[int, ...] | N
     `folder` is the descriptor of an open folder that has the file.
     """
     try:
-        found = os.stat(file, dir_fd=folder)
+        status = os.stat(file, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _is_marked(entry: bytes) -> bool:

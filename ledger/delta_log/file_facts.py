@@ -90,8 +90,8 @@ class FileStatistics:
     def of_last(self, value: str | None) -> list[dict[str, Any]]:
         """Return the facts of the files of partitions with a value in their last column."""
         last = self._fact("partition", self._spec.partitions[-1])
-        told: list[dict[str, Any]] = self._files.filter(pc.equal(self._files[last], value)).to_pylist()
-        return told
+        facts: list[dict[str, Any]] = self._files.filter(pc.equal(self._files[last], value)).to_pylist()
+        return facts
 
     def last_ordinal(self, value: str) -> int | None:
         """Return the last ordinal of the partition with a value in its last column. The partition must have files.
@@ -136,11 +136,11 @@ class FileStatistics:
         ends = dict(self._ends)
         if not ends:
             return ends
-        mine, ordinal = self._fact("partition", self._spec.partitions[-1]), self._last_ordinal_fact()
+        partition_fact, ordinal = self._fact("partition", self._spec.partitions[-1]), self._last_ordinal_fact()
         for one in added:
-            before, last = ends.pop(one[mine], None), one[ordinal]
+            before, last = ends.pop(one[partition_fact], None), one[ordinal]
             if before is not None and last is not None:
-                ends[one[mine]] = max(before, last)
+                ends[one[partition_fact]] = max(before, last)
         return ends
 
 
@@ -152,7 +152,7 @@ def schema_of_facts(spec: TableSpec) -> pa.Schema:
 def _told_by(added: Mapping[str, Any], facts: Iterable[Fact]) -> dict[str, Any]:
     """Return the facts that a line of the log has about a file that it adds."""
     stats = json.loads(added.get("stats") or "{}")
-    told: dict[str, Any] = {"path": added["path"]}
+    file_facts: dict[str, Any] = {"path": added["path"]}
     for name, kind, source, column, is_instant in facts:
         if source == "rows":
             value = stats.get("numRecords")
@@ -160,8 +160,8 @@ def _told_by(added: Mapping[str, Any], facts: Iterable[Fact]) -> dict[str, Any]:
             value = (added["partitionValues"] if source == "partition" else stats.get(_OF_A_LINE[source]) or {}).get(
                 column
             )
-        told[name] = _value(value, kind, is_instant=is_instant)
-    return told
+        file_facts[name] = _value(value, kind, is_instant=is_instant)
+    return file_facts
 
 
 def _as_text(value: Any) -> str | None:
@@ -182,8 +182,8 @@ def _value(value: Any, kind: pa.DataType, *, is_instant: bool) -> Any:
         return number
     instant = datetime.fromisoformat(value.replace("Z", "+00:00"))
     # Instants without an offset are in UTC.
-    known = instant if instant.tzinfo else instant.replace(tzinfo=timezone.utc)
-    return (known - _EPOCH) // _MILLISECOND
+    instant_in_utc = instant if instant.tzinfo else instant.replace(tzinfo=timezone.utc)
+    return (instant_in_utc - _EPOCH) // _MILLISECOND
 
 
 def _as_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

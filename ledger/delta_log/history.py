@@ -349,13 +349,13 @@ def _following(
     stored: TableStorage, table: str, read: ReadMetadata, first: int, most: int | None = None
 ) -> list[Commit]:
     """Return the commits from a version up to the first one that does not exist."""
-    found: list[Commit] = []
-    while len(found) != most:
-        commit = _commit(stored, first + len(found), table, read)
+    commits: list[Commit] = []
+    while len(commits) != most:
+        commit = _commit(stored, first + len(commits), table, read)
         if commit is None:
             break
-        found.append(commit)
-    return found
+        commits.append(commit)
+    return commits
 
 
 def _commit(stored: TableStorage, version: int, table: str, read: ReadMetadata) -> Commit | None:
@@ -363,7 +363,7 @@ def _commit(stored: TableStorage, version: int, table: str, read: ReadMetadata) 
     actions = None if content is None else require_whole(table, version, content, stored)
     if actions is None:
         return None
-    said = next(action["commitInfo"] for action in actions if "commitInfo" in action)
-    if not isinstance(said, dict):
+    info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
+    if not isinstance(info, dict):
         raise damaged(table, version, "has a commitInfo that is no JSON object")
-    return Commit(version, said.get("timestamp", 0), read(said.get("userMetadata")), path_of(said))
+    return Commit(version, info.get("timestamp", 0), read(info.get("userMetadata")), path_of(info))

@@ -88,10 +88,10 @@ class Joining:
     def _join(self, partition: Partition, files: Sequence[File]) -> None:
         """Join these files into one, if the table still has all of them."""
         before = pa.concat_tables([self._rows.of(partition, file.path) for file in files])
-        rows, others = told_apart(before, self._ordinals)
-        twice = before.num_rows - rows.num_rows - others.num_rows
+        rows, moved_rows = told_apart(before, self._ordinals)
+        twice = before.num_rows - rows.num_rows - moved_rows.num_rows
         named = dict(zip(self._table.partitions, partition))
-        parts = [(named, rows), *_moved(named, others, self._ordinals)]
+        parts = [(named, rows), *_moved(named, moved_rows, self._ordinals)]
         gone = {file.path for file in files}
 
         def still_valid(latest: Files) -> None:
@@ -107,11 +107,13 @@ class Joining:
             with_statistics=True,
         )
         self._writer.commit(commit, still_valid)
-        shown = "/".join(map(str, partition))
+        partition_shown = "/".join(map(str, partition))
         if twice:
-            log.warning("%d rows of %s in %s were there twice; one of each stays", twice, self._table.name, shown)
+            log.warning(
+                "%d rows of %s in %s were there twice; one of each stays", twice, self._table.name, partition_shown
+            )
         for place, part in parts[1:]:
-            log.error(MOVED, part.num_rows, self._table.name, shown, "/".join(map(str, place.values())))
+            log.error(MOVED, part.num_rows, self._table.name, partition_shown, "/".join(map(str, place.values())))
 
     def _files(self, latest: Files, partition: Partition) -> Iterator[File]:
         """Yield the files of a partition, without those whose content the log does not describe."""

@@ -346,8 +346,8 @@ def commit_on_copy(
 
 def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[str | None, ...] | None:
     """Return the values of some columns of the partition of an added or removed file; None for other actions."""
-    about = action.get("add") or action.get("remove")
-    return None if about is None else tuple((about.get("partitionValues") or {}).get(name) for name in columns)
+    fields = action.get("add") or action.get("remove")
+    return None if fields is None else tuple((fields.get("partitionValues") or {}).get(name) for name in columns)
 
 
 @contextmanager

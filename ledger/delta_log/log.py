@@ -445,15 +445,15 @@ class DirectTable:
         if columns and not _names_no_more(where.partitions(columns), touched):
             raise NotDirect(WIDER)
         read = snapshot.loaded
-        before = [read.of(_values_of(one)) for one in touched]
-        mine = [edits] if len(touched) == 1 else [of_partitions(edits, [one]) for one in touched]
-        after = [self._regrouped(*one) for one in zip(touched, before, mine)]
-        if sum(rows.num_rows for one in after for rows in one.written) > MOST_ROWS:
+        before = [read.of(_values_of(partition)) for partition in touched]
+        edits_of = [edits] if len(touched) == 1 else [of_partitions(edits, [partition]) for partition in touched]
+        rewrites = [self._regrouped(*one) for one in zip(touched, before, edits_of)]
+        if sum(rows.num_rows for rewrite in rewrites for rows in rewrite.written) > MOST_ROWS:
             raise NotDirect(LARGE)
         adds, removes = list[AddedFile](), list[RemovedFile]()
-        for partition, files, one in zip(touched, before, after):
-            adds += [AddedFile(new_path(partition), partition, rows) for rows in one.written]
-            removes += [RemovedFile(path, files[path], partition) for path in one.gone]
+        for partition, files, rewrite in zip(touched, before, rewrites):
+            adds += [AddedFile(new_path(partition), partition, rows) for rows in rewrite.written]
+            removes += [RemovedFile(path, files[path], partition) for path in rewrite.gone]
 
         def still_valid(latest: Files) -> None:
             self._require_generation(latest, snapshot)
@@ -486,13 +486,13 @@ class DirectTable:
 
         def still_valid(latest: Files) -> None:
             self._require_generation(latest, snapshot)
-            if named is not None and any(latest.of(one) != read.of(one) for one in named):
+            if named is not None and any(latest.of(partition) != read.of(partition) for partition in named):
                 raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
             # In a partition without files, files may have come and gone unseen.
             if latest.version >= tried and (named is None or not all(map(read.of, named))):
                 raise Conflict(f"others have committed to {self._table.name} while a statement was run")
 
-        written = WrittenByEngine(one["add"]["path"] for one in actions if "add" in one)
+        written = WrittenByEngine(action["add"]["path"] for action in actions if "add" in action)
         return self.writer.land(actions, WrittenFiles(written, began, read.generation), still_valid)
 
     def _require_generation(self, latest: Files, snapshot: Snapshot) -> None:
@@ -523,7 +523,7 @@ class DirectTable:
             self._table.require_partition(one)
         # With a single partition, avoid a copy.
         of_partition = [(one, of_partitions(rows, [one]) if len(partitions) > 1 else rows) for one in partitions]
-        adds = [AddedFile(new_path(one), one, part) for one, mine in of_partition for part in in_parts(mine, FILE)]
+        adds = [AddedFile(new_path(one), one, part) for one, partition_rows in of_partition for part in in_parts(partition_rows, FILE)]
         commit = NewCommit("WRITE", metadata, adds, (), transactions, beside, with_statistics=True)
         return self.writer.commit(commit, still_valid or _always)
 
@@ -585,14 +585,16 @@ class DirectTable:
 def of_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return the rows of some partitions."""
     conditions = [
-        reduce(pc.and_, [pc.equal(rows[name], value) for name, value in one.items()]) for one in partitions if one
+        reduce(pc.and_, [pc.equal(rows[name], value) for name, value in partition.items()])
+        for partition in partitions
+        if partition
     ]
     return rows.filter(reduce(pc.or_, conditions)) if conditions else rows
 
 
 def _names_no_more(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether every named partition is touched: each conflict with a named one is then one with a touched one."""
-    return named is not None and {_values_of(one) for one in touched}.issuperset(named)
+    return named is not None and {_values_of(partition) for partition in touched}.issuperset(named)
 
 
 def _values_of(partition: Mapping[str, Any]) -> Partition:

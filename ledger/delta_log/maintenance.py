@@ -52,9 +52,9 @@ def replaced(files: Iterable[LogFile]) -> list[str]:
     # A checkpoint may have several files: group them by version.
     of_version: dict[int, list[LogFile]] = {}
     for file in log_files:
-        named = CHECKPOINT.fullmatch(file.path)
-        if named is not None:
-            of_version.setdefault(int(named[1]), []).append(file)
+        matched = CHECKPOINT.fullmatch(file.path)
+        if matched is not None:
+            of_version.setdefault(int(matched[1]), []).append(file)
     versions = sorted(of_version)
     last_of_day = {max(file.at for file in of_version[version]) // DAY: version for version in versions}
     kept = {*versions[:1], *versions[-2:], *last_of_day.values()}

@@ -231,9 +231,11 @@ class ObjectStore:
         if self._store.credential_provider is not None:
             return None
         store = self._store
-        found = {name: os.environ.get(f"AWS_{name.upper()}") for name in OF_ENVIRONMENT if isinstance(store, S3Store)}
+        variables = {
+            name: os.environ.get(f"AWS_{name.upper()}") for name in OF_ENVIRONMENT if isinstance(store, S3Store)
+        }
         options = {
-            "config": {**{name: value for name, value in found.items() if value}, **(store.config or {})},
+            "config": {**{name: value for name, value in variables.items() if value}, **(store.config or {})},
             "client_options": store.client_options,
             "retry_config": store.retry_config,
         }
@@ -423,8 +425,8 @@ class ObjectFiles:
         return (StoredFile(*one) for one in self._store.files())
 
     def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
-        asked = set(paths)
-        return {path: size for path, size in self._store.sizes() if path in asked} if asked else {}
+        wanted_paths = set(paths)
+        return {path: size for path, size in self._store.sizes() if path in wanted_paths} if wanted_paths else {}
 
     def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
         # Nothing is read through this file system: the dataset only names the files and their statistics.
@@ -519,5 +521,5 @@ def credential_provider(config: Mapping[str, str]) -> Any:
 
 
 def _has_profile() -> bool:
-    given = os.environ.get("AWS_SHARED_CREDENTIALS_FILE")
-    return "AWS_PROFILE" in os.environ or Path(given or "~/.aws/credentials").expanduser().exists()
+    credentials_file = os.environ.get("AWS_SHARED_CREDENTIALS_FILE")
+    return "AWS_PROFILE" in os.environ or Path(credentials_file or "~/.aws/credentials").expanduser().exists()

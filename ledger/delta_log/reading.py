@@ -50,7 +50,8 @@ class Wanted(NamedTuple):
 def filters(where: PartitionFilter) -> list[Any] | None:
     """Return a filter of partitions as delta-rs takes it: alternatives of conditions; None: it names all partitions."""
     alternatives = [
-        [(name, "in", list(map(str, values))) for name, values in one.items()] for one in where.bounded().alternatives()
+        [(name, "in", list(map(str, values))) for name, values in alternative.items()]
+        for alternative in where.bounded().alternatives()
     ]
     if not all(alternatives):
         return None
@@ -62,9 +63,9 @@ def row_condition(where: PartitionFilter) -> Any:
     if where.bounded() is where:
         return None
     condition = pc.scalar(False)
-    for one in where.alternatives():
-        named = [pc.field(name).isin(list(values)) for name, values in one.items()]
-        condition = condition | reduce(and_, named, pc.scalar(True))
+    for alternative in where.alternatives():
+        conditions = [pc.field(name).isin(list(values)) for name, values in alternative.items()]
+        condition = condition | reduce(and_, conditions, pc.scalar(True))
     return condition
 
 

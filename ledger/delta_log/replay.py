@@ -396,10 +396,10 @@ class LogFollower:
         except Altered as altered:
             self._tell_altered(str(altered))
             return _SeenLog(None, now, str(altered))
-        found = replace(
+        files_listed = replace(
             files, transactions=TransactionsSeen(files.version), entry=read_entry(self._stored, files.version)
         )
-        if before is not None and before.generation == generation and not self._continues(before, found):
+        if before is not None and before.generation == generation and not self._continues(before, files_listed):
             log.warning(
                 "%s: the log is another one than this process had read, up to version %d: the table was removed and "
                 "made anew, or replaced by a backup. This process loads the ledger anew",
@@ -408,7 +408,7 @@ class LogFollower:
             )
             self._generations.end(generation)
             generation = self._generations.current
-        return _SeenLog(replace(found, generation=generation), now)
+        return _SeenLog(replace(files_listed, generation=generation), now)
 
     def _tell_altered(self, what: str) -> None:
         """Log once that the client cannot follow the log."""

@@ -75,11 +75,11 @@ def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.nd
             values = rows[key] if len(candidates) == rows.num_rows else rows[key].take(pa.array(candidates))
             candidates = candidates[pc.is_in(values, pc.unique(edits[key]), skip_nulls=True).to_numpy()]
         candidate_rows = rows.select(list(keys)).take(pa.array(candidates))
-    known: dict[tuple[Any, ...], list[int]] = {}
+    edits_by_key: dict[tuple[Any, ...], list[int]] = {}
     for number, one in enumerate(_tuples(edits, keys)):
         if None not in one:
-            known.setdefault(one, []).append(number)
-    edits_of_row = [known.get(one, []) for one in _tuples(candidate_rows, keys)]
+            edits_by_key.setdefault(one, []).append(number)
+    edits_of_row = [edits_by_key.get(one, []) for one in _tuples(candidate_rows, keys)]
     return np.repeat(candidates, [len(numbers) for numbers in edits_of_row]), np.array(
         [*chain(*edits_of_row)], dtype=np.int64
     )
@@ -187,7 +187,7 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     chosen = is_kept & gone[file_of]
     after = pa.concat_tables([rows.filter(pa.array(chosen)), coming])
     settled = np.concatenate([staying[chosen], arriving]) & (count >= ENOUGH)
-    parts = [after.filter(pa.array(mine)) for mine in (~settled, settled)] if settled.any() else [after]
+    parts = [after.filter(pa.array(chosen_part)) for chosen_part in (~settled, settled)] if settled.any() else [after]
     # Combine the chunks: the rows are kept in memory, and each commit would add a chunk.
     written = [part.combine_chunks() for part in parts if part.num_rows]
     return Rewrite([path for path, is_gone in zip(files, gone) if is_gone], written)
@@ -207,7 +207,7 @@ def _settled(rows: pa.Table, table: TableSpec) -> np.ndarray:
     filled = [name for name in table.final_columns if rows[name].null_count < rows.num_rows]
     if not filled:
         return np.zeros(rows.num_rows, dtype=bool)
-    found: np.ndarray = np.logical_or.reduce([pc.is_valid(rows[name]).to_numpy() for name in filled])
+    is_settled: np.ndarray = np.logical_or.reduce([pc.is_valid(rows[name]).to_numpy() for name in filled])
     for name, value in (table.still_changing or {}).items():
-        found = found & pc.not_equal(rows[name], value).to_numpy()
-    return found
+        is_settled = is_settled & pc.not_equal(rows[name], value).to_numpy()
+    return is_settled

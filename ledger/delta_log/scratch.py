@@ -45,8 +45,8 @@ def scratch_folder() -> Iterator[str]:
 def _sweep(place: Path) -> None:
     for folder in place.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
-            about = folder.lstat()
-            if about.st_uid == os.getuid() and time.time() - about.st_mtime > ABANDONED:
+            status = folder.lstat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > ABANDONED:
                 shutil.rmtree(folder)
 
 

@@ -98,8 +98,8 @@ class SparkReplay:
 
     def transaction(self, application: str) -> tuple[int, int | None]:
         state = self._state(self._table.name)
-        found = state.transactions().get(application)
-        return int(state.version()), int(found.get()) if found.isDefined() else None
+        committed = state.transactions().get(application)
+        return int(state.version()), int(committed.get()) if committed.isDefined() else None
 
     def checkpoint(self, version: int) -> None:
         if isinstance(self._stored, LocalFiles):
@@ -137,8 +137,10 @@ def statistics_of(state: Any, session: SparkSession, table: TableSpec) -> FileSt
 
     bounded = dict.fromkeys(fact.column for fact in table.facts if fact.source in ("min", "max"))
     values = f"STRUCT<{', '.join(f'{name}: {_sql_type(table.schema.field(name).type)}' for name in bounded)}>"
-    known = f"from_json(stats, 'numRecords BIGINT, minValues {values}, maxValues {values}') AS known"
-    files = DataFrame(state.allFiles().toDF(), session).selectExpr("path", "partitionValues", "deletionVector", known)
+    parsed_stats = f"from_json(stats, 'numRecords BIGINT, minValues {values}, maxValues {values}') AS known"
+    files = DataFrame(state.allFiles().toDF(), session).selectExpr(
+        "path", "partitionValues", "deletionVector", parsed_stats
+    )
     rows = files.selectExpr("path", *(f"{_sql_of(fact)} AS {fact.name}" for fact in table.facts))
     return FileStatistics(table, rows.toArrow().cast(schema_of_facts(table)))
 

@@ -36,8 +36,8 @@ def kept_by(properties: Mapping[str, str]) -> Kept:
 
 def interval_seconds(interval: str | None) -> int | None:
     """Return the seconds of an interval in Delta's properties; None: the client does not understand its text."""
-    named = _INTERVAL.fullmatch(interval or "")
-    return None if named is None else int(named[1]) * _SECONDS[named[2]]
+    matched = _INTERVAL.fullmatch(interval or "")
+    return None if matched is None else int(matched[1]) * _SECONDS[matched[2]]
 
 
 #: Types of columns for partitions, and types for statistics in the log. The text of other types' values in the log

@@ -175,8 +175,8 @@ def log_entry(actions: Iterable[Mapping[str, Any]]) -> bytes:
 
 def version_of(path: str) -> int | None:
     """Return the version of an entry of a table's log, by its path; None: the file is not an entry."""
-    named = _COMMIT.fullmatch(path)
-    return int(named[1]) if named else None
+    matched = _COMMIT.fullmatch(path)
+    return int(matched[1]) if matched else None
 
 
 def find_latest_version(files: Storage, version: int) -> int | None:
@@ -188,8 +188,8 @@ def find_latest_version(files: Storage, version: int) -> int | None:
         return None
     step = 1
     while step:
-        there = files.has(log_file(version + step))
-        version, step = (version + step, 2 * step) if there else (version, step // 2)
+        exists = files.has(log_file(version + step))
+        version, step = (version + step, 2 * step) if exists else (version, step // 2)
     return version
 
 
@@ -304,13 +304,13 @@ class LocalFiles:
         return find_latest_version(self, version)
 
     def log_files(self) -> list[LogFile]:
-        found = []
+        log_files = []
         with os.scandir(self._place / LOG) as files:
             for file in files:
                 # Others commit meanwhile, and their temporary files exist only for a moment.
                 with contextlib.suppress(FileNotFoundError):
-                    found.append(LogFile(f"{LOG}/{file.name}", file.stat().st_mtime))
-        return found
+                    log_files.append(LogFile(f"{LOG}/{file.name}", file.stat().st_mtime))
+        return log_files
 
     def log_paths(self) -> list[str]:
         return [f"{LOG}/{name}" for name in os.listdir(self._place / LOG)]  # noqa: PTH208
@@ -327,15 +327,15 @@ class LocalFiles:
                         folders.append(path)
                         continue
                     with contextlib.suppress(FileNotFoundError):
-                        known = entry.stat(follow_symlinks=False)
-                        yield StoredFile(path, known.st_size, known.st_mtime)
+                        status = entry.stat(follow_symlinks=False)
+                        yield StoredFile(path, status.st_size, status.st_mtime)
 
     def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
-        found = {}
+        size_by_path = {}
         for path in paths:
             with contextlib.suppress(FileNotFoundError):
-                found[path] = (self._place / path).stat().st_size
-        return found
+                size_by_path[path] = (self._place / path).stat().st_size
+        return size_by_path
 
     def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
         dataset = dataset_of(loaded, self._files, where, wanted)
@@ -434,7 +434,7 @@ def column_of(files: Iterable[pq.ParquetFile], name: str) -> pa.ChunkedArray | N
     """Return what `TableStorage.column` returns, from open files."""
     chunks: list[pa.Array] = []
     for file in files:
-        named = next((known for known in file.schema_arrow.names if known.lower() == name.lower()), None)
+        named = next((column for column in file.schema_arrow.names if column.lower() == name.lower()), None)
         if named is None:
             return None
         chunks += file.read([named], use_threads=False)[named].chunks
@@ -447,14 +447,14 @@ def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str
 
     Raises ArrowInvalid, also for invalid text: Parquet's readers accept any bytes as text.
     """
-    there = [name for name in schema.names if name in file.schema_arrow.names]
-    rows, count = file.read(there, use_threads=False), file.metadata.num_rows
+    columns_in_file = [name for name in schema.names if name in file.schema_arrow.names]
+    rows, count = file.read(columns_in_file, use_threads=False), file.metadata.num_rows
     rows.validate(full=True)
     columns = [
-        rows[one.name].cast(one.type)
-        if one.name in there
-        else pa.repeat(pa.scalar(partition.get(one.name)).cast(one.type), count)
-        for one in schema
+        rows[field.name].cast(field.type)
+        if field.name in columns_in_file
+        else pa.repeat(pa.scalar(partition.get(field.name)).cast(field.type), count)
+        for field in schema
     ]
     return pa.table(columns, schema=schema)
 
