@@ -95,11 +95,11 @@ def statements(place: str, found: Iterable[str]) -> list[str]:
         if name not in SWITCHED_OFF:
             continue
         off, dropped = SWITCHED_OFF[name]
-        truncates = any("TRUNCATE" in one for one in dropped)
+        truncates = any("TRUNCATE" in feature for feature in dropped)
         settings = ", ".join(filter(None, [off, f"{KEEPS_HISTORY}='interval 0 hours'" if truncates else ""]))
         if settings:
             sql_statements.append(f"{table} SET TBLPROPERTIES ({settings})")
-        sql_statements += [f"{table} DROP FEATURE {one}" for one in dropped]
+        sql_statements += [f"{table} DROP FEATURE {feature}" for feature in dropped]
     return list(dict.fromkeys(sql_statements))
 
 
@@ -108,7 +108,7 @@ def way_back(place: str, found: Sequence[str]) -> str:
     ways = list[str]()
     undoing = statements(place, found)
     if undoing:
-        later = TRUNCATES if any("TRUNCATE" in one for one in undoing) else ""
+        later = TRUNCATES if any("TRUNCATE" in statement for statement in undoing) else ""
         ways.append(f"Spark takes it back by: {'; '.join(undoing)}{later}")
     permanent = [name for name in found if name in PERMANENT]
     if permanent:

@@ -355,7 +355,7 @@ class DeltaRsTables:
         *transactions: tuple[str, int] | None,
     ) -> int:
         with self._committing(table) as loaded:
-            stored, carried = self._files[table], [one for one in transactions if one is not None]
+            stored, carried = self._files[table], [txn for txn in transactions if txn is not None]
             require_each_next(loaded, carried)
             require_staged(self.locations[table], stored, files)
             if isinstance(stored, LocalFiles) and commits_here(loaded, stored):

@@ -327,16 +327,16 @@ class SparkTables:
             raise NotDirect(reason)
         self._require_kept(table)
         self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
-        for one in transactions:
-            require_next(one, self.transaction_version(table, one[0]))
+        for transaction in transactions:
+            require_next(transaction, self.transaction_version(table, transaction[0]))
         with self.committing(metadata) as session:
             frame = arrow_frame(session, rows).coalesce(1)
             if len(transactions) + len(beside) > 1:
                 begun = self.begin(session, self.locations[table])
-                for one in transactions:
+                for transaction in transactions:
                     # Delta notes this read, and commits only if nobody commits one of these transactions meanwhile.
-                    committed = begun.txnVersion(one[0])
-                    require_next(one, None if committed < 0 else int(committed))
+                    committed = begun.txnVersion(transaction[0])
+                    require_next(transaction, None if committed < 0 else int(committed))
                 commit_rows(session, begun, frame, *transactions, *beside)
                 return self._made_durable(table)
             writer = frame.write.format("delta").mode("append")
@@ -386,7 +386,7 @@ class SparkTables:
             return within(near, wanted_rows(self._specs[table], where, columns, between, above))
         conditions = [where.sql()]
         for name, ends in between.items():
-            lowest, highest = (self._bound(table, name, one) for one in ends)
+            lowest, highest = (self._bound(table, name, end) for end in ends)
             conditions.append(f"{name} BETWEEN {lowest} AND {highest}")
         conditions += [f"{name} > {self._bound(table, name, bound)}" for name, bound in above.items()]
         return self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {' AND '.join(conditions)}")

@@ -206,7 +206,10 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
     missing = find_lost_entries(files, versions, begins, intact, partial(_kept_for, location, storage_options))
     flaws = {**flaws_in(files, doubtful), **dict.fromkeys(missing, MISSING)}
     later = (version for version in checkpointed(paths) if version >= max(flaws, default=0))
-    return PastDamage(flaws, next((one for one in later if one == intact or not _torn(files, paths, one)), 0))
+    return PastDamage(
+        flaws,
+        next((checkpoint for checkpoint in later if checkpoint == intact or not _torn(files, paths, checkpoint)), 0),
+    )
 
 
 def _kept_for(location: str, storage_options: Mapping[str, str] | None) -> float:
@@ -379,11 +382,11 @@ def set_aside(place: Path, lost: Path, path: str) -> None:
     Spark would compare that checksum with the next file of that name. Raises FileNotFoundError.
     """
     *folders, name = path.split("/")
-    for one in ("/".join([*folders, f".{name}.crc"]), path):
-        into = lost / place.name / one
+    for file_path in ("/".join([*folders, f".{name}.crc"]), path):
+        into = lost / place.name / file_path
         into.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError) if one != path else nullcontext():
-            (place / one).rename(into)
+        with suppress(FileNotFoundError) if file_path != path else nullcontext():
+            (place / file_path).rename(into)
 
 
 def _misses_checkpoint(place: Path) -> bool:

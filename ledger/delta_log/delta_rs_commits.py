@@ -111,7 +111,7 @@ def properties(
     metadata: Mapping[str, Any], *transactions: tuple[str, int] | None, rebases: int = REBASES
 ) -> CommitProperties:
     """Return the metadata of a commit to any table, and the transactions that it carries."""
-    carried = [Transaction(*one) for one in transactions if one is not None]
+    carried = [Transaction(*transaction) for transaction in transactions if transaction is not None]
     return CommitProperties(
         custom_metadata={"userMetadata": json.dumps(metadata)},
         max_commit_retries=rebases,
@@ -268,7 +268,7 @@ def require_staged(location: str, stored: Storage, files: Sequence[StagedFile]) 
 
     A file may be removed by a VACUUM with a short retention, by a replacement of the table, or by hand.
     """
-    exist = map_at_once(stored.has, (one.path for one in files), AT_ONCE)
+    exist = map_at_once(stored.has, (file.path for file in files), AT_ONCE)
     if not all(exist):
         gone = files[exist.index(False)].path
         raise StorageFailed(
@@ -301,7 +301,7 @@ def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequenc
 
 def add_actions(files: Iterable[StagedFile]) -> list[Any]:
     """Return files as actions of a commit of delta-rs's."""
-    return [AddAction(one.path, one.size, one.partition, one.modified_at, True, one.statistics) for one in files]
+    return [AddAction(file.path, file.size, file.partition, file.modified_at, True, file.statistics) for file in files]
 
 
 def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:

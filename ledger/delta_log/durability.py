@@ -72,7 +72,10 @@ def durability_of(place: Path) -> Durability:
 
 def with_mark(actions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the actions of a commit with SYNCED in its commitInfo."""
-    return [{"commitInfo": {**one["commitInfo"], SYNCED: True}} if "commitInfo" in one else one for one in actions]
+    return [
+        {"commitInfo": {**action["commitInfo"], SYNCED: True}} if "commitInfo" in action else action
+        for action in actions
+    ]
 
 
 class Durability:
@@ -99,8 +102,8 @@ class Durability:
                 for file in files:
                     _sync_file(file)
             else:
-                for one in [_workers.begin(partial(_sync_file, file)) for file in files]:
-                    one.result()
+                for begun in [_workers.begin(partial(_sync_file, file)) for file in files]:
+                    begun.result()
         finally:
             if folders is not None:
                 folders.result()
@@ -136,10 +139,10 @@ class Durability:
         missing = [folder]
         while missing[-1] != below and not missing[-1].parent.exists():
             missing.append(missing[-1].parent)
-        for one in reversed(missing):
-            if one == below:
+        for missing_folder in reversed(missing):
+            if missing_folder == below:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(below))
-            one.mkdir(exist_ok=True)
+            missing_folder.mkdir(exist_ok=True)
         _named.difference_update(map(str, missing))
 
     def prepare(self, version: int, entry_of: Callable[[int], str]) -> None:
@@ -153,8 +156,8 @@ class Durability:
         if version <= self._prepared:
             return
         are_marked = True
-        for one in range(version, self._prepared, -1):
-            path = entry_of(one)
+        for earlier in range(version, self._prepared, -1):
+            path = entry_of(earlier)
             try:
                 content = (self._place / path).read_bytes()
             except FileNotFoundError:
@@ -163,7 +166,7 @@ class Durability:
             if _is_marked(content):
                 break
             are_marked = False
-            if version - one >= MOST_UNMARKED:
+            if version - earlier >= MOST_UNMARKED:
                 os.sync()
                 break
             self.sync_files([*_named_in(content), path])

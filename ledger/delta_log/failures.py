@@ -45,7 +45,7 @@ def gone_folder(place: str) -> str | None:
     """
     location = recorded(place)
     folder = Path(location.text)
-    missing = [one for one in (folder, *folder.parents) if not one.exists()] if location.is_local else []
+    missing = [path for path in (folder, *folder.parents) if not path.exists()] if location.is_local else []
     return str(missing[-1]) if missing else None
 
 
@@ -117,7 +117,9 @@ def _translating(
 ) -> Callable[..., Any]:
     @functools.wraps(method)
     def named(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        table = next((one for one in arguments if isinstance(one, str)), default) or next(iter(self.locations))
+        table = next((argument for argument in arguments if isinstance(argument, str)), default) or next(
+            iter(self.locations)
+        )
         try:
             with naming(self.place(table), *kinds, is_open=method.__name__ not in BEFORE):
                 return method(self, *arguments, **keywords)

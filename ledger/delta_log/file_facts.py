@@ -64,7 +64,7 @@ class FileStatistics:
             return cls(spec, schema.empty_table())
         sources = [
             "path",
-            *("num_records" if one.source == "rows" else f"{one.source}.{one.column}" for one in spec.facts),
+            *("num_records" if fact.source == "rows" else f"{fact.source}.{fact.column}" for fact in spec.facts),
         ]
         columns = [_as_column(actions[source], field.type) for source, field in zip(sources, schema)]
         return cls(spec, pa.table(columns, schema=schema))
@@ -113,7 +113,7 @@ class FileStatistics:
 
     def _fact(self, source: str, column: str) -> str:
         """Return the name of a fact."""
-        return next(one.name for one in self._spec.facts if (one.source, one.column) == (source, column))
+        return next(fact.name for fact in self._spec.facts if (fact.source, fact.column) == (source, column))
 
     def after(self, added: Sequence[Mapping[str, Any]], removed: Sequence[str]) -> FileStatistics:
         """Return the facts of the next version, which removes files by their paths and adds files by their `add`
@@ -121,7 +121,7 @@ class FileStatistics:
 
         Raises AttributeError, KeyError, TypeError and ValueError for an action that is not understood.
         """
-        facts_of_added = tuple(_told_by(one, self._spec.facts) for one in added)
+        facts_of_added = tuple(_told_by(fields, self._spec.facts) for fields in added)
         if removed:
             files = self._files
             gone = pc.is_in(files[_PATH.name], pa.array(removed, pa.string()))
@@ -137,16 +137,16 @@ class FileStatistics:
         if not ends:
             return ends
         partition_fact, ordinal = self._fact("partition", self._spec.partitions[-1]), self._last_ordinal_fact()
-        for one in added:
-            before, last = ends.pop(one[partition_fact], None), one[ordinal]
+        for file_facts in added:
+            before, last = ends.pop(file_facts[partition_fact], None), file_facts[ordinal]
             if before is not None and last is not None:
-                ends[one[partition_fact]] = max(before, last)
+                ends[file_facts[partition_fact]] = max(before, last)
         return ends
 
 
 def schema_of_facts(spec: TableSpec) -> pa.Schema:
     """Return the columns that are kept of each file: its path, and the facts."""
-    return pa.schema([_PATH, *((one.name, one.type) for one in spec.facts)])
+    return pa.schema([_PATH, *((fact.name, fact.type) for fact in spec.facts)])
 
 
 def _told_by(added: Mapping[str, Any], facts: Iterable[Fact]) -> dict[str, Any]:

@@ -195,7 +195,7 @@ def checkpointed(paths: Sequence[str]) -> list[int]:
             parts[int(part[1]), int(part[3])].add(int(part[2]))
         elif named is not None:
             whole.add(int(named[1]))
-    return sorted(whole | {version for (version, count), there in parts.items() if len(there) == count})
+    return sorted(whole | {version for (version, count), numbers in parts.items() if len(numbers) == count})
 
 
 #: The smallest gap between a table's versions and those of a backup that is restored over it. Entries before such a gap
@@ -218,8 +218,8 @@ def missing_entries(files: TableStorage, versions: Sequence[int], first: int, ne
     A listing may miss entries that come while it is made, so each gap is looked up by name.
     """
     listed = set(versions)
-    gaps = (one for one in range(first, newest + 1) if one not in listed)
-    return [one for one in islice(gaps, MOST_MISSING) if not files.has(log_file(one))]
+    gaps = (version for version in range(first, newest + 1) if version not in listed)
+    return [version for version in islice(gaps, MOST_MISSING) if not files.has(log_file(version))]
 
 
 def find_lost_entries(

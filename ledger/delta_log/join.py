@@ -118,9 +118,9 @@ class Joining:
     def _files(self, latest: Files, partition: Partition) -> Iterator[File]:
         """Yield the files of a partition, without those whose content the log does not describe."""
         sizes, facts = latest.of(partition), self._table.facts
-        rows = next(one.name for one in facts if one.source == "rows")
+        rows = next(fact.name for fact in facts if fact.source == "rows")
         first, last = (
-            next(one.name for one in facts if (one.source, one.column) == (source, self._ordinals.column))
+            next(fact.name for fact in facts if (fact.source, fact.column) == (source, self._ordinals.column))
             for source in ("min", "max")
         )
         for file_facts in latest.statistics.of_last(partition[-1]) if latest.statistics is not None else ():
@@ -144,10 +144,10 @@ def told_apart(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.Table]:
         return firsts, others.slice(0, 0)
     rows_by_ordinal: dict[int, list[dict[str, Any]]] = {}
     differing: list[int] = []
-    for number, (first, other) in enumerate(zip(beside.to_pylist(), others.to_pylist())):
-        seen_rows = rows_by_ordinal.setdefault(other[ordinals.column], [first])
-        if other not in seen_rows:
-            seen_rows.append(other)
+    for number, (first, row) in enumerate(zip(beside.to_pylist(), others.to_pylist())):
+        seen_rows = rows_by_ordinal.setdefault(row[ordinals.column], [first])
+        if row not in seen_rows:
+            seen_rows.append(row)
             differing.append(number)
     return firsts, others.take(pa.array(differing, pa.int64()))
 

@@ -86,13 +86,13 @@ def commit_files(
         OSError: The storage fails.
     """
     added_files = list(added)
-    files.sync(one.path for one in added_files)
+    files.sync(file.path for file in added_files)
 
     def entry() -> bytes:
         now = int(time.time() * MILLISECONDS)
         actions = [
             commit_info("WRITE", metadata, now, APPENDED),
-            *(txn_action(one, now) for one in transactions),
+            *(txn_action(transaction, now) for transaction in transactions),
             *map(_added, added_files),
         ]
         if schema is not None:
@@ -144,7 +144,7 @@ def _require_unaltered(files: LocalFiles, versions: range) -> None:
     """Raise Conflict if one of these versions, which others committed, changes what the table asks of a commit."""
     for version in versions:
         actions = [json.loads(line) for line in (files.read(log_file(version)) or b"").splitlines()]
-        if not actions or any(one.keys() & {"metaData", "protocol"} for one in actions):
+        if not actions or any(action.keys() & {"metaData", "protocol"} for action in actions):
             raise Conflict("others have changed the table in the meantime")
 
 
@@ -227,7 +227,7 @@ def _files_for(held: HeldLog, version: int) -> list[str]:
             break
     else:
         newest, parts = -1, []
-    return [*parts, *(f"{one:020d}.json" for one in range(newest + 1, version + 1))]
+    return [*parts, *(f"{entry:020d}.json" for entry in range(newest + 1, version + 1))]
 
 
 def delete_rows(
@@ -263,16 +263,16 @@ def delete_rows(
     version, actions = commit_on_copy(files, delete)
     if not actions:
         return
-    if not all(PLAIN_PATH.fullmatch(one["remove"]["path"]) for one in actions if "remove" in one):
+    if not all(PLAIN_PATH.fullmatch(action["remove"]["path"]) for action in actions if "remove" in action):
         require_removable(loaded)
-    touched, looked_at = {_partition_of(one, independent_by) for one in actions}, version - 1
+    touched, looked_at = {_partition_of(action, independent_by) for action in actions}, version - 1
 
     def require_unlike(newest: DeltaTable) -> None:
         nonlocal looked_at
         for following in range(looked_at + 1, newest.version() + 1):
             _require_unaltered(files, range(following, following + 1))
             others = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
-            if touched & {_partition_of(one, independent_by) for one in others} - {None}:
+            if touched & {_partition_of(action, independent_by) for action in others} - {None}:
                 raise Conflict("others have committed to what is deleted in the meantime")
             looked_at = following
 
@@ -333,7 +333,7 @@ def commit_on_copy(
         if committed == before:
             return committed, []
         actions = [json.loads(line) for line in Path(scratch, log_file(committed)).read_bytes().splitlines()]
-        added = [unquote(one["add"]["path"]) for one in actions if "add" in one]
+        added = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         for path in added:
             if not files.absolute(path).exists():
                 # The table has no folder for this partition yet. Copy the file there instead of moving it: a copy gets
@@ -365,7 +365,9 @@ def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
     """Return the paths of the newest checkpoint up to a version, or of all versions, and of all later files of the
     log."""
     paths = [path for path in files.log_paths() if path.partition("/")[2][:20].isdecimal()]
-    last = max((one for one in checkpointed(paths) if version is None or one <= version), default=0)
+    last = max(
+        (checkpoint for checkpoint in checkpointed(paths) if version is None or checkpoint <= version), default=0
+    )
     return [path for path in paths if path.partition("/")[2] >= f"{last:020d}"]
 
 

@@ -158,7 +158,7 @@ class LogWriter:
     def _newest_before_each(self, transactions: Sequence[tuple[str, int]]) -> Files:
         """Return what `newest_before` returns, for all of the transactions at one version."""
         while True:
-            newest = [self.newest_before(one) for one in transactions]
+            newest = [self.newest_before(transaction) for transaction in transactions]
             if len({files.version for files in newest}) == 1:
                 return newest[0]
 
@@ -244,7 +244,7 @@ class LogWriter:
     def _actions(self, commit: NewCommit, sizes: Mapping[str, int], now: int) -> list[Action]:
         parameters = APPENDED if commit.operation == "WRITE" else REWRITTEN
         actions = [commit_info(commit.operation, commit.metadata, now, parameters)]
-        actions += [txn_action(one, now) for one in (*commit.transactions, *commit.beside)]
+        actions += [txn_action(transaction, now) for transaction in (*commit.transactions, *commit.beside)]
         named = self._table.statistics if commit.with_statistics else ()
         for path, size, partition in commit.removes:
             actions.append(remove_action(path, size, partition, now, is_change=commit.is_change))
@@ -254,7 +254,7 @@ class LogWriter:
 
     def _write(self, commit: NewCommit) -> Encoded:
         """Write the files that a commit is to name."""
-        files = Encoded({one.path: one.rows for one in commit.adds}, self._table.partitions)
+        files = Encoded({added.path: added.rows for added in commit.adds}, self._table.partitions)
         self._stored.write(files)
         for path, _, rows in commit.adds:
             self.rows.keep(path, rows)
@@ -519,11 +519,17 @@ class DirectTable:
         if self.writer.followed.newest() is None:
             raise NotDirect(ALTERED)
         partitions = distinct(rows, self._table.partitions) if self._table.partitions else [{}]
-        for one in partitions:
-            self._table.require_partition(one)
+        for partition in partitions:
+            self._table.require_partition(partition)
         # With a single partition, avoid a copy.
-        of_partition = [(one, of_partitions(rows, [one]) if len(partitions) > 1 else rows) for one in partitions]
-        adds = [AddedFile(new_path(one), one, part) for one, partition_rows in of_partition for part in in_parts(partition_rows, FILE)]
+        of_partition = [
+            (partition, of_partitions(rows, [partition]) if len(partitions) > 1 else rows) for partition in partitions
+        ]
+        adds = [
+            AddedFile(new_path(partition), partition, part)
+            for partition, partition_rows in of_partition
+            for part in in_parts(partition_rows, FILE)
+        ]
         commit = NewCommit("WRITE", metadata, adds, (), transactions, beside, with_statistics=True)
         return self.writer.commit(commit, still_valid or _always)
 
@@ -549,7 +555,7 @@ class DirectTable:
         if latest is None:
             return None
         named = latest.named(where, self._table.partitions)
-        return pa.concat_tables([self._table.nothing, *(self.rows.of(*one) for one in named)])
+        return pa.concat_tables([self._table.nothing, *(self.rows.of(*file) for file in named)])
 
     def _files_of(
         self, latest: Files, where: PartitionFilter, above: Mapping[str, int]
@@ -569,7 +575,7 @@ class DirectTable:
         named = where.partitions(columns)
         if named is None or len(named) > MOST_PARTITIONS:
             return None
-        return [(one, path, size) for one in named for path, size in latest.of(one).items()]
+        return [(values, path, size) for values in named for path, size in latest.of(values).items()]
 
     def require_same(self, snapshot: Snapshot) -> None:
         """Raise LogReplaced if the table's log is no longer the log that a snapshot was read from."""

@@ -172,19 +172,19 @@ class ObjectStore:
         """Return all files in a folder with the time when each was written, in seconds since 1970."""
         with self._naming_errors():
             for page in obstore.list(self._store, folder or None, offset=after):
-                yield from ((one["path"], one["last_modified"].timestamp()) for one in page)
+                yield from ((file["path"], file["last_modified"].timestamp()) for file in page)
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Yield the paths of all files, and how many bytes each has."""
         with self._naming_errors():
             for page in obstore.list(self._store):
-                yield from ((one["path"], one["size"]) for one in page)
+                yield from ((file["path"], file["size"]) for file in page)
 
     def files(self) -> Iterator[tuple[str, int, float]]:
         """Yield the paths of all files, their sizes, and when each was written, in seconds since 1970."""
         with self._naming_errors():
             for page in obstore.list(self._store):
-                yield from ((one["path"], one["size"], one["last_modified"].timestamp()) for one in page)
+                yield from ((file["path"], file["size"], file["last_modified"].timestamp()) for file in page)
 
     def remove_folder(self, folder: str) -> None:
         """Remove all files in a folder, at any depth."""
@@ -299,18 +299,18 @@ def _is_unknown(place: str, name: str, value: str) -> bool:
 def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
     """Split delta-rs's storage_options as obstore takes them: options of the storage, of HTTP, and of retries."""
     config, client, retries, backoff = {}, {}, {}, {}
-    for given, value in options.items():
-        name = bare(given)
+    for option, value in options.items():
+        name = bare(option)
         if name in CLIENT:
             client[name] = value
         elif name == "max_retries":
-            retries[name] = _number(given, value, int)
+            retries[name] = _number(option, value, int)
         elif name == "retry_timeout":
-            retries[name] = timedelta(seconds=_seconds(given, value))
+            retries[name] = timedelta(seconds=_seconds(option, value))
         elif name == "backoff_config.base":
-            backoff["base"] = _number(given, value, float)
+            backoff["base"] = _number(option, value, float)
         elif name.startswith("backoff_config."):
-            backoff[name.partition(".")[2]] = timedelta(seconds=_seconds(given, value))
+            backoff[name.partition(".")[2]] = timedelta(seconds=_seconds(option, value))
         else:
             config[ALIASES.get(name, name)] = value
     return config, client, {**retries, **({"backoff": backoff} if backoff else {})}
@@ -410,7 +410,7 @@ class ObjectFiles:
     def newest_from(self, version: int) -> int | None:
         # One request lists the files that are sorted after a name.
         listed = map(version_of, self._store.paths(LOG, log_file(version)))
-        return max((one for one in listed if one is not None), default=version)
+        return max((newer for newer in listed if newer is not None), default=version)
 
     def make_folder(self, path: str) -> None:
         pass
@@ -422,7 +422,7 @@ class ObjectFiles:
         return list(self._store.paths(LOG))
 
     def files(self) -> Iterator[StoredFile]:
-        return (StoredFile(*one) for one in self._store.files())
+        return (StoredFile(*file) for file in self._store.files())
 
     def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
         wanted_paths = set(paths)
@@ -492,7 +492,7 @@ def credential_provider(config: Mapping[str, str]) -> Any:
     def known(name: str) -> str | None:
         return config.get(name) or os.environ.get(f"AWS_{name.upper()}")
 
-    role = next((found for found in map(known, ROLES) if found), None)
+    role = next((value for value in map(known, ROLES) if value), None)
     # At other endpoints than AWS's, delta-rs does not ask the SDK either.
     elsewhere = known("endpoint") or known("endpoint_url")
     if role is None and (elsewhere or any(map(known, SUFFICIENT)) or known("container_credentials_full_uri")):

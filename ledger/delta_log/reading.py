@@ -79,7 +79,7 @@ def wanted_rows(
     """Return what is wanted of the rows of some partitions, by the arguments of `DeltaTables.rows`."""
     conditions, bounds = [row_condition(where)], dict[str, tuple[Any, Any]]()
     for name, ends in between.items():
-        lowest, highest = (_bound(table, name, one) for one in ends)
+        lowest, highest = (_bound(table, name, end) for end in ends)
         conditions += [pc.field(name) >= lowest, pc.field(name) <= highest]
         bounds[name] = lowest, highest
     for name, bound in above.items():
@@ -141,11 +141,13 @@ def files_of(actions: pa.Table, where: PartitionFilter, bounds: Bounds) -> pa.Ta
     `actions` are the files as delta-rs lists them, at least one. A file without statistics may hold any row.
     """
     parts = []
-    for one in where.bounded().alternatives():
-        columns = [(actions[f"{_PARTITION}{name}"], values) for name, values in one.items()]
+    for alternative in where.bounded().alternatives():
+        columns = [(actions[f"{_PARTITION}{name}"], values) for name, values in alternative.items()]
         parts.append(
             reduce(
-                pc.and_, [pc.is_in(column, pa.array(some, column.type)) for column, some in columns], pa.scalar(True)
+                pc.and_,
+                [pc.is_in(column, pa.array(wanted_values, column.type)) for column, wanted_values in columns],
+                pa.scalar(True),
             )
         )
     within = reduce(pc.or_, parts)

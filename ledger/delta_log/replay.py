@@ -130,7 +130,7 @@ class Files:
         if not columns:
             return self.by_partition
         named = where.partitions(columns)
-        return named if named is not None else [one for one in self.by_partition if where.covers(*one)]
+        return named if named is not None else [values for values in self.by_partition if where.covers(*values)]
 
     def after(
         self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str], entry: LogEntry | None = None
@@ -434,14 +434,14 @@ def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
 
     Raises Altered if the table is altered, or if a file may have another name on the storage.
     """
-    known, protocol = loaded.metadata(), loaded.protocol()
+    metadata, protocol = loaded.metadata(), loaded.protocol()
     require_plain(
         table,
         (protocol.min_reader_version, protocol.min_writer_version),
         {*(protocol.reader_features or ()), *(protocol.writer_features or ())},
-        {one.name for one in loaded.schema().fields},
-        [*demands_of(loaded), *(one.name for one in loaded.schema().fields if one.metadata)],
-        known.configuration,
+        {field.name for field in loaded.schema().fields},
+        [*demands_of(loaded), *(field.name for field in loaded.schema().fields if field.metadata)],
+        metadata.configuration,
     )
     actions = pa.table(loaded.get_add_actions(flatten=True))
     by_partition: dict[Partition, dict[str, int]] = {}
@@ -453,8 +453,8 @@ def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
                 raise Altered(ESCAPED)
             by_partition.setdefault(partition, {})[path] = size
     statistics = FileStatistics.listed(actions, table) if table.facts else None
-    checkpoints = checkpoints_of(known.configuration, table)
-    return Files(loaded.version(), by_partition, checkpoints, statistics, table_id=str(known.id))
+    checkpoints = checkpoints_of(metadata.configuration, table)
+    return Files(loaded.version(), by_partition, checkpoints, statistics, table_id=str(metadata.id))
 
 
 def checkpoints_of(properties: Mapping[str, str], table: TableSpec) -> int:

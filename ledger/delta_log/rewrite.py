@@ -59,7 +59,7 @@ def distinct(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
     """Return the distinct combinations of values in some columns."""
     if rows.num_rows > FEW_ROWS:
         rows = rows.group_by(list(columns), use_threads=False).aggregate([])
-    return [dict(zip(columns, one)) for one in dict.fromkeys(_tuples(rows, columns))]
+    return [dict(zip(columns, combination)) for combination in dict.fromkeys(_tuples(rows, columns))]
 
 
 def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -76,10 +76,10 @@ def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.nd
             candidates = candidates[pc.is_in(values, pc.unique(edits[key]), skip_nulls=True).to_numpy()]
         candidate_rows = rows.select(list(keys)).take(pa.array(candidates))
     edits_by_key: dict[tuple[Any, ...], list[int]] = {}
-    for number, one in enumerate(_tuples(edits, keys)):
-        if None not in one:
-            edits_by_key.setdefault(one, []).append(number)
-    edits_of_row = [edits_by_key.get(one, []) for one in _tuples(candidate_rows, keys)]
+    for number, edit_key in enumerate(_tuples(edits, keys)):
+        if None not in edit_key:
+            edits_by_key.setdefault(edit_key, []).append(number)
+    edits_of_row = [edits_by_key.get(row_key, []) for row_key in _tuples(candidate_rows, keys)]
     return np.repeat(candidates, [len(numbers) for numbers in edits_of_row]), np.array(
         [*chain(*edits_of_row)], dtype=np.int64
     )
@@ -126,9 +126,9 @@ def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> N
             raise LedgerDamaged(table.duplicate_error)
         raise ValueError(f"two edits of {table.name} are about one row")
     touched = distinct(edits, table.partitions) if table.partitions else []
-    for one in touched:
-        table.require_partition(one)
-    if not all(snapshot.where.covers(*one.values()) for one in touched):
+    for partition in touched:
+        table.require_partition(partition)
+    if not all(snapshot.where.covers(*partition.values()) for partition in touched):
         raise Conflict(f"of {table.name} more is changed than was read")
     row, edit = matches(snapshot.rows, edits, keys)
     found_rows = np.bincount(edit, minlength=edits.num_rows)
@@ -168,7 +168,7 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     """Return the rewrite of a partition's files by edits that find the rows as they suppose (see
     `require_expected`)."""
     rows = pa.concat_tables([table.nothing, *files.values()])
-    sizes = np.array([one.num_rows for one in files.values()], dtype=np.int64)
+    sizes = np.array([file_rows.num_rows for file_rows in files.values()], dtype=np.int64)
     file_of = np.repeat(np.arange(len(files)), sizes)
     is_kept = np.ones(rows.num_rows, dtype=bool)
     # All rows and edits are of one partition.

@@ -103,8 +103,8 @@ def elsewhere_of(hosts: Iterable[str]) -> list[str]:
 def _is_here(host: str) -> bool:
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
-            with socket.socket(family, kind, protocol) as one:
-                one.bind(address)
+            with socket.socket(family, kind, protocol) as opened:
+                opened.bind(address)
                 return True
     except OSError:
         pass

@@ -167,8 +167,8 @@ def log_entry(actions: Iterable[Mapping[str, Any]]) -> bytes:
     """
     all_actions = list(actions)
     lines = [
-        {"commitInfo": {**one["commitInfo"], LINES: len(all_actions)}} if "commitInfo" in one else one
-        for one in all_actions
+        {"commitInfo": {**action["commitInfo"], LINES: len(all_actions)}} if "commitInfo" in action else action
+        for action in all_actions
     ]
     return "".join(f"{json.dumps(line)}\n" for line in lines).encode()
 
