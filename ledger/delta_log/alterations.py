@@ -8,7 +8,7 @@ follow its log. Then there are two cases:
   `ledger doctor` and `/ready` show the same result before a verb raises it.
 
 `DELTA_RS_WRITES` names the features that delta-rs writes. tests/delta_log/test_foreign.py tries each feature that
-delta-rs can switch on. The test fails if a release of delta-rs writes more of them, or fewer.
+delta-rs can switch on. These tests fail if a release of delta-rs writes more of them, or fewer.
 """
 
 from __future__ import annotations

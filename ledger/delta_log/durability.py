@@ -11,9 +11,10 @@ name of a commit can survive without its bytes. This process therefore keeps fou
    that share a commit.
 4. *The versions that were read before the decision.* Between the link and the sync of the folder others can see a
    commit that a power cut still loses. A later commit to the same table makes both durable, because one folder names
-   both. A commit to another table does not. A process could record in one table that work is done because another table
-   has its rows, and a power cut could lose only the rows. Therefore `make_durable` syncs each version that this process
-   has seen. This happens before the process commits to another table, and before it answers without a commit.
+   both. A commit to another table does not. Suppose that a process records in one table that work is done, because
+   another table has its rows. A power cut could then lose only the rows. Therefore `make_durable` syncs each version
+   that this process has seen. This happens before the process commits to another table, and before it answers without a
+   commit.
 
 **Commits of others.** A commit that keeps rules 1 to 3 has SYNCED in its `commitInfo`. Its writer first made all
 versions before it durable. A process that reads such a commit need only sync the folder. Other commits come from Spark,
@@ -50,7 +51,7 @@ MOST_UNMARKED = 32
 FEW_FILES, THREADS = 4, 8
 #: The most folders that are remembered as durable.
 MOST_FOLDERS = 100_000
-#: The folders of which this process knows that their parents name them durably.
+#: The folders whose names this process has made durable in their parents.
 _named: set[str] = set()
 known_tables: dict[str, Durability] = {}
 _workers = Workers(THREADS, "ledger-sync")

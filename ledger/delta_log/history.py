@@ -16,12 +16,12 @@ damage. Entries of other tables need none.
 and not 5, though 5 was made first. Both engines take such a listing for a damaged log. Another listing has version 5,
 unless that version is really gone.
 
-**Whether the log is the same.** Somebody may remove a table and make it anew, or put a backup in its place, while
-processes have it open. The new log has the same file names with other content. Therefore a process remembers each
-version with its `LogEntry`: the digest of the file. No other log has a file with this digest, as each commit names its
-own files or operation. If the log is another one, everything that a process remembers of the tables is about the old
-log. `Generations` counts these replacements for tables that belong together. Data in memory is kept under the
-generation in which it was read.
+**Whether the log is the same.** While processes have a table open, somebody may make it anew, or put a backup in its
+place. The new log has the same file names with other content. Therefore a process remembers each version with its
+`LogEntry`: the digest of the file. No other log has a file with this digest, as each commit names its own files or
+operation. If the log is another one, everything that a process remembers of the tables is about the old log.
+`Generations` counts these replacements for tables that belong together. Data in memory is kept under the generation in
+which it was read.
 
 **History.** delta-rs's own history numbers commits backwards from the loaded version, but reads the entries that are
 newest at the time of the call. If others commit meanwhile, each number is too low. This module takes the version of

@@ -44,8 +44,8 @@ def is_due(stored: Storage, version: int) -> bool:
 def replaced(files: Iterable[LogFile]) -> list[str]:
     """Return the paths of checkpoints that nobody needs, of all files of a log.
 
-    These checkpoints are needed: the two newest, the oldest, the newest of each day, and any that was written in the
-    hour before the log's last file.
+    These checkpoints are needed: the two newest, the oldest, and the newest of each day. Checkpoints of the hour before
+    the log's last file are needed, too.
     """
     log_files = list(files)
     latest = max((file.at for file in log_files), default=0.0)

@@ -71,7 +71,8 @@ def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.nd
     candidates, candidate_rows = np.arange(rows.num_rows), rows
     if rows.num_rows > edits.num_rows + VERY_FEW_ROWS:
         for key in keys:
-            # A row that has some edit's value in each column by itself is mostly the row of an edit.
+            # Narrow the rows down column by column: a row with an edit's value in each column is mostly the row of an
+            # edit.
             values = rows[key] if len(candidates) == rows.num_rows else rows[key].take(pa.array(candidates))
             candidates = candidates[pc.is_in(values, pc.unique(edits[key]), skip_nulls=True).to_numpy()]
         candidate_rows = rows.select(list(keys)).take(pa.array(candidates))

@@ -168,7 +168,7 @@ class TableSpec:
 
     @cached_property
     def nothing(self) -> pa.Table:
-        """No rows."""
+        """An Arrow table without rows."""
         return self.schema.empty_table()
 
     def require_partition(self, values: Mapping[str, Any]) -> None:

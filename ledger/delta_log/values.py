@@ -20,7 +20,7 @@ INSTANT = pa.timestamp("us", tz="UTC")
 
 def milliseconds(instants: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column of instants, none of which is before 1970, as milliseconds."""
-    # A cast that changes nothing takes as long as one that does.
+    # Avoid a cast that changes nothing: it takes as long as any other.
     exact = instants if instants.type.unit == "us" else instants.cast(pa.timestamp("us", instants.type.tz))
     return pc.divide(exact.cast(pa.int64()), 1_000)
 
