@@ -1,13 +1,13 @@
-"""A client of Delta Lake: it reads a table's log, and commits to it, mostly without an engine.
+"""A client of Delta Lake that commits to tables mostly without an engine.
 
 The client knows Delta and nothing of queues. The code that uses it (the *caller*) describes each table by a
 `spec.TableSpec` and calls the methods of `protocol.DeltaTables`. This protocol is the contract.
 `by_delta_rs.DeltaRsTables` and `by_spark.SparkTables` implement it.
 
-**Why it exists.** A library is better than code of our own. But a commit of one row costs 40 ms by a statement of
-delta-rs 1.6.6 and 1 s by one of Spark 4.2 with Delta 4.4. A commit that the client makes itself costs 4 ms (measured
-with both of 2 cores busy). So here is code of our own, on purpose. All times in this package are of one commit alone. A
-verb of the caller reads and decides too, and takes longer.
+**Why it exists.** A library is better than code of our own. But a commit of one row takes 40 ms by a statement of
+delta-rs 1.6.6, and 1 s by a statement of Spark 4.2 with Delta 4.4. A commit that the client makes itself takes 4 ms
+(measured with both of 2 cores busy). Code of our own avoids these delays. All times in this package are of one commit
+alone. A verb of the caller reads and decides too, and takes longer.
 
 What it does
 ============
@@ -17,8 +17,8 @@ What it does
 | operation | method |
 |---|---|
 | make a table | `create`, `exists` |
-| describe it, set its properties | `layout`, `configure` |
-| find where it lies, and what is wrong with it | `place`, `damage`, `refusal` |
+| describe a table, set its properties | `layout`, `configure` |
+| find a table's place and its faults | `place`, `damage`, `refusal` |
 | find the newest version | `version`, `newest_versions` |
 | count how often the tables were replaced | `generation` |
 | read rows | `load` (to decide on), `rows`, `file_facts`, `greatest` |
@@ -27,29 +27,31 @@ What it does
 | read the metadata of commits | `history` |
 | remove what nobody needs | `vacuum` |
 | survive a power cut | `make_durable` |
-| return the engine's statement for a commit; tell if and why it is run | `statement`, `is_direct`, `why_not_direct` |
+| return the engine's statement for a commit, and why the engine runs it | `statement`, `is_direct`, `why_not_direct` |
 
-Two things happen without a call: a commit makes a checkpoint where one is due (`maintenance`), and `paths` counts
+Two things happen without a call: a commit makes a checkpoint when one is due (`maintenance`), and `paths` counts
 commits. `DeltaRsTables` has methods beyond the contract: `stage`, `stage_folder` and `publish`. With them Spark writes
 files into a folder of their own, and one commit of the client adds these files to the table.
 
-**What it reads.** An engine, delta-rs or Spark, replays the log at first, once a minute, and where the client does not
-understand an entry. In between the client reads each new entry itself (`replay`). It understands `add`, `remove`, `txn`
-and `commitInfo`, if there is no deletion vector and no path needs escapes. It reads data files with Arrow.
+**What it reads.** An engine, delta-rs or Spark, replays the log at first, once a minute, and whenever the client does
+not understand an entry. Between these replays the client reads each new entry itself (`replay`). It understands `add`,
+`remove`, `txn` and `commitInfo`, if there is no deletion vector and no path needs escapes. It reads data files with
+Arrow.
 
 **What it writes.** Data files (Parquet), and entries of the log with `commitInfo`, `txn`, `add`, `remove` and, for
 properties, `metaData`. Engines write checkpoints. An entry is a new file. The client looks at version N, and makes the
 entry of version N + 1. If version N + 1 exists already, the client does not replace it. It looks at the newest version,
-and tries the next number if the decision still holds there.
+and tries the version after that if the decision still holds.
 
 - `log.LogWriter.land` has the loop for commits whose actions the client makes. `LogWriter.commit` writes the data files
-  first. A MERGE of delta-rs on a local path runs on a copy of the log, and `land` commits the actions that it made
-  there.
+  first. On a local path, delta-rs runs a MERGE on a copy of the log, unless the table is altered. Then `land` commits
+  the actions of that MERGE.
 - `local_commits` has a second loop, for other commits on a local path: published files, marks, and appends and deletes
-  by a statement of delta-rs. It syncs their files, and then makes the entry.
-- `configure` tries once, through `local_commits.put_next`.
-- An engine makes all other commits itself: each statement of Spark, and each statement of delta-rs on an object store
-  or on a table that demands more of a commit than `local_commits` can do.
+  by a statement of delta-rs. The module syncs their files, and then makes the entry.
+- `DeltaRsTables.configure` tries once, through `local_commits.put_next`.
+- An engine makes all other commits itself: each statement or transaction of Spark, and each statement of delta-rs on an
+  object store. On a local path, delta-rs itself commits each MERGE on an altered table. It also commits to tables that
+  demand more than `local_commits` can do.
 
 **Example.** A partition has the files A and B. An edit changes a row of A. The client writes a file C, with the rows of
 A after the edit, and wants to make this entry:
@@ -59,22 +61,22 @@ A after the edit, and wants to make this entry:
 Suppose that another writer has made version 7 first. If the partition still has the files A and B, the client makes
 version 8 with the same actions. If the other writer has removed A, the client raises Conflict.
 
-**Why this is safe.** Names of files are never used twice. So a partition that has the same files has the same rows, and
-a decision that was made on them holds. Before a commit, `rewrite` checks each assumption of an edit against the rows
-that the decision read.
+**Why this is safe.** Names of files are never used twice. Therefore a partition that has the same files has the same
+rows, and a decision on these rows still holds. Before a commit, `rewrite` checks each assumption of an edit against the
+rows that the decision read.
 
 Which tables the client writes
 ==============================
 
 The client itself commits rows only to tables of reader version 1 and writer version 2 with exactly the columns of their
-spec. They have no constraints, generated columns, invariants, `delta.appendOnly`, or columns that may not be null. Any
-other table is *altered* (`replay.require_plain`). To an altered table the client commits by statements of the engine,
-which take longer. If a statement cannot check an assumption of the commit, the client raises NotDirect. If the engine
-refuses the table too, the error names the alteration and what undoes it (`alterations`).
+spec. These tables have no constraints, generated columns, invariants, `delta.appendOnly`, or columns that may not be
+null. Any other table is *altered* (`replay.require_plain`). To an altered table the client commits by statements of the
+engine, which take longer. If a statement cannot check an assumption of the commit, the client raises NotDirect. If the
+engine refuses the table too, the error names the alteration and what undoes it (`alterations`).
 
-With the argument `by_statement` of the tables' classes, the engine makes all commits of rows: a MERGE for each edit
-(`statements`), and an append of its own for each append. The argument does not change how joins, deletes, marks and
-published files are committed.
+With the argument `by_statement` of the tables' classes, the engine makes all commits of rows: a MERGE for edits
+(`statements`), and an append for new rows. The argument does not change how joins, deletes, marks and published files
+are committed.
 
 `TableSpec` allows only types whose values have one certain text in the log. A table may be partitioned by texts, whole
 numbers, dates and booleans (never null, never an empty text). Statistics may be of texts, whole numbers, dates and
@@ -84,19 +86,19 @@ What it never does
 ==================
 
 - It never puts an entry over another one, and never commits on a version that it has not looked at.
-- It never removes an entry of a table's log, but in these cases:
+- It removes an entry of a table's log only in these cases:
 
   1. A vacuum, or a checkpoint, removes entries that a checkpoint sums up and that are older than the table's
-     `delta.logRetentionDuration`. Every writer of Delta does so.
+     `delta.logRetentionDuration`. Every writer of Delta does the same.
   2. A table is replaced, or its log is cut, during a commit. Then version N may be missing although the client has just
-     made version N + 1. `LogWriter._verify_reachable` removes the client's version N + 1, unless the log goes on:
-     without version N no other process can have read it. If version N is there again by then, it restores
-     version N + 1.
-  3. `local_commits.put_next` does the same by a simpler check: it looks only whether version N is there.
+     made version N + 1. `LogWriter._verify_reachable` removes the client's version N + 1, unless the log goes on.
+     Without version N no other process can have read version N + 1. If version N exists again after the removal, the
+     method restores version N + 1.
+  3. `local_commits.put_next` does the same by a simpler check: it only checks whether version N exists.
 
-  `delta_rs_commits.remove_log` also removes a log, but that of a staging folder, which is none of the caller's tables.
-- It never takes an entry that is empty or torn for a commit (`history`).
-- It never guesses at an action that it does not know: the engine replays the log then.
+  `delta_rs_commits.remove_log` removes the log of a staging folder, which is not one of the caller's tables.
+- It never reads an empty or torn entry as a commit (`history`).
+- It never guesses what an unknown action means: the engine then replays the log.
 - It writes no `.crc` files of a table's versions. Delta's protocol makes them optional. A `.crc` needs the number of
   files and bytes of its version, and costs each commit one more file. Only `delta_rs_commits.begin_log` writes one, for
   a staging folder that Spark alone reads.
@@ -104,54 +106,54 @@ What it never does
 Metadata of a commit
 ====================
 
-In a commit that the client makes, `engineInfo` is `ledger/VERSION`, and `operation` names what it does: MERGE, WRITE,
-OPTIMIZE, SET TBLPROPERTIES. `operationParameters` of a MERGE and of an OPTIMIZE says that no statement was run:
-`{"rewrittenDirectly": "true"}`; of a WRITE it is `{"mode": "Append"}`. The commit of a statement has what its engine
-writes there. In both, `userMetadata` is the metadata that the caller gave.
+In a commit that the client makes, `engineInfo` is `ledger/VERSION`. `operation` is MERGE, WRITE, OPTIMIZE or SET
+TBLPROPERTIES. `operationParameters` of a MERGE and of an OPTIMIZE says that no statement was run:
+`{"rewrittenDirectly": "true"}`. For a WRITE it is `{"mode": "Append"}`. In the commit of a statement, the engine writes
+these fields. `userMetadata` is always the metadata that the caller gave.
 
 Each entry that the client puts into the log, except version 0 of a new table, has one or two more fields. `lines` is
-the number of its lines: it shows whether an entry was cut off (`history`). `synced` is there, and true, only if the
-commit was durable before others could see it (`durability`).
+the number of its lines: it shows whether an entry was cut off (`history`). `synced`, which is always true, is present
+only if the commit was durable before others could see it (`durability`).
 
 When to delete it
 =================
 
-Tried with deltalake 1.6.6 in November 2026. Try again with each release of it. Delete this package when one library
-does all of this:
+Delete this package when one library does all of the following. The list was tried with deltalake 1.6.6 in November
+2026: try it again with each release.
 
-1. It commits given add and remove actions as exactly the next version or nothing, in some milliseconds. delta-rs can,
-   since 1.6.6: `create_write_transaction` with RemoveAction and `max_commit_retries=0` took 5 to 11 ms. But if others
-   committed to another partition meanwhile, it refuses the commit, even with retries.
+1. It commits given add and remove actions as exactly the next version or nothing, in a few milliseconds. delta-rs can
+   do so since 1.6.6: `create_write_transaction` with RemoveAction and `max_commit_retries=0` took 5 to 11 ms. But
+   delta-rs refuses the commit if others committed to another partition meanwhile, even with retries.
 2. It refuses a commit whose files others removed. delta-rs does so if retries are off. With `dataChange=false` and
-   retries, two commits that remove the same files both land, and so do two of its OPTIMIZE. Every row of these files
-   then exists twice. And a file whose path Spark wrote with letters beyond ASCII stays when delta-rs removes it.
-   docs/explanation/delta-rs-faults.md has a program that shows each of these faults. tests/delta_log/test_faults.py
-   fails when delta-rs has mended one of them.
+   retries, two commits that remove the same files both land. Two runs of its OPTIMIZE both land, too. Every row of
+   these files then exists twice. A file whose path Spark wrote with letters beyond ASCII stays in the table when
+   delta-rs removes it. docs/explanation/delta-rs-faults.md has a program that shows each of these faults.
+   tests/delta_log/test_faults.py fails when delta-rs has mended one of them.
 3. It follows a log in less than a millisecond a commit. delta-rs takes 5 ms and more (`update_incremental`), and 20 ms
    after 200 appends.
 4. It syncs what it commits. delta-rs gives a commit its name before its bytes are on the disk (`local_commits`).
-5. The process does not crash at its exit. After reads through delta-rs's own file system for Arrow it may
+5. The process does not crash at its exit. After reads through delta-rs's own file system for Arrow a process may crash
    (`object_store`).
 
 How it is tested
 ================
 
-tests/delta_log has its own small reader and writer of Delta's protocol, without code of this package. Each kind of
-commit is compared with what they read and write. Four readers (the tests' own, delta-rs, DuckDB, Spark) return the same
-cells after random programs, after 200 verbs of a ledger, and after what others do to a table. MERGE, DELETE and
-OPTIMIZE of delta-rs and of Spark give the same rows as the client's commits.
+tests/delta_log has its own small reader and writer of Delta's protocol, without code of this package. The tests compare
+each kind of commit with what this reader and writer read and write. Four readers (the tests' own, delta-rs, DuckDB,
+Spark) return the same cells after random programs, after 200 verbs of a ledger, and after commits of others. MERGE,
+DELETE and OPTIMIZE of delta-rs and of Spark give the same rows as the client's commits.
 
 Names
 =====
 
-Each module once:
+The modules by topic:
 
-- The contract: `protocol` methods and errors · `spec` tables as callers want them · `values` values as texts
-- The log: `replay` the log followed · `history` entries · `file_facts` facts of files · `maintenance` checkpoints,
+- The contract: `protocol` methods and errors · `spec` a caller's tables · `values` values as texts
+- The log: `replay` files by partition · `history` entries · `file_facts` facts of files · `maintenance` checkpoints,
   vacuum
-- Commits: `log` the client's own · `actions` their lines · `data_files` files of rows · `rewrite` files replaced by
-  edits · `join` small files joined · `statements` MERGEs of engines · `paths` direct or by statement, and why ·
-  `local_commits` delta-rs's commits, synced · `scratch` temporary folders for these
+- Commits: `log` direct commits · `actions` their lines · `data_files` Parquet files · `rewrite` files replaced by edits
+  · `join` small files joined · `statements` MERGEs of engines · `paths` direct or by statement, and why ·
+  `local_commits` synced commits of delta-rs · `scratch` temporary folders
 - Files: `storage` the interface, local paths · `object_store` S3, ABFS, GCS · `hadoop` HDFS · `reading` rows ·
   `durability` syncs
 - Faults: `damage` broken files · `alterations` changes by others · `failures` errors of storages

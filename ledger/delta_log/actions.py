@@ -26,7 +26,7 @@ NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 def commit_info(
     operation: str, metadata: Mapping[str, Any], now: int, parameters: Mapping[str, str] = NO_PARAMETERS
 ) -> Action:
-    """Return the `commitInfo` of a commit; `parameters` are the parameters of its operation.
+    """Return the `commitInfo` of a commit, with the `parameters` of its operation.
 
     A random `txnId` makes each commit unique, even if two commits do the same thing at the same moment.
     """
@@ -57,15 +57,19 @@ def add_action(
 ) -> Action:
     """Return the `add` action of a file that has `rows`.
 
-    `statistics` are the columns whose minimum, maximum and null count it gets. `is_change` is False if the rows were in
-    the table before.
+    The action gets the minimum, maximum and null count of the columns `statistics`. `is_change` is False if the rows
+    were in the table before.
     """
     add = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
     stats: dict[str, Any] = {"numRecords": rows.num_rows}
     if statistics:
-        least = {name: pc.min_max(rows[name]).as_py() for name in statistics}
-        stats["minValues"] = {name: bound_text(one["min"]) for name, one in least.items() if one["min"] is not None}
-        stats["maxValues"] = {name: bound_text(one["max"]) for name, one in least.items() if one["max"] is not None}
+        extremes = {name: pc.min_max(rows[name]).as_py() for name in statistics}
+        stats["minValues"] = {
+            name: bound_text(extreme["min"]) for name, extreme in extremes.items() if extreme["min"] is not None
+        }
+        stats["maxValues"] = {
+            name: bound_text(extreme["max"]) for name, extreme in extremes.items() if extreme["max"] is not None
+        }
         stats["nullCount"] = {name: rows[name].null_count for name in statistics}
     return {"add": {**add, "dataChange": is_change, "stats": json.dumps(stats)}}
 

@@ -8,7 +8,7 @@ follow its log. Then there are two cases:
   `ledger doctor` and `/ready` show the same result before a verb raises it.
 
 `DELTA_RS_WRITES` names the features that delta-rs writes. tests/delta_log/test_foreign.py tries each feature that
-delta-rs can switch on, so that a release of delta-rs which writes more of them, or fewer, is noticed.
+delta-rs can switch on. These tests fail if a release of delta-rs writes more of them, or fewer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError
 
 from ledger.delta_log.delta_rs_commits import odd_path, unremovable
 
-#: The form of a path in the log that does not lie below the table, such as a shallow clone's.
+#: The form of a path in the log that is not below the table, such as in a shallow clone.
 OUTSIDE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 #: The features that every table of the ledger has.
 PLAIN = frozenset({"appendOnly", "invariants"})
@@ -31,7 +31,7 @@ PLAIN = frozenset({"appendOnly", "invariants"})
 DELTA_RS_WRITES = PLAIN | {
     *("changeDataFeed", "checkConstraints", "generatedColumns", "timestampNtz", "variantType", "variantType-preview"),
 }
-#: The features with which delta-rs also appends rows.
+#: The features with which delta-rs at least appends rows.
 DELTA_RS_APPENDS = DELTA_RS_WRITES | {"columnMapping", "v2Checkpoint", "deletionVectors"}
 #: Without TRUNCATE HISTORY a dropped feature leaves the feature `checkpointProtection`, which delta-rs refuses, too.
 #: With TRUNCATE HISTORY, Delta asks that no version of the last day has the feature, unless this property says
@@ -61,7 +61,7 @@ PERMANENT = frozenset(
     }
 )
 APPEND_ONLY = "delta.appendOnly"
-#: The property by which a table forgets its writers' transactions. A commit that is tried again would land twice.
+#: The property by which a table forgets its writers' transactions. A commit that is tried again could then land twice.
 FORGETS = "delta.setTransactionRetentionDuration"
 #: A further note about TRUNCATE HISTORY.
 TRUNCATES = (
@@ -85,7 +85,7 @@ def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[
 
 
 def statements(place: str, found: Iterable[str]) -> list[str]:
-    """Return the Spark statements that undo alterations; none for alterations that are not known here."""
+    """Return the Spark statements that undo alterations. Unknown alterations have no statements."""
     table, sql_statements = f"ALTER TABLE delta.`{place}`", list[str]()
     for name in sorted(found, key=NEEDED_BY_OTHERS.__contains__):
         if name == APPEND_ONLY:
@@ -95,11 +95,11 @@ def statements(place: str, found: Iterable[str]) -> list[str]:
         if name not in SWITCHED_OFF:
             continue
         off, dropped = SWITCHED_OFF[name]
-        truncates = any("TRUNCATE" in one for one in dropped)
+        truncates = any("TRUNCATE" in feature for feature in dropped)
         settings = ", ".join(filter(None, [off, f"{KEEPS_HISTORY}='interval 0 hours'" if truncates else ""]))
         if settings:
             sql_statements.append(f"{table} SET TBLPROPERTIES ({settings})")
-        sql_statements += [f"{table} DROP FEATURE {one}" for one in dropped]
+        sql_statements += [f"{table} DROP FEATURE {feature}" for feature in dropped]
     return list(dict.fromkeys(sql_statements))
 
 
@@ -108,7 +108,7 @@ def way_back(place: str, found: Sequence[str]) -> str:
     ways = list[str]()
     undoing = statements(place, found)
     if undoing:
-        later = TRUNCATES if any("TRUNCATE" in one for one in undoing) else ""
+        later = TRUNCATES if any("TRUNCATE" in statement for statement in undoing) else ""
         ways.append(f"Spark takes it back by: {'; '.join(undoing)}{later}")
     permanent = [name for name in found if name in PERMANENT]
     if permanent:
@@ -154,7 +154,7 @@ def alterations_of(loaded: DeltaTable) -> list[str]:
 def refusal_of(
     table: str, place: str, loaded: DeltaTable, columns: Sequence[str], *, appends: bool = False
 ) -> TableRefusal | None:
-    """Return why delta-rs cannot read or write a table as its caller does; None: it can.
+    """Return why delta-rs cannot read or write a table as the caller needs; None: it can.
 
     Args:
         table: The table's name.

@@ -1,6 +1,6 @@
 """DeltaTables without a JVM: small transactions through delta-rs.
 
-Each transaction is read and committed from one loaded table.
+Most reads and commits are direct (`log`). The others use a table that delta-rs has loaded.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ log = logging.getLogger("ledger.upkeep")
 
 @translate_storage_errors(DeltaError, also=("stage", "stage_folder", "publish"))
 class DeltaRsTables:
-    """DeltaTables through delta-rs. Threads may share the object: each snapshot has a loaded table to itself."""
+    """DeltaTables through delta-rs. Threads may share the object: a loaded table belongs to one thread at a time."""
 
     name = "delta-rs"
 
@@ -254,7 +254,8 @@ class DeltaRsTables:
         puts the commit into the table's log.
         """
         if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
-            # A query would rebase the commit. A forked child cannot run one, and decides again on the newer version.
+            # A query would rebase the commit. A forked child cannot run a query: its caller decides again on the newer
+            # version.
             raise Conflict(f"others have committed to {table} since version {snapshot.version}")
         forks.require_own("delta-rs")
         statement, place = plain_merge(self._specs[table], where), self.locations[table]
@@ -354,7 +355,7 @@ class DeltaRsTables:
         *transactions: tuple[str, int] | None,
     ) -> int:
         with self._committing(table) as loaded:
-            stored, carried = self._files[table], [one for one in transactions if one is not None]
+            stored, carried = self._files[table], [txn for txn in transactions if txn is not None]
             require_each_next(loaded, carried)
             require_staged(self.locations[table], stored, files)
             if isinstance(stored, LocalFiles) and commits_here(loaded, stored):
@@ -384,7 +385,7 @@ class DeltaRsTables:
     ) -> pa.Table:
         wanted = wanted_rows(self._specs[table], where, columns, between, above)
         direct = self._direct[table]
-        # A forked child reads whole files, however many: it has nothing else to read them with.
+        # A forked child reads whole files, however many: it cannot read through delta-rs.
         is_forked = forks.is_inherited("delta-rs")
         near = direct.all_rows(where) if is_forked else direct.small_rows(where, above)
         if near is not None:
@@ -403,11 +404,11 @@ class DeltaRsTables:
             actions = pa.table(loaded.get_add_actions(flatten=True))
         if not actions.num_rows:
             return None
-        untold = actions.filter(actions[f"max.{column}"].is_null())["path"].to_pylist()
-        # For a table without statistics, the log lacks this for every file that a direct commit wrote.
-        columns_of_untold = [self._files[table].column([unquote(path)], column) for path in untold]
-        maxima = [pc.max(one).as_py() for one in (actions[f"max.{column}"], *columns_of_untold) if one is not None]
-        return max((one for one in maxima if one is not None), default=None)
+        paths_without_maximum = actions.filter(actions[f"max.{column}"].is_null())["path"].to_pylist()
+        # For a table without statistics, the log lacks the maximum of every file that a direct commit wrote.
+        columns_read = [self._files[table].column([unquote(path)], column) for path in paths_without_maximum]
+        maxima = [pc.max(values).as_py() for values in (actions[f"max.{column}"], *columns_read) if values is not None]
+        return max((maximum for maximum in maxima if maximum is not None), default=None)
 
     def history(self, table: str, since: int) -> list[Commit]:
         def kept_for() -> float:
@@ -438,8 +439,7 @@ class DeltaRsTables:
             files.make_durable(loaded.version())
             files.sync_checkpoints()
             loaded.cleanup_metadata()
-        # These files are not needed by the log that was read. Another log in its place may need files of the same
-        # names.
+        # The log that was read does not need these files. Another log in its place may need files of the same names.
         if before is not None and not followed.is_same(before):
             raise LogReplaced(f"{table} was replaced while its unneeded files were looked for")
         map_at_once(files.remove, (*gone, *replaced(files.log_files())), AT_ONCE)
@@ -462,7 +462,7 @@ class DeltaRsTables:
 
 
 def run_merge(loaded: DeltaTable, merge: Merge, edits: pa.Table, commit: Mapping[str, Any]) -> None:
-    """Run a MERGE of edits on a loaded table, and commit it as `commit` says.
+    """Run a MERGE of edits on a loaded table, and commit it with the arguments `commit`.
 
     Raises what delta-rs and `require_removable` raise.
     """

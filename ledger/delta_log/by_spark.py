@@ -1,4 +1,4 @@
-"""DeltaTables through Spark alone, where delta-rs cannot share the storage, or only a JVM reaches the files."""
+"""DeltaTables through Spark alone: for storages that delta-rs cannot share with Spark, or that only a JVM reaches."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ LAST_VERSION = "spark.databricks.delta.lastCommitVersionInSession"
 def committing(
     session: SparkSession, metadata: Mapping[str, Any], jobs: AbstractContextManager[None]
 ) -> Iterator[SparkSession]:
-    """Return a context in which the session's commits carry this metadata; `jobs` names its jobs.
+    """Return a context in which the session's commits carry this metadata. `jobs` is a context that names its jobs.
 
     Raises Conflict for a lost race.
     """
@@ -97,7 +97,7 @@ def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, 
 
 
 def commit_rows(session: SparkSession, begun: Any, frame: DataFrame, *transactions: tuple[str, int]) -> None:
-    """Commit a transaction that appends rows and carries versions of applications: a writer of Spark's carries one at
+    """Commit a transaction that appends rows and carries versions of applications. Spark's own writer carries one at
     most."""
     converters = jvm_of(session).scala.jdk.javaapi.CollectionConverters
     files = list(converters.asJava(begun.writeFiles(frame._jdf)))
@@ -210,7 +210,7 @@ class SparkTables:
         return alteration_at(table, recorded(place).text) if recorded(place).is_local else None
 
     def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
-        # Spark cannot load a table with a feature that it does not know.
+        # Features need no check: Spark cannot load a table with a feature that it does not know.
         properties = self.layout(table).properties
         alterations = [APPEND_ONLY] if not appends and properties.get(APPEND_ONLY, "false").lower() == "true" else []
         alterations += [FORGETS] if FORGETS in properties else []
@@ -268,7 +268,7 @@ class SparkTables:
     def merge(
         self, snapshot: Snapshot, table: str, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
     ) -> int:
-        # The statement checks the same, perhaps on a later version. Checking here costs no job.
+        # The statement checks the same, perhaps on a later version. This check costs no job.
         require_expected(snapshot, self._specs[table], edits)
         return self.paths.commit(
             table,
@@ -327,16 +327,16 @@ class SparkTables:
             raise NotDirect(reason)
         self._require_kept(table)
         self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
-        for one in transactions:
-            require_next(one, self.transaction_version(table, one[0]))
+        for transaction in transactions:
+            require_next(transaction, self.transaction_version(table, transaction[0]))
         with self.committing(metadata) as session:
             frame = arrow_frame(session, rows).coalesce(1)
             if len(transactions) + len(beside) > 1:
                 begun = self.begin(session, self.locations[table])
-                for one in transactions:
+                for transaction in transactions:
                     # Delta notes this read, and commits only if nobody commits one of these transactions meanwhile.
-                    committed = begun.txnVersion(one[0])
-                    require_next(one, None if committed < 0 else int(committed))
+                    committed = begun.txnVersion(transaction[0])
+                    require_next(transaction, None if committed < 0 else int(committed))
                 commit_rows(session, begun, frame, *transactions, *beside)
                 return self._made_durable(table)
             writer = frame.write.format("delta").mode("append")
@@ -386,7 +386,7 @@ class SparkTables:
             return within(near, wanted_rows(self._specs[table], where, columns, between, above))
         conditions = [where.sql()]
         for name, ends in between.items():
-            lowest, highest = (self._bound(table, name, one) for one in ends)
+            lowest, highest = (self._bound(table, name, end) for end in ends)
             conditions.append(f"{name} BETWEEN {lowest} AND {highest}")
         conditions += [f"{name} > {self._bound(table, name, bound)}" for name, bound in above.items()]
         return self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {' AND '.join(conditions)}")
@@ -412,7 +412,8 @@ class SparkTables:
     def history(self, table: str, since: int) -> list[Commit]:
         newest, limit = self.version(table), 0
         rows: list[Any] = []
-        # Spark returns the newest commits at the time of its look: others may have committed since they were counted.
+        # Spark returns the newest commits at the time of the query. Others may have committed since the commits were
+        # counted.
         while newest - since > limit:
             limit = newest - since + MEANWHILE
             described = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {limit}")
@@ -488,7 +489,7 @@ class SparkTables:
         return session
 
     def _state(self, table: str) -> Any:
-        """Return Delta's own snapshot of the table, brought up to date: its version and files without a query."""
+        """Return Delta's own snapshot of the table's newest version. Its version and files need no query."""
         return self.state_at(self.locations[table])
 
     def state_at(self, location: str) -> Any:

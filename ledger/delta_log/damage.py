@@ -65,7 +65,7 @@ WITHOUT_ENTRIES = (
     "restore-backup BACKUP ROOT --replace`)."
 )
 _LINES = re.compile(rf'"{LINES}": ([0-9]+)'.encode())
-#: The folder beside a ledger's tables for what a repair or an opening takes out of the ledger.
+#: The folder beside a ledger's tables for files that a repair or an opening moves out of the ledger.
 LOST = "_ledger_lost"
 
 
@@ -126,9 +126,9 @@ class PastDamage(NamedTuple):
 def find_damage(
     location: str, storage_options: Mapping[str, str] | None, *, deep: bool = False, needs_info: bool = True
 ) -> TableDamage:
-    """Look for damage in the newest version of a table; `deep` reads each data file, a row group at a time.
+    """Look for damage in the newest version of a table. With `deep`, read each data file, a row group at a time.
 
-    Raises what the storage does, and DeltaError for a log that delta-rs cannot read for another reason.
+    Raises what the storage raises, and DeltaError for a log that delta-rs cannot read for another reason.
     """
     files = table_files(location, storage_options)
     paths = files.log_paths()
@@ -187,11 +187,11 @@ def _old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tupl
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
     """Look for damage in the entries that the newest intact checkpoint sums up.
 
-    No verb needs these entries. Views of the past do, and so does upkeep if it has not gone over them. For local paths:
+    No verb needs these entries. Views of the past do, and so does upkeep if it has not read them yet. For local paths:
     elsewhere an entry is put whole.
 
-    If `intact` is given, it is the version of that checkpoint, which was read fully: then each entry is read fully,
-    too. Otherwise the checkpoint is the newest whose end can be read, and an entry that looks whole is taken for whole.
+    If `intact` is given, it is the version of that checkpoint, which was read fully: then each entry is parsed, too.
+    Otherwise the checkpoint is the newest whose end can be read, and an entry that looks whole is taken for whole.
     """
     if not recorded(location).is_local:
         return PastDamage({}, 0)
@@ -206,7 +206,10 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
     missing = find_lost_entries(files, versions, begins, intact, partial(_kept_for, location, storage_options))
     flaws = {**flaws_in(files, doubtful), **dict.fromkeys(missing, MISSING)}
     later = (version for version in checkpointed(paths) if version >= max(flaws, default=0))
-    return PastDamage(flaws, next((one for one in later if one == intact or not _torn(files, paths, one)), 0))
+    return PastDamage(
+        flaws,
+        next((checkpoint for checkpoint in later if checkpoint == intact or not _torn(files, paths, checkpoint)), 0),
+    )
 
 
 def _kept_for(location: str, storage_options: Mapping[str, str] | None) -> float:
@@ -220,8 +223,8 @@ def _kept_for(location: str, storage_options: Mapping[str, str] | None) -> float
 
 
 def past_damage_of(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:
-    """Return the error about such damage, or about an unreadable checkpoint of the past; None: there is none, or the
-    log cannot be read."""
+    """Return the error about damage that `find_past_damage` finds, or about an unreadable old checkpoint; None: there
+    is none, or the log cannot be read."""
     try:
         checkpoints = read_checkpoints(location, storage_options)
         error = find_past_damage(location, storage_options, checkpoints.intact).error(table)
@@ -246,7 +249,7 @@ def find_first_readable(location: str) -> int:
 
 
 def _looks_whole(content: bytes | None) -> bool:
-    """Tell whether an entry needs no closer look: parsing the JSON of a long log takes minutes."""
+    """Tell whether an entry looks whole without parsing its JSON: for a long log, that takes minutes."""
     if content is None:
         return True
     if b'"commitInfo"' not in content or b"\0" in content:
@@ -296,7 +299,7 @@ class LogTail:
             return
         since = -1 if self._whole is None else self._whole
         if self._whole is None or version - since > MOST_BEFORE_CHECKPOINTS:
-            # Entries that a checkpoint sums up are not checked. A restored log goes on a million versions later.
+            # Entries that a checkpoint sums up are not checked. A restored log continues a million versions later.
             since = max(since, _summed_up(self._files, version))
         for flawed in flaws_in(self._files, range(since + 1, version + 1)):
             content = self._files.read(log_file(flawed))
@@ -306,8 +309,7 @@ class LogTail:
 
 
 def require_whole_log(location: str, version: int | None) -> None:
-    """Raise Flawed if an output table's entry after the last checkpoint is empty or torn, up to a version or the newest
-    one.
+    """Raise Flawed if an output table's entry after the last checkpoint is empty or torn, up to a version (None: all).
 
     For local paths: elsewhere an entry is put whole.
     """
@@ -333,13 +335,13 @@ def _summed_up(files: TableStorage, version: int) -> int:
     if hinted is not None and hinted <= version and _footer(files, _single(hinted)) is not None:
         return hinted
     paths = files.log_paths()
-    first = min((found for found in map(version_of, paths) if found is not None), default=0)
-    candidates = (found for found in reversed(checkpointed(paths)) if found <= version)
-    return next((found for found in candidates if not _torn(files, paths, found)), first - 1)
+    first = min((entry for entry in map(version_of, paths) if entry is not None), default=0)
+    candidates = (candidate for candidate in reversed(checkpointed(paths)) if candidate <= version)
+    return next((candidate for candidate in candidates if not _torn(files, paths, candidate)), first - 1)
 
 
 def lost_folder(root: Path) -> Path:
-    """Return a new name of a folder for files that are moved out of a ledger."""
+    """Return a new path of a folder for files that are moved out of a ledger."""
     return root / LOST / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
 
 
@@ -380,15 +382,16 @@ def set_aside(place: Path, lost: Path, path: str) -> None:
     Spark would compare that checksum with the next file of that name. Raises FileNotFoundError.
     """
     *folders, name = path.split("/")
-    for one in ("/".join([*folders, f".{name}.crc"]), path):
-        into = lost / place.name / one
+    for file_path in ("/".join([*folders, f".{name}.crc"]), path):
+        into = lost / place.name / file_path
         into.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError) if one != path else nullcontext():
-            (place / one).rename(into)
+        with suppress(FileNotFoundError) if file_path != path else nullcontext():
+            (place / file_path).rename(into)
 
 
 def _misses_checkpoint(place: Path) -> bool:
-    """Tell whether `_last_checkpoint` cannot be read, or no file of the checkpoint that it names has bytes."""
+    """Tell whether `_last_checkpoint` cannot be parsed, or a file of the checkpoint that it names is missing or
+    empty."""
     try:
         hint = json.loads((place / LAST_CHECKPOINT).read_bytes())
         named = [*(place / LOG).glob(f"{hint['version']:020d}.checkpoint.*parquet")] if hint.get("parts") else []
@@ -403,7 +406,7 @@ def _misses_checkpoint(place: Path) -> bool:
 def _checkpoints(files: TableStorage, paths: list[str], *, deep: bool = False) -> tuple[tuple[str, ...], int]:
     """Return the unreadable ones among the newest checkpoints, and the version of the newest intact one, or -1.
 
-    Without `deep`, only the end of each is read, which has the number of its rows.
+    Without `deep`, only the end of each file is read, which has the number of rows.
     """
     bad: list[str] = []
     hinted = hinted_checkpoint(files)

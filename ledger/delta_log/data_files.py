@@ -19,7 +19,7 @@ MOST_IN_PATH, _ODD = 100, re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Encoded(Mapping[str, bytes]):
-    """Files of rows. Each is made anew whenever it is read, so that large files are not in memory together.
+    """Files of rows. Each read of a path makes the file anew, so that large files are not in memory together.
 
     `sizes` has the sizes of the files that were made, by path.
     """
@@ -47,7 +47,7 @@ def new_path(partition: Mapping[str, Any]) -> str:
 
 
 def in_parts(rows: pa.Table, most: int) -> Iterator[pa.Table]:
-    """Return rows in parts of at most so many bytes, or of a single row; at least one part."""
+    """Yield rows in parts of at most `most` bytes, or of a single row; at least one part."""
     if rows.nbytes <= most or rows.num_rows < 2:
         yield rows
     else:

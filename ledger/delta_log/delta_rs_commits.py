@@ -1,8 +1,8 @@
 """Loaded tables, commits and layouts of delta-rs.
 
-**The newest version.** delta-rs lists the log and takes a listing with a gap for a damaged log (see `history`). When
-others commit 25 times a second, each of seven listings in a row has had a gap. But an entry that existed before a
-listing began is in the listing. So the table is loaded as of the highest version that the client's own listing has
+**The newest version.** delta-rs lists the log and takes a listing with a gap for a damaged log (see `history`). While
+others committed 25 times a second, each of seven listings in a row had a gap. But an entry that existed before a
+listing began is in the listing. Therefore the client loads the table as of the highest version that its own listing has
 shown. A gap below that version is a real one.
 
 **Loaded tables** are shared between threads: each belongs to one thread at a time.
@@ -48,7 +48,7 @@ from ledger.runtime.threads import map_at_once
 
 #: The beginnings of delta-rs's errors for a lost race: conflicts, too many of them, and a version that is taken.
 LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
-#: How often delta-rs rebases a commit over commits to other partitions before it gives up.
+#: How often delta-rs, or the client, tries a commit again after commits of others.
 REBASES = 100
 
 
@@ -56,8 +56,8 @@ REBASES = 100
 def conflicts() -> Iterator[None]:
     """Turn delta-rs's errors of a lost race into Conflict.
 
-    Other writers were first, or commit so fast that the log could not be listed, before this commit or after it. Other
-    failures of a commit, such as a full disk, come in the same classes.
+    Other writers were first, or commit so fast that the log could not be listed, before this commit or after it.
+    delta-rs raises the same classes for other failures of a commit, such as a full disk.
     """
     try:
         yield
@@ -111,7 +111,7 @@ def properties(
     metadata: Mapping[str, Any], *transactions: tuple[str, int] | None, rebases: int = REBASES
 ) -> CommitProperties:
     """Return the metadata of a commit to any table, and the transactions that it carries."""
-    carried = [Transaction(*one) for one in transactions if one is not None]
+    carried = [Transaction(*transaction) for transaction in transactions if transaction is not None]
     return CommitProperties(
         custom_metadata={"userMetadata": json.dumps(metadata)},
         max_commit_retries=rebases,
@@ -151,7 +151,7 @@ def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> De
 
 
 def catch_up(loaded: DeltaTable, files: TableStorage) -> None:
-    """Bring a loaded table, whose files these are, to such a version. Raises what delta-rs raises."""
+    """Bring a loaded table to a version no older than the newest one before this call. Raises what delta-rs raises."""
     try:
         loaded.update_incremental()
     except DeltaError as error:
@@ -172,7 +172,7 @@ def newest_listed(files: TableStorage) -> int | None:
 #: The most loaded tables that wait for their next use. There is more than one only if threads used one table at once.
 KEPT = 4
 #: The number of followed commits after which a table is opened anew: each followed append makes it slower. Measured:
-#: one more takes 0.5 ms at first, 5 ms after 50, 20 ms after 200; opening it anew takes 7 ms.
+#: following one more append takes 0.5 ms at first, 5 ms after 50, 20 ms after 200. Opening the table anew takes 7 ms.
 MOST_FOLLOWED = 25
 #: The seconds after which the log is listed. Before that, a newer version is looked for by its name, which costs the
 #: same for a long log. The listing serves a process that stood still until upkeep removed the next version.
@@ -180,8 +180,8 @@ LISTED_AFTER = 60.0
 
 
 class LoadedTable(NamedTuple):
-    """A loaded table: the version that it was opened at, when the log was last listed for it, in monotonic seconds, and
-    its generation (see `history.Generations`)."""
+    """A loaded table. It was opened at the version `opened_at`. Its log was last listed at `listed_at`, in monotonic
+    seconds. `generation`: see `history.Generations`."""
 
     table: DeltaTable
     opened_at: int
@@ -201,7 +201,8 @@ class LoadedTables:
         check: Callable[[int], None] = lambda version: None,
         generations: Generations | None = None,
     ) -> None:
-        """`check` raises LedgerDamaged if the log up to a version is not whole. `generations` are the ledger's."""
+        """`check` raises LedgerDamaged if the log up to a version is not whole. `generations` counts the replacements
+        of the ledger's tables."""
         self._open, self._files, self._passing, self._check = open_table, files, passing, check
         self._generations = generations or Generations()
         #: A stack: the table that was used last is on top, and has the least to catch up on.
@@ -232,7 +233,8 @@ class LoadedTables:
             return self._newest()
         if now - opened.listed_at <= LISTED_AFTER and not self._files.has(log_file(opened.table.version() + 1)):
             return opened
-        # If that version exists, the table need not follow it first; it may have been removed with old ones.
+        # If this entry exists, there is too much to follow. It may have been removed with old entries: count again
+        # below.
         if self._files.has(log_file(opened.opened_at + MOST_FOLLOWED + 1)):
             return self._anew()
         catch_up(opened.table, self._files)
@@ -264,10 +266,9 @@ BOUNDED = {
 def require_staged(location: str, stored: Storage, files: Sequence[StagedFile]) -> None:
     """Raise StorageFailed if a file that is to be published at a location is gone: the table would become unreadable.
 
-    Such files are removed by a VACUUM that keeps files for a shorter time than they are on their way, by a replacement
-    of the table, and by hand.
+    A file may be removed by a VACUUM with a short retention, by a replacement of the table, or by hand.
     """
-    exist = map_at_once(stored.has, (one.path for one in files), AT_ONCE)
+    exist = map_at_once(stored.has, (file.path for file in files), AT_ONCE)
     if not all(exist):
         gone = files[exist.index(False)].path
         raise StorageFailed(
@@ -289,10 +290,10 @@ def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics:
 
 
 def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
-    """Add files to a table in one commit; `commit` says how it is made, see `committing`.
+    """Add files to a table in one commit. `commit` has the arguments that `committing` returns.
 
     Raises what delta-rs raises. Raises TableAltered for a table that asks more of a row than its columns: the writer of
-    the files did not know of that.
+    the files did not check these demands.
     """
     require_plain(loaded)
     add_files(loaded, files, partitions, **commit)
@@ -300,7 +301,7 @@ def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequenc
 
 def add_actions(files: Iterable[StagedFile]) -> list[Any]:
     """Return files as actions of a commit of delta-rs's."""
-    return [AddAction(one.path, one.size, one.partition, one.modified_at, True, one.statistics) for one in files]
+    return [AddAction(file.path, file.size, file.partition, file.modified_at, True, file.statistics) for file in files]
 
 
 def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
@@ -321,20 +322,21 @@ def demands_of(loaded: DeltaTable) -> list[str]:
 def read_demands(loaded: DeltaTable) -> Demands:
     """Return the demands of a loaded table on its rows and files."""
     protocol, metadata = loaded.protocol(), loaded.metadata()
-    known: dict[str, Any] = {
+    versions: dict[str, Any] = {
         "minReaderVersion": protocol.min_reader_version,
         "minWriterVersion": protocol.min_writer_version,
     }
     for name, features in (("readerFeatures", protocol.reader_features), ("writerFeatures", protocol.writer_features)):
         if features is not None:
-            known[name] = sorted(features)
-    return Demands(known, loaded.schema().to_json(), tuple(metadata.partition_columns), metadata.configuration)
+            versions[name] = sorted(features)
+    return Demands(versions, loaded.schema().to_json(), tuple(metadata.partition_columns), metadata.configuration)
 
 
 def metadata_action(
     loaded: DeltaTable, schema: str, configuration: Mapping[str, str], description: str | None
 ) -> dict[str, Any]:
-    """Return the action that gives a loaded table these columns, properties and description, and leaves all else."""
+    """Return the action that gives a loaded table these columns, properties and description, and changes nothing
+    else."""
     current = loaded.metadata()
     changed = {
         "id": current.id,
@@ -366,7 +368,8 @@ AS_IS = "/!$&'()+,;=@"
 def odd_path(loaded: DeltaTable) -> str | None:
     """Return the path of a file that delta-rs would encode in another way than the log does; None: there is none.
 
-    delta-rs cannot remove such files (docs/explanation/delta-rs-faults.md). Spark writes letters beyond ASCII so.
+    delta-rs cannot remove such files (docs/explanation/delta-rs-faults.md). Spark writes such paths for letters beyond
+    ASCII.
     """
     actions = pa.table(loaded.get_add_actions())
     paths: list[str] = actions["path"].to_pylist() if actions.num_rows else []
@@ -402,11 +405,12 @@ def first_commit(demands: Demands, now: int) -> bytes:
 
 
 def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableStorage | None = None) -> None:
-    """Begin the log of such a table for Spark to commit to: the first commit, and its version's checksum.
+    """Begin the log of a table with these demands, for Spark to commit to: the first commit, and its version's
+    checksum.
 
     Delta's protocol defines this checksum: it holds the result of a replay of the log. Without it Spark replays the log
-    after its own commit, in three jobs that take longer than a small write. Raises what the storage raises, also if the
-    table `below` which the log is to lie is gone from a local path.
+    after its own commit, in three jobs that take longer than a small write. Raises what the storage raises. `below` is
+    the table whose folder is above the log. Raises FileNotFoundError if that table is gone from a local path.
     """
     if isinstance(stored, LocalFiles):
         stored.make_log(below.absolute("") if isinstance(below, LocalFiles) else None)

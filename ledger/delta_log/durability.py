@@ -1,30 +1,31 @@
 """Durability on a local path: which files are synced, in which order.
 
 A file system keeps written bytes and names in memory for up to half a minute. A power cut loses them, in any order: the
-name of a commit can survive without its bytes. So this process keeps four rules.
+name of a commit can survive without its bytes. This process therefore keeps four rules.
 
 1. *The data before the commit.* The data files of a commit, and the folders that name them, are synced before the
    commit becomes visible. A new folder is named by its parent, which is synced too.
-2. *The bytes before the name.* A commit is written to a temporary file and synced. Then a link gives it its name. So a
-   commit that can be seen has all its bytes on the disk, and so has everything that it names.
+2. *The bytes before the name.* A commit is written to a temporary file and synced. Then a link gives it its name.
+   Therefore a commit that can be seen has all its bytes on the disk, and so has everything that it names.
 3. *The name before the answer.* The folder of the log is synced before the verb answers. One sync covers all verbs
    that share a commit.
 4. *The versions that were read before the decision.* Between the link and the sync of the folder others can see a
    commit that a power cut still loses. A later commit to the same table makes both durable, because one folder names
-   both. A commit to another table does not. A process could record in one table that work is done because another table
-   has its rows, and a power cut could lose only the rows. So `make_durable` syncs each version that this process has
-   seen, before this process commits to another table, and before it answers without a commit.
+   both. A commit to another table does not. Suppose that a process records in one table that work is done, because
+   another table has its rows. A power cut could then lose only the rows. Therefore `make_durable` syncs each version
+   that this process has seen. This happens before the process commits to another table, and before it answers without a
+   commit.
 
-**Commits of others.** A commit that keeps rules 1 to 3 has SYNCED in its `commitInfo`. Its writer made all versions
-before it durable first. So a process that meets it need only sync the folder. Other commits come from Spark, from
-delta-rs, from a process with the setting `sync` off, or from an earlier release. The first process with `sync` on that
-relies on such a commit syncs it: its data files, its entry, and so on back to the nearest commit that has the mark.
-Others can see such a commit some milliseconds before it is synced. A power cut in this time can damage the commit. But
-no verb has answered yet on the strength of the commit.
+**Commits of others.** A commit that keeps rules 1 to 3 has SYNCED in its `commitInfo`. Its writer first made all
+versions before it durable. A process that reads such a commit need only sync the folder. Other commits come from Spark,
+from delta-rs, from a process with the setting `sync` off, or from an earlier release. The first process with `sync` on
+that relies on a commit without the mark syncs its data files and its entry. The process does the same for earlier
+commits, back to the nearest commit that has the mark. Others can see a commit without the mark some milliseconds before
+it is synced. A power cut in this time can damage the commit. But no verb that relies on the commit has answered yet.
 
 **Checkpoints** that the client writes are durable before they can be seen. Checkpoints that an engine writes are synced
-afterwards, and before any entry that they sum up is removed. If a power cut tears one in between, the entries replace
-it: see `damage.mend`.
+afterwards, and before any entry that they sum up is removed. If a power cut tears a checkpoint before that sync, the
+entries replace the checkpoint: see `damage.mend`.
 """
 
 from __future__ import annotations
@@ -45,11 +46,12 @@ from ledger.runtime.threads import Workers
 SYNCED = "synced"
 #: The most commits without the mark that are read one by one. Beyond that, everything in the system's memory is synced.
 MOST_UNMARKED = 32
-#: The number of files above which several threads sync. Fewer files share a write of the file system's journal anyway.
+#: The number of files above which several threads sync. Up to this number, syncs share a write of the file system's
+#: journal anyway.
 FEW_FILES, THREADS = 4, 8
 #: The most folders that are remembered as durable.
 MOST_FOLDERS = 100_000
-#: The folders of which this process knows that their parents name them durably.
+#: The folders whose names this process has made durable in their parents.
 _named: set[str] = set()
 known_tables: dict[str, Durability] = {}
 _workers = Workers(THREADS, "ledger-sync")
@@ -71,7 +73,10 @@ def durability_of(place: Path) -> Durability:
 
 def with_mark(actions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the actions of a commit with SYNCED in its commitInfo."""
-    return [{"commitInfo": {**one["commitInfo"], SYNCED: True}} if "commitInfo" in one else one for one in actions]
+    return [
+        {"commitInfo": {**action["commitInfo"], SYNCED: True}} if "commitInfo" in action else action
+        for action in actions
+    ]
 
 
 class Durability:
@@ -79,15 +84,15 @@ class Durability:
 
     def __init__(self, place: Path) -> None:
         self._place = place
-        #: All versions up to the first survive a power cut; up to the second all but their names do.
+        #: All versions up to `_durable` survive a power cut. Up to `_prepared`, all but their names survive it.
         self._durable = self._prepared = -1
         #: The entry of the newest durable version, and the stamp of its file.
         self._witness: tuple[str, tuple[int, ...] | None] | None = None
 
     def sync_files(self, paths: Iterable[str], descriptors: Iterable[int] = ()) -> None:
-        """Make files durable with the folders that name them, and what was written to open files.
+        """Make files durable with the folders that name them. Sync the open files with these `descriptors`, too.
 
-        A file that is gone is passed over. Everything happens at the same time, which takes half as long.
+        A file that is gone is left out. Folders and files are synced at the same time, which takes half as long.
         """
         files = list(dict.fromkeys(self._place / path for path in paths))
         folders = _workers.begin(partial(self.sync_folders, {str(file.parent) for file in files})) if files else None
@@ -98,8 +103,8 @@ class Durability:
                 for file in files:
                     _sync_file(file)
             else:
-                for one in [_workers.begin(partial(_sync_file, file)) for file in files]:
-                    one.result()
+                for begun in [_workers.begin(partial(_sync_file, file)) for file in files]:
+                    begun.result()
         finally:
             if folders is not None:
                 folders.result()
@@ -130,19 +135,19 @@ class Durability:
     def make_folder(self, folder: Path, below: Path | None = None) -> None:
         """Make a folder, with its parents. A new folder counts as not durable, whatever was there before.
 
-        Raises FileNotFoundError if the folder `below` which it is to lie is gone: that folder is not made.
+        `below` is a folder above it. Raises FileNotFoundError, and makes nothing, if that folder is gone.
         """
         missing = [folder]
         while missing[-1] != below and not missing[-1].parent.exists():
             missing.append(missing[-1].parent)
-        for one in reversed(missing):
-            if one == below:
+        for missing_folder in reversed(missing):
+            if missing_folder == below:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(below))
-            one.mkdir(exist_ok=True)
+            missing_folder.mkdir(exist_ok=True)
         _named.difference_update(map(str, missing))
 
     def prepare(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to this one, but for the name of the last: see the module.
+        """Make durable all versions up to this one, except the name of the last: see rule 4 of the module.
 
         Args:
             version: The version that a commit is made on, or that a decision relied on.
@@ -152,8 +157,8 @@ class Durability:
         if version <= self._prepared:
             return
         are_marked = True
-        for one in range(version, self._prepared, -1):
-            path = entry_of(one)
+        for earlier in range(version, self._prepared, -1):
+            path = entry_of(earlier)
             try:
                 content = (self._place / path).read_bytes()
             except FileNotFoundError:
@@ -162,7 +167,7 @@ class Durability:
             if _is_marked(content):
                 break
             are_marked = False
-            if version - one >= MOST_UNMARKED:
+            if version - earlier >= MOST_UNMARKED:
                 os.sync()
                 break
             self.sync_files([*_named_in(content), path])
@@ -171,7 +176,8 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def make_durable(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to this one. If this process did so before, this costs a look at one file."""
+        """Make durable all versions up to this one. If this process did so before, this costs one look at a file's
+        stamp."""
         self._forget_other_log()
         if version <= self._durable:
             return
@@ -180,7 +186,8 @@ class Durability:
         self.committed(version, entry_of(version), stamp_of(self._place / entry_of(version)))
 
     def committed(self, version: int, entry: str, stamp: tuple[int, ...] | None) -> None:
-        """Note that a version and all before it are durable. `entry` is its entry, and the very file in the log.
+        """Note that a version and all before it are durable. `entry` is the path of its entry, and `stamp` the stamp of
+        that file.
 
         Version 0 begins another log.
         """
@@ -211,13 +218,13 @@ class Durability:
 def stamp_of(file: str | Path, folder: int | None = None) -> tuple[int, ...] | None:
     """Return the stamp that distinguishes a file from another one in its place; None: there is no file.
 
-    `folder` is an open folder that has the file.
+    `folder` is the descriptor of an open folder that has the file.
     """
     try:
-        found = os.stat(file, dir_fd=folder)
+        status = os.stat(file, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _is_marked(entry: bytes) -> bool:
@@ -232,7 +239,7 @@ def _is_marked(entry: bytes) -> bool:
 def _named_in(entry: bytes) -> list[str]:
     """Return the paths of the files that a commit adds below its table.
 
-    An unreadable entry names nothing here: the reader of the log raises that error.
+    Unreadable lines are left out: the reader of the log raises the error about them.
     """
     paths = []
     for line in entry.splitlines():

@@ -1,6 +1,6 @@
 """Storage errors of all kinds, turned into StorageFailed.
 
-Only this module distinguishes the engines' errors from mistakes of our own.
+Only this module distinguishes the engines' errors from errors of the package's own code.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ def shown(error: BaseException) -> str:
 
 
 def gone_folder(place: str) -> str | None:
-    """Return the outermost missing folder of a `place` on a local path that existed before, such as the ledger's root.
+    """Return the outermost missing folder of a `place` that existed before, such as the ledger's root.
 
     Returns None if the place exists, or is not on a local path.
     """
     location = recorded(place)
     folder = Path(location.text)
-    missing = [one for one in (folder, *folder.parents) if not one.exists()] if location.is_local else []
+    missing = [path for path in (folder, *folder.parents) if not path.exists()] if location.is_local else []
     return str(missing[-1]) if missing else None
 
 
 @contextlib.contextmanager
 def naming(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterator[None]:
-    """Turn errors of the storage at `place`, and those of further kinds, into StorageFailed.
+    """Turn errors of the storage at `place`, and errors of further `kinds`, into StorageFailed.
 
-    `is_open`: the table existed when this process opened the ledger. So a missing folder is gone, and the error names
-    it.
+    `is_open`: the table existed when this process opened the ledger. If a folder is missing, it was removed since, and
+    the error names it.
     """
     try:
         yield
@@ -78,7 +78,8 @@ OF_CONSTRAINTS = ("failed validation check", "DELTA_VIOLATE_CONSTRAINT")
 
 
 def _constraint_causing_failure(table: str, failed: StorageFailed) -> tuple[str, str] | None:
-    """Return in words which constraint of a table refused a write, and what to do; None: that was not the cause."""
+    """Return, in words, that a constraint of a table refused a write, and what to do; None: no constraint was the
+    cause."""
     if not any(sign in failed.cause for sign in OF_CONSTRAINTS):
         return None
     return (
@@ -92,14 +93,15 @@ def translate_storage_errors(
 ) -> Callable[[Kind], Kind]:
     """Return a decorator that makes methods of a class raise StorageFailed.
 
-    The class has `place(table)`, which returns where a table lies, `damage(table)` and `alteration(table)`. If damage
-    explains a failure, that LedgerDamaged is raised instead. If an alteration does, TableAltered is raised.
+    The class has `place(table)`, which returns the location of a table, `damage(table)` and `alteration(table)`. If
+    damage explains a failure, that LedgerDamaged is raised instead. If an alteration explains the failure, TableAltered
+    is raised.
 
     Args:
         kinds: The errors that the engine raises, beside OSError and Arrow's errors.
         methods: The methods. The first text argument of a call is the name of a table.
         also: Further methods.
-        default: The table of a method that is called without a name; else it is the first of `self.locations`.
+        default: The table of a method that is called without a name; None: the first of `self.locations`.
     """
 
     def decorate(engine: Kind) -> Kind:
@@ -115,7 +117,9 @@ def _translating(
 ) -> Callable[..., Any]:
     @functools.wraps(method)
     def named(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        table = next((one for one in arguments if isinstance(one, str)), default) or next(iter(self.locations))
+        table = next((argument for argument in arguments if isinstance(argument, str)), default) or next(
+            iter(self.locations)
+        )
         try:
             with naming(self.place(table), *kinds, is_open=method.__name__ not in BEFORE):
                 return method(self, *arguments, **keywords)

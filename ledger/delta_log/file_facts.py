@@ -1,6 +1,6 @@
 """Facts that a log holds about each data file, without reading the files.
 
-The facts come from delta-rs's listing, or from a commit.
+The facts come from an engine's listing, or from a commit.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 class FileStatistics:
     """The files of one version: their paths, and the facts of `spec`. The object never changes its answers.
 
-    A small append needs nothing but the last ordinal of its partition. So files that commits have added since are kept
-    as they are. They become rows of the table when somebody asks for the table, or when there are MOST_ADDED of them.
+    A small append needs nothing but the last ordinal of its partition. Therefore files that commits have added are
+    first kept as dicts. They become rows of the table when a caller needs the table, or when there are MOST_ADDED of
+    them.
     """
 
     #: A table of more chunks than this is combined into one chunk.
@@ -57,13 +58,13 @@ class FileStatistics:
 
     @classmethod
     def listed(cls, actions: pa.Table, spec: TableSpec) -> FileStatistics:
-        """Return the facts of files that delta-rs lists, flattened."""
+        """Return the facts of files from delta-rs's flattened listing."""
         schema = schema_of_facts(spec)
         if not actions.num_rows:
             return cls(spec, schema.empty_table())
         sources = [
             "path",
-            *("num_records" if one.source == "rows" else f"{one.source}.{one.column}" for one in spec.facts),
+            *("num_records" if fact.source == "rows" else f"{fact.source}.{fact.column}" for fact in spec.facts),
         ]
         columns = [_as_column(actions[source], field.type) for source, field in zip(sources, schema)]
         return cls(spec, pa.table(columns, schema=schema))
@@ -76,7 +77,7 @@ class FileStatistics:
     def above(self, first: str, column: str, bound: int) -> list[tuple[Partition, str]]:
         """Return the files that may hold rows with more than `bound` in a column, with their partitions.
 
-        Only partitions with this `first` value count. Instants are milliseconds.
+        Only partitions with the value `first` in their first column count. Instants are milliseconds.
         """
         partition = [self._fact("partition", name) for name in self._spec.partitions]
         files_of_first = self._files.filter(pc.equal(self._files[partition[0]], first))
@@ -89,13 +90,13 @@ class FileStatistics:
     def of_last(self, value: str | None) -> list[dict[str, Any]]:
         """Return the facts of the files of partitions with a value in their last column."""
         last = self._fact("partition", self._spec.partitions[-1])
-        told: list[dict[str, Any]] = self._files.filter(pc.equal(self._files[last], value)).to_pylist()
-        return told
+        facts: list[dict[str, Any]] = self._files.filter(pc.equal(self._files[last], value)).to_pylist()
+        return facts
 
     def last_ordinal(self, value: str) -> int | None:
-        """Return the last ordinal of the partition with a value in its last column, which has files.
+        """Return the last ordinal of the partition with a value in its last column. The partition must have files.
 
-        Returns None if the log lacks the ordinals of one of them.
+        Returns None if the log lacks the ordinals of one of its files.
         """
         if value in self._ends:
             return self._ends[value]
@@ -112,14 +113,15 @@ class FileStatistics:
 
     def _fact(self, source: str, column: str) -> str:
         """Return the name of a fact."""
-        return next(one.name for one in self._spec.facts if (one.source, one.column) == (source, column))
+        return next(fact.name for fact in self._spec.facts if (fact.source, fact.column) == (source, column))
 
     def after(self, added: Sequence[Mapping[str, Any]], removed: Sequence[str]) -> FileStatistics:
-        """Return the facts of the next version, which removes files by path and then adds some, as its log has them.
+        """Return the facts of the next version, which removes files by their paths and adds files by their `add`
+        actions.
 
         Raises AttributeError, KeyError, TypeError and ValueError for an action that is not understood.
         """
-        facts_of_added = tuple(_told_by(one, self._spec.facts) for one in added)
+        facts_of_added = tuple(_told_by(fields, self._spec.facts) for fields in added)
         if removed:
             files = self._files
             gone = pc.is_in(files[_PATH.name], pa.array(removed, pa.string()))
@@ -134,23 +136,23 @@ class FileStatistics:
         ends = dict(self._ends)
         if not ends:
             return ends
-        mine, ordinal = self._fact("partition", self._spec.partitions[-1]), self._last_ordinal_fact()
-        for one in added:
-            before, last = ends.pop(one[mine], None), one[ordinal]
+        partition_fact, ordinal = self._fact("partition", self._spec.partitions[-1]), self._last_ordinal_fact()
+        for file_facts in added:
+            before, last = ends.pop(file_facts[partition_fact], None), file_facts[ordinal]
             if before is not None and last is not None:
-                ends[one[mine]] = max(before, last)
+                ends[file_facts[partition_fact]] = max(before, last)
         return ends
 
 
 def schema_of_facts(spec: TableSpec) -> pa.Schema:
     """Return the columns that are kept of each file: its path, and the facts."""
-    return pa.schema([_PATH, *((one.name, one.type) for one in spec.facts)])
+    return pa.schema([_PATH, *((fact.name, fact.type) for fact in spec.facts)])
 
 
 def _told_by(added: Mapping[str, Any], facts: Iterable[Fact]) -> dict[str, Any]:
     """Return the facts that a line of the log has about a file that it adds."""
     stats = json.loads(added.get("stats") or "{}")
-    told: dict[str, Any] = {"path": added["path"]}
+    file_facts: dict[str, Any] = {"path": added["path"]}
     for name, kind, source, column, is_instant in facts:
         if source == "rows":
             value = stats.get("numRecords")
@@ -158,8 +160,8 @@ def _told_by(added: Mapping[str, Any], facts: Iterable[Fact]) -> dict[str, Any]:
             value = (added["partitionValues"] if source == "partition" else stats.get(_OF_A_LINE[source]) or {}).get(
                 column
             )
-        told[name] = _value(value, kind, is_instant=is_instant)
-    return told
+        file_facts[name] = _value(value, kind, is_instant=is_instant)
+    return file_facts
 
 
 def _as_text(value: Any) -> str | None:
@@ -180,8 +182,8 @@ def _value(value: Any, kind: pa.DataType, *, is_instant: bool) -> Any:
         return number
     instant = datetime.fromisoformat(value.replace("Z", "+00:00"))
     # Instants without an offset are in UTC.
-    known = instant if instant.tzinfo else instant.replace(tzinfo=timezone.utc)
-    return (known - _EPOCH) // _MILLISECOND
+    instant_in_utc = instant if instant.tzinfo else instant.replace(tzinfo=timezone.utc)
+    return (instant_in_utc - _EPOCH) // _MILLISECOND
 
 
 def _as_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

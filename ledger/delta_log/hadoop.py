@@ -1,7 +1,7 @@
 """Files of one table that only Spark's JVM can reach.
 
-Hadoop reads and makes them. Entries of the log go through Delta's LogStore for the storage, which can make a file that
-must be new.
+Hadoop reads and makes the files. A new entry of the log goes through Delta's LogStore for the storage, which makes only
+new files. On HDFS with `sync`, this module does the same by a rename of a synced file.
 """
 
 from __future__ import annotations
@@ -121,13 +121,13 @@ class HadoopFiles:
         self._system().delete(self._path(path), False)
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Do nothing: a closed file of HDFS cannot be synced any more. Its data nodes write it in time."""
+        """Do nothing: a closed file of HDFS cannot be synced any more. Its data nodes write it to their disks later."""
 
     def make_durable(self, version: int) -> None:
-        """Do nothing, as `sync`."""
+        """Do nothing, like `sync`."""
 
     def sync_checkpoints(self) -> None:
-        """Do nothing, as `sync`."""
+        """Do nothing, like `sync`."""
 
     def newest_from(self, version: int) -> int | None:
         return find_latest_version(self, version)

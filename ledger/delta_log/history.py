@@ -1,30 +1,31 @@
 """Entries of a table's log: parsing, damage, identity, and the history of commits.
 
-**An entry** is one JSON file. Each writer makes it appear whole. The ledger and delta-rs link a finished file; on an
+**An entry** is one JSON file. Each writer makes it appear whole. The ledger and delta-rs link a finished file. On an
 object store they put it in one request. Delta's log stores for local paths and HDFS write a temporary file and rename
-it, as their documentation says. So an entry that is empty or torn is no commit in progress. A power cut left it of a
-commit that the disk did not have yet, or a copy was cut short. delta-rs and Spark both read an empty entry as a commit
+it, as their documentation says. Therefore an entry that is empty or torn is not a commit in progress. A power cut came
+before the disk had all of the commit, or a copy was cut short. delta-rs and Spark both read an empty entry as a commit
 that changes nothing. Another log store may write in place. For such a store, and for network file systems,
 `require_whole` reads a flawed entry again for a second.
 
-An entry of the client's own tables also has a `commitInfo`, by which the caller finds its own commits. Delta's
-protocol makes it optional, but this client, delta-rs and Spark write one. Spark 4.2 with Delta 4.4 does so even in a
-session with spark.databricks.delta.commitInfo.enabled=false (tried). An entry without one is taken for damage. Entries
-of other tables need none.
+An entry of the client's own tables also has a `commitInfo`, by which the caller finds its own commits. Delta's protocol
+makes it optional, but this client, delta-rs and Spark write one. Spark 4.2 with Delta 4.4 does so even in a session
+with spark.databricks.delta.commitInfo.enabled=false (tried). The client takes an entry without a `commitInfo` for
+damage. Entries of other tables need none.
 
-**A listing with a gap.** A folder is listed entry by entry while others commit. So a listing may hold version 6 and
-not 5, though 5 was there first. Both engines take that for a damaged log. Another look sees 5; if it is really gone,
-no look does.
+**A listing with a gap.** A folder is listed entry by entry while others commit. A listing may therefore have version 6
+and not 5, though 5 was made first. Both engines take such a listing for a damaged log. Another listing has version 5,
+unless that version is really gone.
 
-**Whether the log is the same.** Somebody may remove a table and make it anew, or put a backup in its place, while
-processes have it open. The new log has the same file names with other content. So a process remembers each version with
-its `LogEntry`: the digest of the file. No other log has this digest, as each commit names its own files or operation.
-If the log is another one, all that a process remembers of the tables is of the old one. `Generations` counts these
-replacements for tables that belong together. Data in memory is kept under the generation in which it was read.
+**Whether the log is the same.** While processes have a table open, somebody may make it anew, or put a backup in its
+place. The new log has the same file names with other content. Therefore a process remembers each version with its
+`LogEntry`: the digest of the file. No other log has a file with this digest, as each commit names its own files or
+operation. If the log is another one, everything that a process remembers of the tables is about the old log.
+`Generations` counts these replacements for tables that belong together. Data in memory is kept under the generation in
+which it was read.
 
 **History.** delta-rs's own history numbers commits backwards from the loaded version, but reads the entries that are
-newest when it looks. If others commit meanwhile, each number is too low. So here each commit has the version that its
-file is named after.
+newest at the time of the call. If others commit meanwhile, each number is too low. This module takes the version of
+each commit from the name of its file.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from ledger.runtime.threads import map_at_once
 Read = TypeVar("Read")
 #: The messages of delta-rs and of Delta on Spark when the versions that they saw have a gap.
 GAPS = ("Expected contiguous commit files", "Gap between checkpoint version", "DELTA_VERSIONS_NOT_CONTIGUOUS")
-#: Seconds to wait before each further look: a damaged log is believed after a second.
+#: The pauses before further reads, in seconds. After all of them (a second), the damage is believed.
 PAUSES = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5)
 
 
@@ -70,7 +71,7 @@ def is_gap(error: BaseException) -> bool:
 
 
 def without_gaps(read: Callable[[], Read]) -> Read:
-    """Return what `read` returns, and retry while it meets a gap. Raises what `read` raises."""
+    """Return what `read` returns. Retry it for a second while it meets a gap. Raises what `read` raises."""
     for pause in PAUSES:
         try:
             return read()
@@ -87,7 +88,7 @@ REPAIR = (
     "backup (`ledger restore-backup BACKUP ROOT --replace`); or stop all that uses the ledger, and `ledger repair "
     "ROOT` cuts it back to its last whole version, or cuts off the past before a checkpoint that has all of it"
 )
-#: The most missing entries that an error lists one by one.
+#: The most gaps of a listing that are looked up by name.
 MOST_MISSING = 1_000
 MISSING = "is missing"
 #: The flaw of an entry of the ledger's own tables that is otherwise whole.
@@ -98,11 +99,12 @@ _PART = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\.(\d{{10}})\.(\d{{10}})\.parq
 
 
 class Flawed(ValueError):
-    """An entry is no whole commit; the message describes the flaw."""
+    """An entry is not a whole commit. The message describes the flaw."""
 
 
 def actions_in(content: bytes, *, needs_info: bool = True) -> list[dict[str, Any]]:
-    """Return the actions of an entry. Raises Flawed if it is empty, torn, or lacks the `commitInfo` that it needs."""
+    """Return the actions of an entry. Raises Flawed if the entry is empty, torn, or lacks a `commitInfo` that it
+    needs."""
     if not content.strip(b" \t\r\n\0"):
         raise Flawed("has no bytes" if not content else "has nothing but blanks")
     try:
@@ -137,8 +139,8 @@ def damaged(table: str, version: int, what: str) -> LedgerDamaged:
 def require_whole(table: str, version: int, content: bytes, stored: Storage) -> list[dict[str, Any]] | None:
     """Return the actions of an entry; None: it is gone by now.
 
-    A network file system may show a new file without its bytes for a moment. So a flawed entry is read again for a
-    second. Raises LedgerDamaged if it stays flawed.
+    A network file system may show a new file without its bytes for a moment. Therefore a flawed entry is read again for
+    a second. Raises LedgerDamaged if the entry stays flawed.
     """
     try:
         return actions_in(content)
@@ -193,16 +195,16 @@ def checkpointed(paths: Sequence[str]) -> list[int]:
             parts[int(part[1]), int(part[3])].add(int(part[2]))
         elif named is not None:
             whole.add(int(named[1]))
-    return sorted(whole | {version for (version, count), there in parts.items() if len(there) == count})
+    return sorted(whole | {version for (version, count), numbers in parts.items() if len(numbers) == count})
 
 
-#: The smallest gap between a table's versions and those of a backup that is restored over it. Entries before such a
-#: gap, such as a commit that was on its way meanwhile, are no part of the log.
+#: The smallest gap between a table's versions and those of a backup that is restored over it. Entries before such a gap
+#: are no part of the log: another process may have made one during the restore.
 RESTORED_LATER_BY = 100_000
 
 
 def first_version(versions: Sequence[int]) -> int:
-    """Return the version at which a log begins, by its sorted versions with an entry; 0: it has none."""
+    """Return the version at which a log begins, by the sorted versions of its entries; 0: there are no entries."""
     begins = versions[0] if versions else 0
     for before, after in pairwise(versions):
         if after - before > RESTORED_LATER_BY:
@@ -211,13 +213,13 @@ def first_version(versions: Sequence[int]) -> int:
 
 
 def missing_entries(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
-    """Return the versions from the first to the newest without an entry, of those that a listing shows.
+    """Return the versions from `first` to `newest` that have no entry. `versions` are those that a listing shows.
 
     A listing may miss entries that come while it is made, so each gap is looked up by name.
     """
     listed = set(versions)
-    gaps = (one for one in range(first, newest + 1) if one not in listed)
-    return [one for one in islice(gaps, MOST_MISSING) if not files.has(log_file(one))]
+    gaps = (version for version in range(first, newest + 1) if version not in listed)
+    return [version for version in islice(gaps, MOST_MISSING) if not files.has(log_file(version))]
 
 
 def find_lost_entries(
@@ -225,7 +227,7 @@ def find_lost_entries(
 ) -> list[int]:
     """Return the versions up to `last` whose entries are missing.
 
-    Gaps before the first entry that the table still has to keep do not count: a removal of old entries, under way or
+    Gaps before the first entry that the table still has to keep do not count. A removal of old entries, under way or
     stopped, leaves such gaps. `kept_for` returns how many seconds the table keeps its log.
     """
     if {*versions}.issuperset(range(begins, last + 1)):
@@ -236,7 +238,7 @@ def find_lost_entries(
 
 
 class Generations:
-    """Counts how often one of some tables was found to be replaced by a table with another log.
+    """Counts how often tables of one ledger were found to be replaced by tables with other logs.
 
     `current` is the number of the generation. Threads share this object.
     """
@@ -275,7 +277,7 @@ def read_entry(stored: Storage, version: int) -> LogEntry | None:
     return None if content is None else entry_of(content, stamp)
 
 
-#: The most commits that are looked for by their names; for more, the log is listed.
+#: The most commits that are looked up by name. For more, the log is listed.
 MOST_BY_NAME = 20
 ReadMetadata = Callable[[str | None], dict[str, Any]]
 
@@ -299,13 +301,13 @@ def history(
 ) -> list[Commit]:
     """Return the commits of one of the ledger's tables with a version > `since` that its log still has, oldest first.
 
-    `newest` is a version that the table is known to have reached. `kept_for` returns how many seconds it keeps its log.
-    Raises what the storage raises, and LedgerDamaged for an entry that is empty or torn.
+    `newest` is a version that the table is known to have reached. `kept_for` returns how many seconds the table keeps
+    its log. Raises what the storage raises, and LedgerDamaged for an entry that is empty or torn.
     """
     commits = _following(stored, table, read_metadata, since + 1, MOST_BY_NAME)
     if 0 < len(commits) < MOST_BY_NAME and commits[-1].version >= newest:
         return commits
-    # There are more commits, or none, or the next entry was removed with old ones.
+    # There are more commits, or none, or the next entry was removed with old entries.
     last = commits[-1].version if commits else since
     versions_there = versions_in(stored.log_paths())
     begins = first_version(versions_there)
@@ -317,7 +319,7 @@ def history(
         read = list(map_at_once(lambda version: _commit(stored, version, table, read_metadata), versions, AT_ONCE))
         existing = [commit for commit in read if commit is not None]
         if first > last + 1 or len(existing) < len(read):
-            # Old entries were removed, perhaps meanwhile. An entry that is missing between others is damage.
+            # Old entries were removed, perhaps during this call. An entry that is missing between others is damage.
             for version in find_lost_entries(stored, versions_there, begins, max(later), kept_for):
                 if version > last:
                     raise damaged(table, version, MISSING)
@@ -331,7 +333,8 @@ def find_first_commit(
 ) -> Commit | None:
     """Return the first commit with a version > `since` that the log still has and that is wanted; None: there is none.
 
-    Reads the commits up to it, and no later one. Raises as `history` does, but not for missing entries.
+    Reads the commits up to the wanted one, and no later one. Raises what `history` raises, but nothing for missing
+    entries.
     """
     versions_there = versions_in(stored.log_paths())
     begins = max(since + 1, first_version(versions_there))
@@ -346,13 +349,13 @@ def _following(
     stored: TableStorage, table: str, read: ReadMetadata, first: int, most: int | None = None
 ) -> list[Commit]:
     """Return the commits from a version up to the first one that does not exist."""
-    found: list[Commit] = []
-    while len(found) != most:
-        commit = _commit(stored, first + len(found), table, read)
+    commits: list[Commit] = []
+    while len(commits) != most:
+        commit = _commit(stored, first + len(commits), table, read)
         if commit is None:
             break
-        found.append(commit)
-    return found
+        commits.append(commit)
+    return commits
 
 
 def _commit(stored: TableStorage, version: int, table: str, read: ReadMetadata) -> Commit | None:
@@ -360,7 +363,7 @@ def _commit(stored: TableStorage, version: int, table: str, read: ReadMetadata) 
     actions = None if content is None else require_whole(table, version, content, stored)
     if actions is None:
         return None
-    said = next(action["commitInfo"] for action in actions if "commitInfo" in action)
-    if not isinstance(said, dict):
+    info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
+    if not isinstance(info, dict):
         raise damaged(table, version, "has a commitInfo that is no JSON object")
-    return Commit(version, said.get("timestamp", 0), read(said.get("userMetadata")), path_of(said))
+    return Commit(version, info.get("timestamp", 0), read(info.get("userMetadata")), path_of(info))

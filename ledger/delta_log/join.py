@@ -24,7 +24,7 @@ from ledger.delta_log.spec import Ordinals, Partition, PartitionFilter, TableSpe
 log = logging.getLogger("ledger.commits")
 #: The target size: files are joined up to this many bytes and rows. All of them go through memory.
 BYTES, ROWS = 16 << 20, 200_000
-#: From this share of the target size on, a file is large and stays as it is; and the same share for frequent calls.
+#: From this share of the target size on, a file is large and stays as it is. The second share is for frequent calls.
 LARGE_SHARE, LARGE_SHARE_WHILE_GROWING = 1 / 2, 1 / 16
 #: Files whose ordinals overlap are joined up to this many times the target size.
 MOST_OVERLAPPING = 16
@@ -72,8 +72,8 @@ class Joining:
         ordinal, the later one moves to a partition of its own. Returns None, and does nothing, if the log does not
         describe the files' content.
 
-        `growing`: only the smallest files, for frequent calls. Raises Conflict if others took the files out first, and
-        what the storage raises.
+        `growing`: join only the smallest files, for frequent calls. Raises Conflict if others removed the files first,
+        and what the storage raises.
         """
         latest = self._writer.followed.newest()
         if latest is None or latest.statistics is None:
@@ -86,12 +86,12 @@ class Joining:
         return has_joined
 
     def _join(self, partition: Partition, files: Sequence[File]) -> None:
-        """Join these files into one, if all of them are still there."""
+        """Join these files into one, if the table still has all of them."""
         before = pa.concat_tables([self._rows.of(partition, file.path) for file in files])
-        rows, others = told_apart(before, self._ordinals)
-        twice = before.num_rows - rows.num_rows - others.num_rows
+        rows, moved_rows = told_apart(before, self._ordinals)
+        twice = before.num_rows - rows.num_rows - moved_rows.num_rows
         named = dict(zip(self._table.partitions, partition))
-        parts = [(named, rows), *_moved(named, others, self._ordinals)]
+        parts = [(named, rows), *_moved(named, moved_rows, self._ordinals)]
         gone = {file.path for file in files}
 
         def still_valid(latest: Files) -> None:
@@ -107,18 +107,20 @@ class Joining:
             with_statistics=True,
         )
         self._writer.commit(commit, still_valid)
-        shown = "/".join(map(str, partition))
+        partition_shown = "/".join(map(str, partition))
         if twice:
-            log.warning("%d rows of %s in %s were there twice; one of each stays", twice, self._table.name, shown)
+            log.warning(
+                "%d rows of %s in %s were there twice; one of each stays", twice, self._table.name, partition_shown
+            )
         for place, part in parts[1:]:
-            log.error(MOVED, part.num_rows, self._table.name, shown, "/".join(map(str, place.values())))
+            log.error(MOVED, part.num_rows, self._table.name, partition_shown, "/".join(map(str, place.values())))
 
     def _files(self, latest: Files, partition: Partition) -> Iterator[File]:
         """Yield the files of a partition, without those whose content the log does not describe."""
         sizes, facts = latest.of(partition), self._table.facts
-        rows = next(one.name for one in facts if one.source == "rows")
+        rows = next(fact.name for fact in facts if fact.source == "rows")
         first, last = (
-            next(one.name for one in facts if (one.source, one.column) == (source, self._ordinals.column))
+            next(fact.name for fact in facts if (fact.source, fact.column) == (source, self._ordinals.column))
             for source in ("min", "max")
         )
         for file_facts in latest.statistics.of_last(partition[-1]) if latest.statistics is not None else ():
@@ -142,10 +144,10 @@ def told_apart(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.Table]:
         return firsts, others.slice(0, 0)
     rows_by_ordinal: dict[int, list[dict[str, Any]]] = {}
     differing: list[int] = []
-    for number, (first, other) in enumerate(zip(beside.to_pylist(), others.to_pylist())):
-        seen_rows = rows_by_ordinal.setdefault(other[ordinals.column], [first])
-        if other not in seen_rows:
-            seen_rows.append(other)
+    for number, (first, row) in enumerate(zip(beside.to_pylist(), others.to_pylist())):
+        seen_rows = rows_by_ordinal.setdefault(row[ordinals.column], [first])
+        if row not in seen_rows:
+            seen_rows.append(row)
             differing.append(number)
     return firsts, others.take(pa.array(differing, pa.int64()))
 
@@ -153,7 +155,7 @@ def told_apart(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.Table]:
 def _moved(
     partition: Mapping[str, Any], rows: pa.Table, ordinals: Ordinals
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Yield the rows in a partition of their own, with its values; nothing if there are none."""
+    """Yield the new partition of some rows, and the rows with its values; nothing if there are no rows."""
     if rows.num_rows:
         place = ordinals.new_partition(partition)
         columns = {name: pa.array([value] * rows.num_rows) for name, value in place.items() if value != partition[name]}
@@ -167,8 +169,8 @@ def _moved(
 def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
     """Return groups of neighbouring files, each of which is to become one file.
 
-    A group has files below the share `large`, up to the target size together. It may also have files whose ordinals
-    overlap, or that have more rows than ordinals; no writer makes such files.
+    A group has files below the share `large`, up to the target size together. A group may also have files whose
+    ordinals overlap, or that have more rows than ordinals. No writer makes such files.
     """
     groups: list[list[File]] = [[]]
     share = 0.0

@@ -1,11 +1,11 @@
 """Synced versions of commits and checkpoints that delta-rs makes.
 
-delta-rs gives a commit, or a checkpoint, its name before its bytes are on the disk. So on a local path this module
-writes them itself: commits of files that exist already, or of no rows, the first commit of a table, and checkpoints.
+delta-rs gives a commit, or a checkpoint, its name before its bytes are on the disk. Therefore on a local path this
+module itself makes checkpoints, commits of existing files, commits without rows, and the first commit of a table.
 
 Only delta-rs can work out some commits: a delete of rows (`delete_rows`), rows that it writes (`append_rows`), and a
-MERGE (`by_delta_rs`). `commit_on_copy` lets delta-rs commit to a copy of the log, beside the table, and syncs the
-files. Then `_commit_next` puts the commit into the table's own log; for a MERGE, `log.LogWriter.land` does.
+MERGE (`by_delta_rs`). `commit_on_copy` lets delta-rs commit to a copy of the log, in a temporary folder, and syncs the
+files. Then `_commit_next` puts the commit into the table's own log. For a MERGE, `log.LogWriter.land` does so.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ COMMITS_A_CHECKPOINT = 100
 
 
 def commits_here(loaded: DeltaTable, files: TableStorage) -> bool:
-    """Tell whether a table lies on a local path, and `commit_files` meets all its demands on a commit."""
+    """Tell whether a table is on a local path, and `commit_files` meets all its demands on a commit."""
     return isinstance(files, LocalFiles) and not not_applied(read_demands(loaded))
 
 
@@ -71,28 +71,28 @@ def commit_files(
     """Commit files that lie below a table, under transactions, and return the version.
 
     Args:
-        loaded: The table as of a newest version. This call brings it to later versions.
+        loaded: The table as of its newest version. This call brings it to later versions.
         files: The table's files.
         added: The files to add. They are durable before the commit can be seen.
         metadata: The commit's metadata.
         transactions: The transactions that the commit carries.
-        still_valid: Called before each try with the table as it is then. It raises Conflict if the commit may not
+        still_valid: Called before each try with the table's newest version. Raises Conflict if the commit may not
             follow that version.
         schema: The columns that the table has from this commit on, as the log writes them; None: as before.
-        cleans_log: Whether old entries of the log go with a checkpoint, as the table's properties say.
+        cleans_log: Whether a checkpoint also removes old entries of the log, if the table's properties allow this.
 
     Raises:
         Conflict: `still_valid` raises it, or others committed REBASES times in the meantime.
         OSError: The storage fails.
     """
     added_files = list(added)
-    files.sync(one.path for one in added_files)
+    files.sync(file.path for file in added_files)
 
     def entry() -> bytes:
         now = int(time.time() * MILLISECONDS)
         actions = [
             commit_info("WRITE", metadata, now, APPENDED),
-            *(txn_action(one, now) for one in transactions),
+            *(txn_action(transaction, now) for transaction in transactions),
             *map(_added, added_files),
         ]
         if schema is not None:
@@ -115,9 +115,9 @@ def _commit_next(
     *,
     cleans_log: bool = False,
 ) -> int:
-    """Commit an entry as the version after the one that `still_valid` has looked at, or nothing; return the version.
+    """Commit an entry as the version directly after the one that `still_valid` has looked at; return the new version.
 
-    Raises as `commit_files`. The table is brought to the newest version.
+    Raises what `commit_files` raises. Brings the loaded table to the newest version.
     """
     looked_at = loaded.version()
     for _ in range(REBASES):
@@ -129,7 +129,7 @@ def _commit_next(
             read = held.stamp(log_file(version - 1))
             is_first = put_next(held, version, entry())
         if files.stamp(log_file(version - 1)) != read:
-            # If the commit is in a log at all, it is in the one that was replaced.
+            # If the commit is in a log at all, it is in the replaced log.
             raise LogReplaced(f"{loaded.table_uri} was replaced in the moment of a commit, as version {version}")
         catch_up(loaded, files)
         if is_first:
@@ -144,7 +144,7 @@ def _require_unaltered(files: LocalFiles, versions: range) -> None:
     """Raise Conflict if one of these versions, which others committed, changes what the table asks of a commit."""
     for version in versions:
         actions = [json.loads(line) for line in (files.read(log_file(version)) or b"").splitlines()]
-        if not actions or any(one.keys() & {"metaData", "protocol"} for one in actions):
+        if not actions or any(action.keys() & {"metaData", "protocol"} for action in actions):
             raise Conflict("others have changed the table in the meantime")
 
 
@@ -152,8 +152,8 @@ def put_next(log: LogEntries, version: int, entry: bytes) -> bool:
     """Make the entry of a version. Return False if the version is taken by another entry.
 
     Raises Conflict if the version before it is gone: the log was cut, or the table was replaced by one with fewer
-    versions. The entry is then removed again: nobody follows a version whose predecessor is missing. If the predecessor
-    came back before the removal, others may have followed the entry, so it is restored as it was.
+    versions. The entry is then removed again: nobody reads a version whose predecessor is missing. If the predecessor
+    came back before the removal, others may have read the entry. Then the entry is restored as it was.
     """
     entry_file, previous_file = log_file(version), log_file(version - 1)
     try:
@@ -176,11 +176,11 @@ def require_each_next(loaded: DeltaTable, transactions: Iterable[tuple[str, int]
 
 
 def create(files: LocalFiles, make: Callable[[str], object]) -> None:
-    """Make a table through delta-rs, if there is none. Of several processes that do so at once, one is first.
+    """Make a table through delta-rs, if there is none. If several processes do so at once, one of them makes it.
 
     Args:
         files: The table's files.
-        make: Makes the table at another place, which it is given.
+        make: Makes the table at the place that it is called with.
     """
     with scratch_folder() as scratch:
         make(scratch)
@@ -192,8 +192,9 @@ def create(files: LocalFiles, make: Callable[[str], object]) -> None:
 def write_checkpoint(files: LocalFiles, version: int) -> None:
     """Make a checkpoint of a version from the entries in the log's folder, and put it into that very folder.
 
-    A log that takes the folder's place meanwhile gets none. The checkpoint is durable before it can be seen. Raises
-    OSError, also for what delta-rs raises, and if the version was removed with old entries. Raises ForkedProcess.
+    If another log takes the folder's place meanwhile, that log gets no checkpoint. The checkpoint is durable before it
+    can be seen. Raises OSError, also for delta-rs's errors, and if the version was removed with old entries. Raises
+    ForkedProcess in a forked child.
     """
     require_own("delta-rs")
     with files.held_log() as held, scratch_folder() as scratch:
@@ -212,7 +213,7 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
         for file in log.iterdir():
             if file.name not in before and f"{LOG}/{file.name}" != LAST_CHECKPOINT:
                 held.replace(file.name, file.read_bytes())
-        # Write this file last: it tells readers that the others exist.
+        # Write this file last: it tells readers that the checkpoint's files exist.
         held.replace(LAST_CHECKPOINT, Path(scratch, LAST_CHECKPOINT).read_bytes())
 
 
@@ -226,7 +227,7 @@ def _files_for(held: HeldLog, version: int) -> list[str]:
             break
     else:
         newest, parts = -1, []
-    return [*parts, *(f"{one:020d}.json" for one in range(newest + 1, version + 1))]
+    return [*parts, *(f"{entry:020d}.json" for entry in range(newest + 1, version + 1))]
 
 
 def delete_rows(
@@ -234,20 +235,21 @@ def delete_rows(
 ) -> None:
     """Delete the rows that a predicate names, by a query of delta-rs's, in one commit.
 
-    On a local path delta-rs commits to a copy of the log, in a folder that has the table's own folders beside it. So
-    the files that it writes are the table's. They are synced before this function puts the commit into the table's log.
+    On a local path delta-rs commits to a copy of the log, in a folder with links to the table's own folders. Therefore
+    delta-rs writes its files into the table. The files are synced before this function puts the commit into the table's
+    log.
 
     Args:
         loaded: The table as of its newest version.
         files: The table's files.
-        predicate: In SQL.
+        predicate: The predicate, in SQL.
         metadata: The commit's metadata.
         independent_by: Partition columns. Commits to partitions with other values in them do not conflict.
 
     Raises:
-        Conflict: Others committed to such a partition in the meantime, or changed the table.
+        Conflict: Others committed to a partition with the same values in the meantime, or changed the table.
         DeltaError, OSError: The storage fails.
-        StorageFailed: delta-rs cannot remove files of the table, see `require_removable`.
+        TableAltered: delta-rs cannot remove files of the table, see `require_removable`.
     """
     if not isinstance(files, LocalFiles) or not commits_here(loaded, files):
         require_removable(loaded)
@@ -261,16 +263,16 @@ def delete_rows(
     version, actions = commit_on_copy(files, delete)
     if not actions:
         return
-    if not all(PLAIN_PATH.fullmatch(one["remove"]["path"]) for one in actions if "remove" in one):
+    if not all(PLAIN_PATH.fullmatch(action["remove"]["path"]) for action in actions if "remove" in action):
         require_removable(loaded)
-    touched, looked_at = {_partition_of(one, independent_by) for one in actions}, version - 1
+    touched, looked_at = {_partition_of(action, independent_by) for action in actions}, version - 1
 
     def require_unlike(newest: DeltaTable) -> None:
         nonlocal looked_at
         for following in range(looked_at + 1, newest.version() + 1):
             _require_unaltered(files, range(following, following + 1))
             others = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
-            if touched & {_partition_of(one, independent_by) for one in others} - {None}:
+            if touched & {_partition_of(action, independent_by) for action in others} - {None}:
                 raise Conflict("others have committed to what is deleted in the meantime")
             looked_at = following
 
@@ -291,12 +293,12 @@ def append_rows(
     As in `delete_rows`, delta-rs commits to a copy of the log, and the files are durable before the commit can be seen.
 
     Args:
-        loaded: The table as of a newest version. This call brings it to later versions.
+        loaded: The table as of its newest version. This call brings it to later versions.
         files: The table's files.
-        rows: With all columns of the table.
+        rows: The rows, with all columns of the table.
         metadata: The commit's metadata.
         transactions: The transactions that the commit carries.
-        still_valid: As of `commit_files`.
+        still_valid: As in `commit_files`.
 
     Raises:
         Conflict: `still_valid` raises it, or others committed REBASES times in the meantime.
@@ -314,11 +316,11 @@ def append_rows(
 def commit_on_copy(
     files: LocalFiles, commit: Callable[[DeltaTable], object], version: int | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Let delta-rs commit to a copy of a table's log, in a folder that has the table's own folders beside it.
+    """Let delta-rs commit to a copy of a table's log, in a temporary folder with links to the table's own folders.
 
-    The table is loaded as of a version, or of the newest one. Returns the version that delta-rs committed to the copy,
-    and that commit's actions. The files in them are the table's, and durable. No actions: delta-rs committed nothing.
-    Raises what `commit` raises.
+    The copy is loaded as of a version, or of the newest one. Returns the version that delta-rs committed to the copy,
+    and that commit's actions. Their files are in the table, and durable. If delta-rs committed nothing, there are no
+    actions. Raises what `commit` raises.
     """
     with _copied_log(files, version) as scratch:
         for entry in os.scandir(files.absolute("")):
@@ -331,10 +333,10 @@ def commit_on_copy(
         if committed == before:
             return committed, []
         actions = [json.loads(line) for line in Path(scratch, log_file(committed)).read_bytes().splitlines()]
-        added = [unquote(one["add"]["path"]) for one in actions if "add" in one]
+        added = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         for path in added:
             if not files.absolute(path).exists():
-                # The table has no folder for this partition yet. Copy the file there instead of moving it: so it gets
+                # The table has no folder for this partition yet. Copy the file there instead of moving it: a copy gets
                 # its group and its permissions from the folder.
                 files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(Path(scratch, path), files.absolute(path))
@@ -343,15 +345,15 @@ def commit_on_copy(
 
 
 def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[str | None, ...] | None:
-    """Return some columns of the partition of a file that is added or removed; None for other actions."""
-    about = action.get("add") or action.get("remove")
-    return None if about is None else tuple((about.get("partitionValues") or {}).get(name) for name in columns)
+    """Return the values of some columns of the partition of an added or removed file; None for other actions."""
+    fields = action.get("add") or action.get("remove")
+    return None if fields is None else tuple((fields.get("partitionValues") or {}).get(name) for name in columns)
 
 
 @contextmanager
 def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
-    """Return a temporary folder whose log has the table's entries that make up a version (or the newest), and all later
-    ones."""
+    """Return a context with a temporary folder. Its log links to the files that make up a version of the table (or the
+    newest one), and to all later ones."""
     with scratch_folder() as scratch:
         Path(scratch, LOG).mkdir()
         for path in _since_checkpoint(files, version):
@@ -360,14 +362,18 @@ def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
 
 
 def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
-    """Return the newest checkpoint up to a version, or of all versions, and the log's entries from there on."""
+    """Return the paths of the newest checkpoint up to a version, or of all versions, and of all later files of the
+    log."""
     paths = [path for path in files.log_paths() if path.partition("/")[2][:20].isdecimal()]
-    last = max((one for one in checkpointed(paths) if version is None or one <= version), default=0)
+    last = max(
+        (checkpoint for checkpoint in checkpointed(paths) if version is None or checkpoint <= version), default=0
+    )
     return [path for path in paths if path.partition("/")[2] >= f"{last:020d}"]
 
 
 def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:
-    """Do what delta-rs does after a commit of its own. The commit has landed, even if this fails."""
+    """Make a checkpoint and remove old entries, if they are due, as delta-rs does after a commit of its own. The commit
+    has landed, even if this fails."""
     configuration = loaded.metadata().configuration
     interval = configuration.get("delta.checkpointInterval", "")
     if version % (int(interval) if interval.isdecimal() and int(interval) else COMMITS_A_CHECKPOINT):

@@ -2,15 +2,14 @@
 
 `LogWriter.land` has the one loop that makes such commits. `DirectTable` reads rows, and commits edits and appends
 through this loop: new files replace files of the touched partitions. A commit of an engine's query has the same
-content. But delta-rs plans and runs a query for it. For one row delta-rs takes 40 ms, and this module 4 ms. For an
-append delta-rs takes 12 ms, or 30 ms once the table has some hundred files, and this module 3 ms (per commit, both of 2
-cores busy). delta-rs also reads rows again that the decision has read already. On an object store it makes some ten
-requests, and this module 2.
+content. But delta-rs plans and runs a query for it. An append by this module takes 3 ms. By delta-rs it takes 12 ms, or
+30 ms once the table has some hundred files (per commit, both of 2 cores busy). delta-rs also reads rows again that the
+decision has read already. On an object store delta-rs makes some ten requests, and this module 2.
 
-An entry is a file that must be new: it is made for the version after the version that was read, or not at all. If
-another writer was first, the entry is made for the next version, if the touched partitions still have the same files.
-Names of files are never used twice. A partition without files proves nothing: rows may have come and gone meanwhile.
-There a statement of the engine decides.
+An entry is a file that must not exist yet. The client makes it for the version after the version that was read. If
+another writer was first, the client tries the next version, if the touched partitions still have the same files. Names
+of files are never used twice. A partition without files proves nothing: files may have come and gone meanwhile. For
+such a partition a statement of the engine decides.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ from ledger.errors import ForkedProcess
 from ledger.rules.limits import MILLISECONDS
 
 log = logging.getLogger("ledger.commits")
-#: The most rows that an edit may write directly. Beyond that a statement is quicker: it leaves files without edits
-#: alone.
+#: The most rows that an edit may write directly. Beyond that a statement is quicker: it does not rewrite files without
+#: edits.
 MOST_ROWS = 100_000
 #: Files below SMALL bytes are kept in memory. One read of them covers at most MOST_SMALL bytes.
 MOST_SMALL = 8 * SMALL
@@ -76,16 +75,16 @@ class RemovedFile(NamedTuple):
 class NewCommit(NamedTuple):
     """The actions and the metadata of a commit.
 
-    `is_change`: rows come or go, and not only files. `with_statistics`: the log gets the smallest and the greatest
-    value of the table's columns in each file.
+    `is_change`: the commit adds or removes rows, and not only files. `with_statistics`: the log gets the smallest and
+    the greatest value of the table's columns in each file.
     """
 
     operation: str
     metadata: Mapping[str, Any]
     adds: Sequence[AddedFile] = ()
     removes: Sequence[RemovedFile] = ()
-    #: The transactions that are committed only as the next of their applications, and those that go with them in any
-    #: case.
+    #: Each of `transactions` must be the next one of its application. The commit carries those in `beside` without this
+    #: check.
     transactions: Sequence[tuple[str, int]] = ()
     beside: Sequence[tuple[str, int]] = ()
     is_change: bool = True
@@ -109,8 +108,7 @@ class WrittenByEngine(Mapping[str, bytes]):
 
 
 class WrittenFiles(NamedTuple):
-    """Files by path, when they were made, in monotonic seconds, and the generation of the tables in which
-    they were made."""
+    """Files by path. They were made `at` a time, in monotonic seconds, and in a `generation` of the tables."""
 
     files: Mapping[str, bytes]
     at: float
@@ -128,14 +126,15 @@ class LogWriter:
         *failures: type[Exception],
         generations: Generations | None = None,
     ) -> None:
-        """`failures` are the errors that the engine raises. `generations` are those of the table's ledger."""
+        """`failures` are the errors that the engine raises. `generations` counts the replacements of the ledger's
+        tables."""
         self._table, self.replay, self._stored = table, replay, stored
         self._failures: tuple[type[Exception], ...] = (*failures, OSError, ForkedProcess)
         self.followed = LogFollower(table, replay, stored, generations=generations)
         self.rows = FileRows(table.schema, table.partitions, stored)
 
     def newest(self, *, listing: bool = False) -> Files:
-        """Return the files of the newest version. Raises Conflict if the table is no longer as the ledger makes it."""
+        """Return the files of the newest version. Raises Conflict if the table is altered."""
         return self._require_plain(self.followed.newest(listing=listing))
 
     def _require_plain(self, files: Files | None) -> Files:
@@ -144,13 +143,13 @@ class LogWriter:
         return files
 
     def transaction_version(self, application: str) -> int | None:
-        """Return the newest version committed under an application id."""
+        """Return the version that an application id committed last; None: it has committed none."""
         return self._last_of(application)[1]
 
     def newest_before(self, transaction: tuple[str, int]) -> Files:
-        """Return the files of the newest version, after which a transaction may be committed as the next one.
+        """Return the files of the newest version, if a transaction may be committed next.
 
-        Raises Conflict if it may not, or if the table is no longer as the ledger makes it.
+        Raises Conflict if the transaction may not be committed next, or if the table is altered.
         """
         files, committed = self._last_of(transaction[0])
         require_next(transaction, committed)
@@ -159,13 +158,13 @@ class LogWriter:
     def _newest_before_each(self, transactions: Sequence[tuple[str, int]]) -> Files:
         """Return what `newest_before` returns, for all of the transactions at one version."""
         while True:
-            newest = [self.newest_before(one) for one in transactions]
+            newest = [self.newest_before(transaction) for transaction in transactions]
             if len({files.version for files in newest}) == 1:
                 return newest[0]
 
     def _last_of(self, application: str) -> tuple[Files | None, int | None]:
-        """Return the files of the newest version, if the client can follow the log, and the version that an application
-        has committed by then."""
+        """Return the files of the newest version, and the version that an application has committed by then. The files
+        are None for an altered table."""
         latest = self.followed.newest()
         while latest is not None:
             last = latest.transactions.last(application, latest.version, self.replay.transaction)
@@ -187,20 +186,22 @@ class LogWriter:
     ) -> int:
         """Commit a decision of the caller, and return the version.
 
-        The commit becomes the version after the version that `still_valid` has looked at, or it is not made. So the
-        table is as `still_valid` has seen it. If another writer is first, `still_valid` looks at the newer version.
+        The commit becomes the version after the version that `still_valid` has looked at, or it is not made. No commit
+        can come between the check and this commit. If another writer is first, `still_valid` looks at the newer
+        version.
 
         Args:
-            commit: The files to add and remove, and the commit's metadata. Each of its transactions is committed only
-                as the first one of its application, or directly after the version before.
+            commit: The files to add and remove, and the commit's metadata. Each of its transactions must be the first
+                one of its application, or come directly after the application's last version.
             still_valid: Raises if the commit may not follow a version: mostly Conflict.
-            on: The version that the decision was made on, if the commit may follow it; else it follows the newest one.
-            read_at: When that was read, in monotonic seconds. A process that stood still since then lists the log: the
-                next version may have come, and gone with old ones.
+            on: The version that the decision was made on; None: take the newest version.
+            read_at: When that version was read, in monotonic seconds. If this is more than LISTED_AFTER ago, the log is
+                listed: the next version may have been made, and removed with old entries.
 
         Raises:
-            Conflict: The transaction was committed, or others committed REBASES times meanwhile.
-            LogReplaced: The log is another one than was read.
+            Conflict: A transaction may not be committed next, the table is altered, or others committed REBASES times
+                meanwhile.
+            LogReplaced: The log is no longer the log that was read.
             Errors of `still_valid` and of the storage.
         """
         generation, at = self.followed.generation(), time.monotonic()
@@ -222,7 +223,7 @@ class LogWriter:
         on: Files | None = None,
         transactions: Sequence[tuple[str, int]] = (),
     ) -> int:
-        """Commit actions, which name what was written, and return the version.
+        """Commit actions that name the `written` files, and return the version.
 
         Raises Conflict if one of the `transactions` may not be committed next. The other arguments and errors are those
         of `commit`.
@@ -231,7 +232,7 @@ class LogWriter:
             if on is None:
                 on = self._newest_before_each(transactions) if transactions else self.newest()
             if on.generation != written.generation:
-                # The written files lie where the replaced table was.
+                # The written files belong to the replaced table.
                 raise LogReplaced(f"{self._table.name} was replaced since the rows of a commit were written")
             still_valid(on)
             version = self._try_commit(on, actions, written)
@@ -243,7 +244,7 @@ class LogWriter:
     def _actions(self, commit: NewCommit, sizes: Mapping[str, int], now: int) -> list[Action]:
         parameters = APPENDED if commit.operation == "WRITE" else REWRITTEN
         actions = [commit_info(commit.operation, commit.metadata, now, parameters)]
-        actions += [txn_action(one, now) for one in (*commit.transactions, *commit.beside)]
+        actions += [txn_action(transaction, now) for transaction in (*commit.transactions, *commit.beside)]
         named = self._table.statistics if commit.with_statistics else ()
         for path, size, partition in commit.removes:
             actions.append(remove_action(path, size, partition, now, is_change=commit.is_change))
@@ -253,29 +254,29 @@ class LogWriter:
 
     def _write(self, commit: NewCommit) -> Encoded:
         """Write the files that a commit is to name."""
-        files = Encoded({one.path: one.rows for one in commit.adds}, self._table.partitions)
+        files = Encoded({added.path: added.rows for added in commit.adds}, self._table.partitions)
         self._stored.write(files)
         for path, _, rows in commit.adds:
             self.rows.keep(path, rows)
         return files
 
     def _try_commit(self, latest: Files, actions: Sequence[Action], written: WrittenFiles) -> int | None:
-        """Commit actions, which name what was `written`, as the version after `latest`, and return that version.
+        """Commit actions that name the `written` files as the version after `latest`, and return that version.
 
-        Returns None, and does nothing, if another writer was first. Raises LogReplaced if the log is no longer the one
-        that was read.
+        Returns None, and commits nothing, if another writer was first. Raises LogReplaced if the log is no longer the
+        log that was read.
         """
         self._require_there(written)
         version = latest.version + 1
         entry = log_entry(with_mark(actions) if self._stored.is_synced else actions)
         try:
             with self._stored.held_log() as held:
-                # Check the log if this costs no request. On a local path the commit follows this very version, or
-                # fails.
+                # Check the log if this costs no request. On a local path, the new entry then joins the folder that was
+                # checked.
                 if not self.followed.may_be_same(latest, held):
                     raise self._replaced(latest)
-                # If an object store's answer was lost, this entry exists already. A second one would bring back joined
-                # files.
+                # If an object store's answer was lost, this very entry may exist already. A second one would add files
+                # again that others have joined since.
                 if not held.put_new(log_file(version), entry) and held.read(log_file(version)) != entry:
                     return None
         except FileNotFoundError as gone:
@@ -283,7 +284,7 @@ class LogWriter:
         self._verify_reachable(latest, entry, written)
         self._require_there(written)
         self.followed.committed(latest, actions, entry)
-        # Each verb replaces the file of a lane: rows of replaced files would take the memory of other files.
+        # Rows of removed files would take the memory of other files.
         self.rows.forget(action["remove"]["path"] for action in actions if "remove" in action)
         if version % latest.checkpoints == 0 and is_due(self._stored, version):
             self._checkpoint(version)
@@ -303,15 +304,15 @@ class LogWriter:
     def _verify_reachable(self, latest: Files, entry: bytes, written: WrittenFiles) -> None:
         """Raise LogReplaced if the version before a commit is not the one that was read.
 
-        This happens if the table was removed or replaced, or if its log was cut below commits that others made
-        meanwhile. Then the commit's entry is removed, unless others may have followed it. Raises Conflict if the log
-        was cut and goes on. Raises nothing if the table has the `written` files.
+        The table may have been removed or replaced, or its old entries were removed after others committed meanwhile.
+        This method removes the commit's entry, unless others may have committed after it. Raises Conflict if old
+        entries were removed and the log goes on. Raises nothing if the table has the `written` files.
         """
         if self.followed.is_same(latest):
             return
         before, entry_file = log_file(latest.version), log_file(latest.version + 1)
         if self._stored.has(before):
-            # Others may have read and followed the commit by now: it has to stay.
+            # Others may have read the commit by now, and committed after it: it has to stay.
             self.followed.forget()
             raise LogReplaced(
                 f"{self._table.name} was replaced in the moment of a commit, which is version {latest.version + 1} of "
@@ -322,24 +323,24 @@ class LogWriter:
             {path for files in newest.by_partition.values() for path in files} if newest is not None else set()
         )
         if not paths_there.isdisjoint(written.files):
-            # The log was cut after the commit had joined it.
+            # Old entries of the log were removed after this commit was made.
             return
         goes_on = newest is not None and newest.generation == latest.generation and newest.version >= latest.version
         if goes_on or self._stored.read(entry_file) != entry:
-            # Others may have taken out the files of the commit. A search for the commit finds that the log was cut.
+            # The commit may have landed, and others may have removed its files since. The log no longer shows which.
             raise Conflict(f"the log of {self._table.name} was cut after version {latest.version}")
         self._stored.remove(entry_file)
-        # Nobody follows a version whose predecessor is missing. If the predecessor came back before the removal, others
-        # may have followed this commit. Then restore it as it was.
+        # Nobody reads a version whose predecessor is missing. If the predecessor came back before the removal, others
+        # may have read this commit. Then restore it as it was.
         if self._stored.has(before):
             self._stored.put_new(entry_file, entry)
         raise self._replaced(latest)
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
-        """Return a context for one commit that the engine makes by itself. The context begins with the newest version.
+        """Return a context for one commit that the engine makes by itself. The context first notes the newest version.
 
-        Raises LogReplaced if the log is another one after the commit.
+        Raises LogReplaced if the log after the commit is another one.
         """
         before = self.followed.newest()
         yield
@@ -386,7 +387,7 @@ def _always(files: Files) -> None:
 class DirectTable:
     """Reads a table by following its log, and commits edits and appends to it without a statement of an engine.
 
-    It refuses commits that only an engine can make.
+    Its methods raise NotDirect for commits that only an engine can make.
     """
 
     def __init__(
@@ -398,7 +399,8 @@ class DirectTable:
         generations: Generations | None = None,
         by_statement: bool = False,
     ) -> None:
-        """`failures` are the errors of the engine that replays the log. `generations` are those of the table's ledger.
+        """`failures` are the errors of the engine that replays the log. `generations` counts the replacements of the
+        ledger's tables.
 
         `by_statement`: the caller wants only statements to commit rows.
         """
@@ -408,12 +410,12 @@ class DirectTable:
         self.rows = self.writer.rows
 
     def is_known(self) -> bool:
-        """Tell whether rows are committed here, as far as is known without a request to the storage."""
+        """Tell whether rows are committed directly, as far as is known without a request to the storage."""
         return not self._by_statement and self.writer.followed.seen() is not None
 
     def why_not(self) -> tuple[str, str] | None:
-        """Return why no row is committed here: the reason, and its words; None: rows are. Looks at the newest
-        version."""
+        """Return why rows are not committed directly to the newest version: the reason and its words; None: they
+        are."""
         if self._by_statement:
             return SETTING, REASONS[SETTING]
         if self.writer.followed.newest() is None:
@@ -421,7 +423,7 @@ class DirectTable:
         return None
 
     def load(self, where: PartitionFilter) -> Snapshot | None:
-        """Return the rows of the partitions that are named; None: the table is not as the ledger makes it."""
+        """Return the rows of the partitions that `where` names; None: the table is altered."""
         latest = self.writer.followed.newest()
         if latest is None:
             return None
@@ -431,8 +433,8 @@ class DirectTable:
     def merge(self, snapshot: Snapshot, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
         """Commit edits that find the snapshot's rows as they suppose (see `require_expected`); return the version.
 
-        Raises NotDirect if only a statement can do it, Conflict if others have changed the partitions of `where`, and
-        what the storage raises.
+        Raises NotDirect if only a statement can commit them, Conflict if others have changed the partitions of `where`,
+        and what the storage raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -443,15 +445,15 @@ class DirectTable:
         if columns and not _names_no_more(where.partitions(columns), touched):
             raise NotDirect(WIDER)
         read = snapshot.loaded
-        before = [read.of(_values_of(one)) for one in touched]
-        mine = [edits] if len(touched) == 1 else [of_partitions(edits, [one]) for one in touched]
-        after = [self._regrouped(*one) for one in zip(touched, before, mine)]
-        if sum(rows.num_rows for one in after for rows in one.written) > MOST_ROWS:
+        before = [read.of(_values_of(partition)) for partition in touched]
+        edits_of = [edits] if len(touched) == 1 else [of_partitions(edits, [partition]) for partition in touched]
+        rewrites = [self._regrouped(*one) for one in zip(touched, before, edits_of)]
+        if sum(rows.num_rows for rewrite in rewrites for rows in rewrite.written) > MOST_ROWS:
             raise NotDirect(LARGE)
         adds, removes = list[AddedFile](), list[RemovedFile]()
-        for partition, files, one in zip(touched, before, after):
-            adds += [AddedFile(new_path(partition), partition, rows) for rows in one.written]
-            removes += [RemovedFile(path, files[path], partition) for path in one.gone]
+        for partition, files, rewrite in zip(touched, before, rewrites):
+            adds += [AddedFile(new_path(partition), partition, rows) for rows in rewrite.written]
+            removes += [RemovedFile(path, files[path], partition) for path in rewrite.gone]
 
         def still_valid(latest: Files) -> None:
             self._require_generation(latest, snapshot)
@@ -467,13 +469,14 @@ class DirectTable:
     def land_statement(
         self, snapshot: Snapshot, where: PartitionFilter, actions: Sequence[Action], tried: int, began: float
     ) -> int:
-        """Commit the result of a MERGE that an engine ran beside the log; return the version.
+        """Commit the result of a MERGE that an engine ran on a copy of the log; return the version.
 
         Args:
             snapshot: The rows that the edits were decided on, of a table that is not altered.
             where: The partitions that the MERGE relies on.
             actions: The actions that the engine made.
-            tried: The version that the engine made of them. It has looked for conflicts with all earlier versions.
+            tried: The version of these actions in the copy. The engine has looked for conflicts with all earlier
+                versions.
             began: When the MERGE was begun, in monotonic seconds.
 
         Raises Conflict if others have changed these partitions, and what `LogWriter.commit` raises.
@@ -483,13 +486,13 @@ class DirectTable:
 
         def still_valid(latest: Files) -> None:
             self._require_generation(latest, snapshot)
-            if named is not None and any(latest.of(one) != read.of(one) for one in named):
+            if named is not None and any(latest.of(partition) != read.of(partition) for partition in named):
                 raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
             # In a partition without files, files may have come and gone unseen.
             if latest.version >= tried and (named is None or not all(map(read.of, named))):
                 raise Conflict(f"others have committed to {self._table.name} while a statement was run")
 
-        written = WrittenByEngine(one["add"]["path"] for one in actions if "add" in one)
+        written = WrittenByEngine(action["add"]["path"] for action in actions if "add" in action)
         return self.writer.land(actions, WrittenFiles(written, began, read.generation), still_valid)
 
     def _require_generation(self, latest: Files, snapshot: Snapshot) -> None:
@@ -506,7 +509,7 @@ class DirectTable:
     ) -> int:
         """Commit rows under transactions (see `DeltaTables.add_rows`), and return the version.
 
-        Raises NotDirect if only a statement can do it, ValueError for a row without a partition, and what
+        Raises NotDirect if only a statement can commit them, ValueError for a row without a partition, and what
         `LogWriter.commit` raises.
         """
         if self._by_statement:
@@ -516,19 +519,26 @@ class DirectTable:
         if self.writer.followed.newest() is None:
             raise NotDirect(ALTERED)
         partitions = distinct(rows, self._table.partitions) if self._table.partitions else [{}]
-        for one in partitions:
-            self._table.require_partition(one)
+        for partition in partitions:
+            self._table.require_partition(partition)
         # With a single partition, avoid a copy.
-        of_partition = [(one, of_partitions(rows, [one]) if len(partitions) > 1 else rows) for one in partitions]
-        adds = [AddedFile(new_path(one), one, part) for one, mine in of_partition for part in in_parts(mine, FILE)]
+        of_partition = [
+            (partition, of_partitions(rows, [partition]) if len(partitions) > 1 else rows) for partition in partitions
+        ]
+        adds = [
+            AddedFile(new_path(partition), partition, part)
+            for partition, partition_rows in of_partition
+            for part in in_parts(partition_rows, FILE)
+        ]
         commit = NewCommit("WRITE", metadata, adds, (), transactions, beside, with_statistics=True)
         return self.writer.commit(commit, still_valid or _always)
 
     def small_rows(self, where: PartitionFilter, above: Mapping[str, int]) -> pa.Table | None:
-        """Return the rows of the partitions that are named; None: they are not few, or their files not small.
+        """Return the rows of a few partitions that `where` names, if their files are small; else None.
 
         If `where` names all partitions with one value in their first column, only files count that may hold rows
-        `above` a bound. Small files are mostly in memory and the log is followed, so nothing is opened.
+        `above` a bound. Small files are mostly in memory, and the client follows the log: mostly nothing is read.
+        Returns None also if the table is altered, or has no statistics.
         """
         latest = self.writer.followed.newest() if self._table.statistics else None
         files = None if latest is None else self._files_of(latest, where, above)
@@ -540,12 +550,12 @@ class DirectTable:
         return pa.concat_tables([self._table.nothing, *rows])
 
     def all_rows(self, where: PartitionFilter) -> pa.Table | None:
-        """Return all rows that `where` names, however many; else as `small_rows`."""
+        """Return all rows that `where` names, however many; None: the table is altered, or has no statistics."""
         latest = self.writer.followed.newest() if self._table.statistics else None
         if latest is None:
             return None
         named = latest.named(where, self._table.partitions)
-        return pa.concat_tables([self._table.nothing, *(self.rows.of(*one) for one in named)])
+        return pa.concat_tables([self._table.nothing, *(self.rows.of(*file) for file in named)])
 
     def _files_of(
         self, latest: Files, where: PartitionFilter, above: Mapping[str, int]
@@ -565,10 +575,10 @@ class DirectTable:
         named = where.partitions(columns)
         if named is None or len(named) > MOST_PARTITIONS:
             return None
-        return [(one, path, size) for one in named for path, size in latest.of(one).items()]
+        return [(values, path, size) for values in named for path, size in latest.of(values).items()]
 
     def require_same(self, snapshot: Snapshot) -> None:
-        """Raise LogReplaced if the table's log is no longer the one that a snapshot was read from."""
+        """Raise LogReplaced if the table's log is no longer the log that a snapshot was read from."""
         if snapshot.loaded is not None and not self.writer.followed.is_same(snapshot.loaded):
             self.writer.followed.forget()
             raise LogReplaced(f"{self._table.name} was replaced since version {snapshot.version}, which was read")
@@ -581,15 +591,16 @@ class DirectTable:
 def of_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return the rows of some partitions."""
     conditions = [
-        reduce(pc.and_, [pc.equal(rows[name], value) for name, value in one.items()]) for one in partitions if one
+        reduce(pc.and_, [pc.equal(rows[name], value) for name, value in partition.items()])
+        for partition in partitions
+        if partition
     ]
     return rows.filter(reduce(pc.or_, conditions)) if conditions else rows
 
 
 def _names_no_more(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether every named partition is touched: a conflict with a named one is then a conflict with a
-    touched one."""
-    return named is not None and {_values_of(one) for one in touched}.issuperset(named)
+    """Tell whether every named partition is touched: each conflict with a named one is then one with a touched one."""
+    return named is not None and {_values_of(partition) for partition in touched}.issuperset(named)
 
 
 def _values_of(partition: Mapping[str, Any]) -> Partition:

@@ -3,8 +3,8 @@
 A checkpoint has a line for each live file, and one for each file that is no longer in the table and not removed yet. In
 a table with constant commits, the second kind is far larger. A checkpoint each 50 commits, kept for a month, would take
 most of the disk. A new checkpoint is due when the number of commits since the last one reaches the lines of that
-checkpoint, divided by LINES_A_COMMIT. Its cost for each commit is then bounded. Of replaced checkpoints, one a day is
-kept, for versions of the past: the versions in between are read from the commits themselves.
+checkpoint, divided by LINES_A_COMMIT. Its cost for each commit is then bounded. One replaced checkpoint a day is kept,
+for versions of the past. Versions between two kept checkpoints are read from the commits themselves.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ def is_due(stored: Storage, version: int) -> bool:
 def replaced(files: Iterable[LogFile]) -> list[str]:
     """Return the paths of checkpoints that nobody needs, of all files of a log.
 
-    These checkpoints are needed: the two newest, the oldest, the newest of each day, and any that was written in the
-    hour before the log's last file.
+    These checkpoints are needed: the two newest, the oldest, and the newest of each day. Checkpoints of the hour before
+    the log's last file are needed, too.
     """
     log_files = list(files)
     latest = max((file.at for file in log_files), default=0.0)
     # A checkpoint may have several files: group them by version.
     of_version: dict[int, list[LogFile]] = {}
     for file in log_files:
-        named = CHECKPOINT.fullmatch(file.path)
-        if named is not None:
-            of_version.setdefault(int(named[1]), []).append(file)
+        matched = CHECKPOINT.fullmatch(file.path)
+        if matched is not None:
+            of_version.setdefault(int(matched[1]), []).append(file)
     versions = sorted(of_version)
     last_of_day = {max(file.at for file in of_version[version]) // DAY: version for version in versions}
     kept = {*versions[:1], *versions[-2:], *last_of_day.values()}
@@ -78,17 +78,17 @@ def unneeded(loaded: DeltaTable, since: float, staged: StagedFolders | None = No
 
     `since` is the system's time before the table was loaded.
 
-    The log names a file that a commit took out for as long as that retention. A checkpoint made later forgets it. The
-    log never names the files of a commit that lost or died. So files that no version has are included, too, once they
-    are so old that no process may still be about to commit them. Files in a `staged` folder are left to their sender
-    until they are published.
+    The log names a file that a commit removed for as long as that retention. A later checkpoint forgets the file. The
+    log never names the files of a commit that lost a race or died. Therefore files that no version has are included,
+    too, once they are so old that no process may still be about to commit them. Files in a `staged` folder are left to
+    their sender until they are published.
     """
     removed_files = loaded.vacuum(dry_run=True)
     unnamed = set(loaded.vacuum(dry_run=True, full=True))
     if unnamed - set(removed_files):
         old = loaded.vacuum(UNCOMMITTED_HOURS, dry_run=True, full=True, enforce_retention_duration=False)
         unnamed &= set(old)
-    # A process that stood still for days since loading would take files that were committed meanwhile for uncommitted.
+    # A process that stood still for days after loading would take files that were committed meanwhile for uncommitted.
     if not 0 <= time.time() - since <= KNOWN:
         return set(removed_files)
     return {
@@ -98,8 +98,7 @@ def unneeded(loaded: DeltaTable, since: float, staged: StagedFolders | None = No
 
 
 def _is_of_rows(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> bool:
-    """Tell whether a file lies where the rows of a partition do. Other files below a table are not the
-    ledger's to remove."""
+    """Tell whether a file is in a folder for files of rows. The ledger must not remove other files below a table."""
     *folders, name = path.split("/")
     partition = [folder.partition("=")[0] for folder in folders] == loaded.metadata().partition_columns
     is_staged = staged is not None and staged.folder_of(path) is not None and "_delta_log" not in folders

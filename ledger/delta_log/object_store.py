@@ -1,16 +1,16 @@
 """Files on an object store, and the storage's own time.
 
-All access is through obstore, which is the same Rust library (object_store) that delta-rs reads and writes with. Unlike
-delta-rs's calls, those of obstore let other threads run. An object store has no folders: a folder exists as long as a
-file's name begins with its name.
+All access is through obstore. It uses the same Rust library (object_store) as delta-rs. Unlike calls of delta-rs, calls
+of obstore let other threads run. An object store has no folders: a folder exists as long as a file's name begins with
+its name.
 
-This module reads nothing through delta-rs's own file system for Arrow, which is written in Python. Arrow's threads let
-go of its objects a moment after a read. If the process ends in that moment, it crashes (exit code 134, "terminate
-called without an active exception").
+This module reads nothing through delta-rs's own file system for Arrow, which is written in Python. Arrow's threads
+release that file system's objects a moment after a read. If the process ends in that moment, it crashes (exit code 134,
+"terminate called without an active exception").
 
-obstore finds credentials of AWS by itself, as delta-rs does: keys in the options or in the environment, a web
-identity's token, the role of a container, and that of a machine. Through the SDK's rules delta-rs finds more (a role to
-assume, a profile). Those are looked up through boto3, where it is installed.
+Like delta-rs, obstore finds credentials of AWS by itself. These are keys in the options or in the environment, a web
+identity's token, the role of a container, or the role of the machine. delta-rs finds more by the rules of AWS's SDK (a
+role to assume, a profile). This module looks those up through boto3, where boto3 is installed.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ STORES: dict[str, Any] = {
     **dict.fromkeys(AZURE, AzureStore),
     **dict.fromkeys(GCS, GCSStore),
 }
-#: Options about HTTP, which obstore takes apart from the others.
+#: Options about HTTP. obstore takes them in an argument of their own.
 CLIENT = (
     *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only"),
     *("http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_only"),
     *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url"),
     *("randomize_addresses", "read_timeout", "timeout", "user_agent"),
 )
-#: The variables of this process's environment that another process gets, such as AWS_ACCESS_KEY_ID.
+#: The variables of this process's environment that another process gets, without AWS_ before their names.
 OF_ENVIRONMENT = ("access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint_url")
-#: Two names of one option, of which obstore takes one at a time.
+#: Names of options that have another name, too. obstore takes one of the two names at a time.
 ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
 #: Options on S3 of delta-rs's own, which obstore does not know.
 OF_DELTA_RS = (
@@ -102,7 +102,7 @@ UNITS = {
 class ObjectStore:
     """The files below one place of an object store, by their paths from there. Threads may share it.
 
-    `options` are delta-rs's storage_options; they override the environment. Every method raises StorageFailed, and
+    `options` are delta-rs's storage_options. They override the environment. Every method may raise StorageFailed, and
     InvalidParameterValue for an option with an invalid value.
     """
 
@@ -129,26 +129,26 @@ class ObjectStore:
             return True
 
     def beginning(self, path: str, length: int) -> tuple[bytes, int]:
-        """Return the first `length` bytes of an existing file, and its size; one request."""
+        """Return the first `length` bytes of an existing file, and its size, by one request."""
         with self._naming_errors():
             answer = obstore.get(self._store, path, options={"range": (0, length)})
             return bytes(answer.bytes()), answer.meta["size"]
 
     def part(self, path: str, start: int, length: int) -> bytes:
-        """Return some bytes of an existing file; one request."""
+        """Return some bytes of an existing file, by one request."""
         with self._naming_errors():
             return bytes(obstore.get_range(self._store, path, start=start, length=length))
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file, over an existing one."""
+        """Write a file. Replace an existing one."""
         with self._naming_errors():
             obstore.put(self._store, path, content)
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Write a file that must be new. Return False, and write nothing, if it exists. Of two calls at once, one
-        returns True.
+        """Write a file that must be new. Return False, and write nothing, if it exists. If two calls run at once, only
+        one returns True.
 
-        If an answer is lost, the result is False, too: the existing file may be of this very call.
+        If an answer is lost, the result may be False, too: this very call may have made the existing file.
         """
         with self._naming_errors():
             try:
@@ -164,33 +164,34 @@ class ObjectStore:
             return sorted(path.rstrip("/").rpartition("/")[2] for path in prefixes)
 
     def paths(self, folder: str = "", after: str | None = None) -> Iterator[str]:
-        """Return the paths of all files in a folder, at any depth; only those sorted after a path, if it is given."""
+        """Return the paths of all files in a folder, at any depth. With `after`, return only paths that sort after
+        it."""
         return (path for path, _ in self.written(folder, after))
 
     def written(self, folder: str = "", after: str | None = None) -> Iterator[tuple[str, float]]:
         """Return all files in a folder with the time when each was written, in seconds since 1970."""
         with self._naming_errors():
             for page in obstore.list(self._store, folder or None, offset=after):
-                yield from ((one["path"], one["last_modified"].timestamp()) for one in page)
+                yield from ((file["path"], file["last_modified"].timestamp()) for file in page)
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Yield the paths of all files, and how many bytes each has."""
         with self._naming_errors():
             for page in obstore.list(self._store):
-                yield from ((one["path"], one["size"]) for one in page)
+                yield from ((file["path"], file["size"]) for file in page)
 
     def files(self) -> Iterator[tuple[str, int, float]]:
-        """Yield the same, and when each file was written, in seconds since 1970."""
+        """Yield the paths of all files, their sizes, and when each was written, in seconds since 1970."""
         with self._naming_errors():
             for page in obstore.list(self._store):
-                yield from ((one["path"], one["size"], one["last_modified"].timestamp()) for one in page)
+                yield from ((file["path"], file["size"], file["last_modified"].timestamp()) for file in page)
 
     def remove_folder(self, folder: str) -> None:
         """Remove all files in a folder, at any depth."""
         self.remove_all(list(self.paths(folder)))
 
     def remove_all(self, paths: Sequence[str]) -> None:
-        """Remove files, as far as they exist."""
+        """Remove those of the files that exist."""
         with self._naming_errors():
             try:
                 obstore.delete(self._store, paths)
@@ -204,8 +205,8 @@ class ObjectStore:
             obstore.delete(self._store, path)
 
     def written_at(self, path: str) -> int:
-        """Return when a file was written by the storage's own clock, in milliseconds; many storages have
-        whole seconds."""
+        """Return when a file was written by the storage's own clock, in milliseconds. Many storages have only whole
+        seconds."""
         with self._naming_errors():
             return round(obstore.head(self._store, path)["last_modified"].timestamp() * MILLISECONDS)
 
@@ -224,15 +225,17 @@ class ObjectStore:
     def opened_with(self) -> tuple[str, str, dict[str, Any]] | None:
         """Return the name of obstore's class, the place, and the options with which another process opens this store.
 
-        None if a role or a profile gives the credentials: another process may find other credentials. AWS's keys in
-        this process's environment are among the options.
+        Returns None if a role or a profile gives the credentials: another process may find other credentials. AWS's
+        keys in this process's environment are among the options.
         """
         if self._store.credential_provider is not None:
             return None
         store = self._store
-        found = {name: os.environ.get(f"AWS_{name.upper()}") for name in OF_ENVIRONMENT if isinstance(store, S3Store)}
+        variables = {
+            name: os.environ.get(f"AWS_{name.upper()}") for name in OF_ENVIRONMENT if isinstance(store, S3Store)
+        }
         options = {
-            "config": {**{name: value for name, value in found.items() if value}, **(store.config or {})},
+            "config": {**{name: value for name, value in variables.items() if value}, **(store.config or {})},
             "client_options": store.client_options,
             "retry_config": store.retry_config,
         }
@@ -242,7 +245,7 @@ class ObjectStore:
     def _made(self) -> Any:
         kind = STORES[recorded(self.place).scheme]
         config, client, retries = split_options(self._options)
-        # When obstore gets HTTP options, it ignores those of the environment: so add them.
+        # When obstore gets HTTP options, it ignores those of the environment. Therefore add these.
         client = {**split_options({n: v for n, v in os.environ.items() if n.lower().startswith(PREFIXES)})[1], **client}
         provider = credential_provider(config) if kind is S3Store else None
         more = {} if provider is None else {"credential_provider": provider}
@@ -264,8 +267,8 @@ class ObjectStore:
 def open_checked(location: str, options: Mapping[str, str], given: Mapping[str, str]) -> ObjectStore:
     """Return the store at a place, with `options`.
 
-    First make one request, with the options `given` and a bound of seconds: if a name or a key is wrong, long retries
-    do not help. Raises StorageFailed that says what to check.
+    First make one request, with the options `given` and a bound of a few seconds. If a name or a key is wrong, long
+    retries do not help. Raises StorageFailed that says what to check.
     """
     try:
         ObjectStore(location, with_defaults(given, FIRST_REQUEST)).names()
@@ -294,20 +297,20 @@ def _is_unknown(place: str, name: str, value: str) -> bool:
 
 
 def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
-    """Split delta-rs's storage_options as obstore takes them: those of the storage, of HTTP, and of retries."""
+    """Split delta-rs's storage_options as obstore takes them: options of the storage, of HTTP, and of retries."""
     config, client, retries, backoff = {}, {}, {}, {}
-    for given, value in options.items():
-        name = bare(given)
+    for option, value in options.items():
+        name = bare(option)
         if name in CLIENT:
             client[name] = value
         elif name == "max_retries":
-            retries[name] = _number(given, value, int)
+            retries[name] = _number(option, value, int)
         elif name == "retry_timeout":
-            retries[name] = timedelta(seconds=_seconds(given, value))
+            retries[name] = timedelta(seconds=_seconds(option, value))
         elif name == "backoff_config.base":
-            backoff["base"] = _number(given, value, float)
+            backoff["base"] = _number(option, value, float)
         elif name.startswith("backoff_config."):
-            backoff[name.partition(".")[2]] = timedelta(seconds=_seconds(given, value))
+            backoff[name.partition(".")[2]] = timedelta(seconds=_seconds(option, value))
         else:
             config[ALIASES.get(name, name)] = value
     return config, client, {**retries, **({"backoff": backoff} if backoff else {})}
@@ -357,7 +360,7 @@ class Parts(io.RawIOBase):
 
 
 class ObjectFiles:
-    """Table files on an object store: small files in one request, parts of larger ones."""
+    """Table files on an object store. Small files are read in one request, larger ones in parts."""
 
     #: An object store keeps what it has acknowledged.
     is_synced = False
@@ -382,7 +385,8 @@ class ObjectFiles:
         if len(files) == 1:
             self._store.put(*next(iter(files.items())))
         else:
-            # Ask for each content only when it is written: it may be made then (`data_files.Encoded`).
+            # Ask for each content only when it is written: the mapping may make it at that moment
+            # (`data_files.Encoded`).
             map_at_once(lambda path: self._store.put(path, files[path]), files, AT_ONCE)
 
     def held_log(self) -> AbstractContextManager[LogEntries]:
@@ -406,7 +410,7 @@ class ObjectFiles:
     def newest_from(self, version: int) -> int | None:
         # One request lists the files that are sorted after a name.
         listed = map(version_of, self._store.paths(LOG, log_file(version)))
-        return max((one for one in listed if one is not None), default=version)
+        return max((newer for newer in listed if newer is not None), default=version)
 
     def make_folder(self, path: str) -> None:
         pass
@@ -418,11 +422,11 @@ class ObjectFiles:
         return list(self._store.paths(LOG))
 
     def files(self) -> Iterator[StoredFile]:
-        return (StoredFile(*one) for one in self._store.files())
+        return (StoredFile(*file) for file in self._store.files())
 
     def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
-        asked = set(paths)
-        return {path: size for path, size in self._store.sizes() if path in asked} if asked else {}
+        wanted_paths = set(paths)
+        return {path: size for path, size in self._store.sizes() if path in wanted_paths} if wanted_paths else {}
 
     def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
         # Nothing is read through this file system: the dataset only names the files and their statistics.
@@ -479,16 +483,16 @@ BOTO3 = (
 
 
 def credential_provider(config: Mapping[str, str]) -> Any:
-    """Return what obstore asks for credentials, or None: it finds them by itself.
+    """Return the provider that obstore asks for credentials; None: obstore finds them by itself.
 
-    `config` are the options of the storage, without aws_ before their names; they override the environment. Raises
+    `config` are the options of the storage, without aws_ before their names. They override the environment. Raises
     InvalidParameterValue if a role or a profile is configured and boto3 is missing.
     """
 
     def known(name: str) -> str | None:
         return config.get(name) or os.environ.get(f"AWS_{name.upper()}")
 
-    role = next((found for found in map(known, ROLES) if found), None)
+    role = next((value for value in map(known, ROLES) if value), None)
     # At other endpoints than AWS's, delta-rs does not ask the SDK either.
     elsewhere = known("endpoint") or known("endpoint_url")
     if role is None and (elsewhere or any(map(known, SUFFICIENT)) or known("container_credentials_full_uri")):
@@ -512,10 +516,10 @@ def credential_provider(config: Mapping[str, str]) -> Any:
     if role is not None:
         name = known("iam_role_session_name") or known("s3_role_session_name") or "ledger"
         return StsCredentialProvider(session, RoleArn=role, RoleSessionName=name)
-    # The file has no credentials in it: the machine's role may have some.
+    # The credentials file may have no credentials in it, and the machine's role some.
     return None if session.get_credentials() is None else Boto3CredentialProvider(session)
 
 
 def _has_profile() -> bool:
-    given = os.environ.get("AWS_SHARED_CREDENTIALS_FILE")
-    return "AWS_PROFILE" in os.environ or Path(given or "~/.aws/credentials").expanduser().exists()
+    credentials_file = os.environ.get("AWS_SHARED_CREDENTIALS_FILE")
+    return "AWS_PROFILE" in os.environ or Path(credentials_file or "~/.aws/credentials").expanduser().exists()

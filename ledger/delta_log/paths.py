@@ -1,8 +1,8 @@
 """The paths of commits of rows: direct, or by a statement, and why.
 
-Here a *path* is one of the two ways to commit, and not the path of a file. The client writes small commits directly. A
-statement of the engine has the same result, and takes longer. So this module counts each commit of rows with its path
-and the reason, and logs the first statement of each kind.
+In this module a *path* is one of the two ways to commit, and not the path of a file. The client writes small commits
+directly. A statement of the engine has the same result, and takes longer. This module counts each commit of rows with
+its path and the reason. It logs the first statement of each table and reason at level INFO.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REASONS = {
     NEW_PARTITION: "others committed meanwhile, and a partition without files does not tell whether they were there",
 }
 
-#: The operation's parameters of a direct MERGE: files replace others without a statement.
+#: The `operationParameters` of a commit that replaces files without a statement.
 REWRITTEN = {"rewrittenDirectly": "true"}
 
 
@@ -45,7 +45,7 @@ class CommitKind(NamedTuple):
 
 
 def path_of(said: Mapping[str, Any]) -> str:
-    """Return the path of a MERGE by its `commitInfo`; an empty text for other commits."""
+    """Return the path of a MERGE by its `commitInfo`, or an empty text for other commits."""
     if said.get("operation") != "MERGE":
         return ""
     parameters = said.get("operationParameters")
@@ -89,7 +89,7 @@ class Paths:
             table: The table.
             metadata: The commit's metadata.
             directly: Makes the direct commit. Raises NotDirect if only a statement can make the commit.
-            by_statement: Runs the statement, and is given the reason for it.
+            by_statement: Takes the reason, and runs the statement.
         """
         try:
             version, kind = directly(), CommitKind(self._purpose_of(metadata), table, DIRECT)
@@ -103,7 +103,7 @@ class Paths:
     def log_statement(self, table: str, metadata: Mapping[str, Any], reason: str, text: str, rows: int) -> None:
         """Log a statement that is about to be run, at level DEBUG.
 
-        Once for each table and reason, log at level INFO that statements are run.
+        At level INFO, log once for each table and reason that statements are run.
         """
         if (table, reason) not in self._told:
             self._told.add((table, reason))

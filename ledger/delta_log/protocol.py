@@ -36,19 +36,21 @@ class NotDirect(Conflict):
 
 
 class LogReplaced(Conflict):
-    """The table's log is another one than was read. The commit is not in the log.
+    """The table's log is no longer the log that was read. The commit is not valid.
 
-    The table was made anew, or a backup was put in its place.
+    The table was made anew, or a backup was put in its place. If the table was replaced during the commit, the new log
+    may have the commit.
     """
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The rows of a table's partitions `where` as of one version. `loaded` is the engine's own."""
+    """The rows of a table's partitions `where` as of one version."""
 
     version: int
     where: PartitionFilter
     rows: pa.Table
+    #: The files that were read (`replay.Files`); None: the table is altered.
     loaded: Any = None
     #: When the snapshot was read, in monotonic seconds.
     read_at: float = field(default_factory=time.monotonic)
@@ -58,8 +60,8 @@ class Snapshot:
 class Commit:
     """One commit of a table's history.
 
-    `timestamp` is the time of its writer's clock, in milliseconds. `path` tells how a MERGE was made (see `paths`); for
-    other commits it is empty.
+    `timestamp` is the time of its writer's clock, in milliseconds. `path` tells how a MERGE was made (see `paths`), and
+    is empty for other commits.
     """
 
     version: int
@@ -70,11 +72,10 @@ class Commit:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A data file below a table's root, as Delta's log describes it. `path` leads there from the root, as the file is
-    named.
+    """A data file below a table's root, as Delta's log describes it. `path` begins at the root, and has no escapes.
 
-    `modified_at` is in milliseconds. `statistics` is the text of the log. A decimal that was read as a float on the way
-    would give wrong bounds, and readers would skip the file.
+    `modified_at` is in milliseconds. `statistics` is the text of the log, unparsed. If a decimal were read as a float,
+    the bounds would be wrong, and readers would skip the file.
     """
 
     path: str
@@ -87,22 +88,22 @@ class StagedFile:
 class DeltaTables(Protocol):
     """Some Delta tables by name: their content as of a version, and commits to them. Threads share the object.
 
-    Every method may raise StorageFailed, LedgerDamaged and ForkedProcess. A method that commits returns the version
-    that it committed. It raises Conflict if another writer changed what the commit relied on. Nothing is committed
-    then. But if the answer of a storage was lost, the commit may exist.
+    Every method may raise StorageFailed, LedgerDamaged and ForkedProcess. `configure`, `merge`, `add_rows` and `mark`
+    return the version that they committed. A method that commits raises Conflict if another writer changed what the
+    commit relied on. Then nothing was committed. But if the answer of a storage was lost, the commit may exist.
     """
 
     name: str
 
     def place(self, table: str) -> str:
-        """Return where a table lies."""
+        """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, if there is any. Callers use this after a failure, and it reads the
-        table then."""
+        """Return the damage of a table, if there is any. Callers use this after a failure: it reads the table."""
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
-        """Return why the engine does not read or write the newest version of a table, and what to do; None: it does.
+        """Return why the engine refuses to read or write the newest version of a table, and what to do; None: it does
+        both.
 
         The words are those of the error TableAltered, which verbs raise for the same reason. `appends`: the caller only
         reads and appends rows, so an append-only table will do.
@@ -111,10 +112,11 @@ class DeltaTables(Protocol):
     # --- a table as a whole
 
     def exists(self, table: str) -> bool:
-        """Return whether there is such a table."""
+        """Return whether the table exists."""
 
     def create(self, table: str) -> None:
-        """Make the table, as its spec has it, if there is none. Of several calls at once, one makes it."""
+        """Make the table by its spec, if it does not exist. If several calls run at once, one of them makes the
+        table."""
 
     def layout(self, table: str) -> Layout:
         """Return the table's description and properties."""
@@ -134,7 +136,7 @@ class DeltaTables(Protocol):
         """Return how many replacements of these tables were found since they were opened.
 
         A replaced table was made anew, or has a backup in its place. Data in memory is kept under the generation in
-        which it was read. Asks the storage nothing.
+        which it was read. This call makes no request to the storage.
         """
 
     def load(self, table: str, where: PartitionFilter) -> Snapshot:
@@ -155,7 +157,7 @@ class DeltaTables(Protocol):
             where: The partitions.
             columns: The columns.
             between: By column, the lowest and the highest value of the rows, both included.
-            above: By column, a bound that the rows are above.
+            above: By column, a bound. The rows have greater values.
 
         Bounds of columns of instants are milliseconds.
         """
@@ -164,14 +166,14 @@ class DeltaTables(Protocol):
         """Return the newest version, and the facts of its data files (see TableSpec), from the log alone."""
 
     def greatest(self, table: str, column: str) -> int | None:
-        """Return the largest value of a column of numbers; None: there is none. Files without statistics of it in the
-        log are read."""
+        """Return the largest value of a column of numbers; None: there is none. Files whose maximum the log lacks are
+        read."""
 
     def history(self, table: str, since: int) -> list[Commit]:
         """Return the commits with a version > `since`, oldest first."""
 
     def transaction_version(self, table: str, application: str) -> int | None:
-        """Return the newest version committed under an application id."""
+        """Return the version that an application id committed last; None: it has committed none."""
 
     # --- commits
 
@@ -180,26 +182,26 @@ class DeltaTables(Protocol):
         the storage."""
 
     def why_not_direct(self, table: str) -> tuple[str, str] | None:
-        """Return why no row of a table is committed without a statement of the engine; None: rows are.
+        """Return why only statements of the engine commit rows to a table; None: the client commits rows directly.
 
-        The result is the reason (see `paths`) and its words. Looks at the newest version.
+        The result is the reason (see `paths`) and its words. It is about the newest version.
         """
 
     def statement(self, table: str, where: PartitionFilter | None, source: str) -> str:
-        """Return the statement that `merge` equals, as SQL, for edits of some partitions that are in a view `source`.
+        """Return, as SQL, the statement that does the same as `merge`, for edits of some partitions in a view `source`.
 
-        Without partitions (None), return the statement that `add_rows` equals. It is run only if rows are not committed
-        directly.
+        Without partitions (None), return the statement that does the same as `add_rows`. The engine runs these
+        statements only if rows are not committed directly.
         """
 
     def merge(
         self, snapshot: Snapshot, table: str, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
     ) -> int:
-        """Commit one MERGE of `edits`: the table's columns, OPERATION and EXPECTED_REVISION.
+        """Commit one MERGE of `edits`, which have the table's columns, OPERATION and EXPECTED_REVISION.
 
         Raises Conflict if a row that an edit names is not as the edit supposes. Raises it also if another writer
         committed to the partitions of `where` since the snapshot. A statement of Spark's checks only the rows that
-        edits name. If decisions rely on other rows of a partition, each of them must edit one row that they share.
+        edits name. If several decisions rely on other rows of a partition, all of them must edit one common row.
         """
 
     def add_rows(
@@ -213,23 +215,24 @@ class DeltaTables(Protocol):
     ) -> int:
         """Commit one blind append.
 
-        Each of the `transactions` (application id, version) is committed only as the first one of its application, or
-        directly after the version before; else Conflict is raised. The transactions `beside` them go with the commit in
-        any case. `still_valid` is called with the files (`replay.Files`) of the version that the commit follows, and
-        raises if it may not follow. With `still_valid`, NotDirect is raised if only a statement could make the commit:
-        a statement cannot call it.
+        Each of the `transactions` (application id, version) must be the first one of its application, or come directly
+        after the application's last version. Otherwise Conflict is raised. The commit also carries the transactions
+        `beside` them, without this check. `still_valid` is called with the files (`replay.Files`) of the version that
+        the commit follows, and raises if the commit may not follow it. A statement cannot call `still_valid`. If one is
+        given and only a statement could make the commit, NotDirect is raised.
         """
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
-        """Commit no rows, under transactions. Raises Conflict if the first may not be committed next (see `add_rows`).
+        """Commit transactions without rows. Raises Conflict if the first may not be committed next (see `add_rows`).
 
-        The other transactions go with the commit in any case.
+        The commit carries the other transactions without this check.
         """
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        """Remove the rows that a SQL predicate names. This is cheapest if it names whole partitions by literals.
+        """Remove the rows that a SQL predicate names. This is cheapest if the predicate names whole partitions by
+        literals.
 
-        Raises LogReplaced if the `generation` in which that was decided is over.
+        Raises LogReplaced if the delete was decided in a `generation` that is over.
         """
 
     # --- maintenance
@@ -238,7 +241,7 @@ class DeltaTables(Protocol):
         """Join the many small files of some partitions into few large ones, without changing a row. Return whether any
         were joined.
 
-        `growing`: for frequent calls, while the partitions get more files. Then files are left alone from a smaller
+        `growing`: for frequent calls, while the partitions get more files. Files then stay as they are from a smaller
         size on.
         """
 
@@ -248,8 +251,8 @@ class DeltaTables(Protocol):
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         """Make a version of a table, and all before it, survive a power cut.
 
-        Without a table, do so for all that this process has seen of its tables. This costs nothing if it was done
-        already.
+        Without a table, do so for the newest version of each table that this process has seen. This costs next to
+        nothing if it was done already.
         """
 
 
@@ -261,7 +264,7 @@ def require_generation(table: str, expected: int | None, current: int) -> None:
 
 
 def require_next(transaction: tuple[str, int] | None, committed: int | None) -> None:
-    """Raise Conflict if an application that has committed this version may not commit the transaction next."""
+    """Raise Conflict if an application whose last version is `committed` may not commit the transaction next."""
     if transaction is not None and committed not in (None, transaction[1] - 1):
         raise Conflict(f"{transaction[0]} has committed {committed}, so not {transaction[1]}")
 
@@ -273,7 +276,7 @@ def require_unset(table: str, properties: Mapping[str, str], known: Mapping[str,
 
 
 def reason(error: BaseException) -> str:
-    """Return a library's error as one line: the message, and the first cause."""
+    """Return a library's error as one line: the message, and the root cause."""
     lines = str(error).strip().splitlines()
     if not lines:
         return type(error).__name__

@@ -21,7 +21,7 @@ from ledger.delta_log.values import INSTANT
 Bounds = Mapping[str, tuple[Any, Any]]
 NO_BOUNDS: Bounds = MappingProxyType({})
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-#: The reader's version of tables whose files hold their rows as they are, and nothing but them.
+#: The highest reader version at which files have exactly the table's rows: no deletion vectors, no renamed columns.
 READER = 1
 #: Paths that need no escapes, so that they are the same in a log as on a storage.
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_.=/-]+")
@@ -48,10 +48,10 @@ class Wanted(NamedTuple):
 
 
 def filters(where: PartitionFilter) -> list[Any] | None:
-    """Return the files that may hold what `where` names, as delta-rs takes it: alternatives of conditions on
-    partitions."""
+    """Return a filter of partitions as delta-rs takes it: alternatives of conditions; None: it names all partitions."""
     alternatives = [
-        [(name, "in", list(map(str, values))) for name, values in one.items()] for one in where.bounded().alternatives()
+        [(name, "in", list(map(str, values))) for name, values in alternative.items()]
+        for alternative in where.bounded().alternatives()
     ]
     if not all(alternatives):
         return None
@@ -63,9 +63,9 @@ def row_condition(where: PartitionFilter) -> Any:
     if where.bounded() is where:
         return None
     condition = pc.scalar(False)
-    for one in where.alternatives():
-        named = [pc.field(name).isin(list(values)) for name, values in one.items()]
-        condition = condition | reduce(and_, named, pc.scalar(True))
+    for alternative in where.alternatives():
+        conditions = [pc.field(name).isin(list(values)) for name, values in alternative.items()]
+        condition = condition | reduce(and_, conditions, pc.scalar(True))
     return condition
 
 
@@ -79,7 +79,7 @@ def wanted_rows(
     """Return what is wanted of the rows of some partitions, by the arguments of `DeltaTables.rows`."""
     conditions, bounds = [row_condition(where)], dict[str, tuple[Any, Any]]()
     for name, ends in between.items():
-        lowest, highest = (_bound(table, name, one) for one in ends)
+        lowest, highest = (_bound(table, name, end) for end in ends)
         conditions += [pc.field(name) >= lowest, pc.field(name) <= highest]
         bounds[name] = lowest, highest
     for name, bound in above.items():
@@ -100,7 +100,7 @@ def _bound(table: TableSpec, name: str, value: int) -> Any:
 def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
     """Return the wanted rows among rows in memory, which are of the partitions that are named.
 
-    They are compared without a query, which would take longer than everything else in a small read.
+    The rows are compared without a query, which would take longer than everything else in a small read.
     """
     columns = list(wanted.columns)
     if not wanted.bounds:
@@ -119,7 +119,8 @@ def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
 def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted: Wanted | None) -> Any:
     """Return the files that may hold wanted rows of `where` as a dataset on Arrow's file system `storage`.
 
-    delta-rs would describe the statistics of each file to Arrow, which takes 0.7 ms a file: longer than to read it.
+    delta-rs's own dataset describes the statistics of each file to Arrow. This takes 0.7 ms a file, longer than reading
+    the file. That dataset is used only if the table needs a later reader, or a path needs escapes.
     """
     actions = pa.table(loaded.get_add_actions(flatten=True))
     chosen = files_of(actions, where, wanted.bounds if wanted else {}) if actions.num_rows else actions
@@ -135,17 +136,18 @@ def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted:
 
 
 def files_of(actions: pa.Table, where: PartitionFilter, bounds: Bounds) -> pa.Table:
-    """Return those of a table's files (at least one, as delta-rs lists them) that may hold rows of `where` within the
-    bounds.
+    """Return those of a table's files that may hold rows of `where` within the bounds.
 
-    A file without statistics may hold any row.
+    `actions` are the files as delta-rs lists them, at least one. A file without statistics may hold any row.
     """
     parts = []
-    for one in where.bounded().alternatives():
-        columns = [(actions[f"{_PARTITION}{name}"], values) for name, values in one.items()]
+    for alternative in where.bounded().alternatives():
+        columns = [(actions[f"{_PARTITION}{name}"], values) for name, values in alternative.items()]
         parts.append(
             reduce(
-                pc.and_, [pc.is_in(column, pa.array(some, column.type)) for column, some in columns], pa.scalar(True)
+                pc.and_,
+                [pc.is_in(column, pa.array(wanted_values, column.type)) for column, wanted_values in columns],
+                pa.scalar(True),
             )
         )
     within = reduce(pc.or_, parts)

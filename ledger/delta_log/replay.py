@@ -1,13 +1,13 @@
 """The files of a table, by partition, as its log lists them.
 
 The client decides commits on these files, and then follows the log: it reads each new entry. An entry is a few lines of
-JSON. To follow one takes a tenth of a millisecond, however many commits and files there are. delta-rs lists the log,
-replays all of it and checks it, which takes 5 ms and more. Spark runs a job for that. The engine replays the log at
-first, once a minute, and whenever a commit has other actions than added and removed files.
+JSON. To follow an entry takes a tenth of a millisecond, however many commits and files the table has. delta-rs lists
+the log, replays all of it and checks it, which takes 5 ms and more. Spark runs a job for that. The engine replays the
+log at first, once a minute, and whenever a commit has other actions than added and removed files.
 
 Transactions: only an engine that loads the table can find the version that an application committed last. This takes
-longer with each commit since then. But a process that follows commits sees the transactions in them. So it asks the
-engine once for an application, and again only after it has listed the log again.
+longer with each commit since then. But a process that follows commits sees the transactions in them. This process asks
+the engine once for an application, and again only after it has listed the log again.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class TransactionsSeen:
     def last(self, application: str, version: int, ask: Callable[[str], tuple[int, int | None]]) -> Last:
         """Return what an application committed last. Raises what `ask` raises.
 
-        The answer is valid for `version`, the version of this object, unless the engine was at another one: a later
-        version, or one before the listing. Then the caller has to reach that version first.
+        The answer is valid for `version`, the version of this object. If the engine was at a later version, or at one
+        before the listing, the answer has that version. Then the caller has to ask again.
         """
         if application in self._seen:
             return Last(version, self._seen[application])
@@ -78,12 +78,12 @@ class TransactionsSeen:
             if last.table_version < self._listed:
                 return last
             self._told[application] = last
-        # No commit in between is the application's: this object would have it.
+        # The application made no commit in between: this object would have it.
         return last if last.table_version > version else last._replace(table_version=version)
 
 
 log = logging.getLogger("ledger.commits")
-#: The protocol (reader, writer) of the ledger's tables. Later ones ask more of a writer than this client does.
+#: The protocol (reader, writer) of the ledger's tables. Later protocols ask more of a writer than this client can do.
 PROTOCOL = (1, 2)
 #: The errors that `Files.after` raises for a commit with other actions than added and removed files.
 NOT_UNDERSTOOD = (AttributeError, KeyError, TypeError, ValueError)
@@ -98,7 +98,7 @@ class Files:
     Attributes:
         by_partition: By partition, the sizes of its files by path.
         checkpoints: After how many commits the table wants a checkpoint.
-        statistics: The facts of a table that has some, else None.
+        statistics: The facts of the files; None: the table has no facts.
         transactions: The transactions that were seen.
         entry: The version's own entry in the log; None: it is not known.
         table_id: The table's id; "": it is not known.
@@ -119,18 +119,18 @@ class Files:
         return self.by_partition.get(partition, {})
 
     def named(self, where: PartitionFilter, columns: Sequence[str]) -> Iterator[tuple[Partition, str]]:
-        """Yield the files of the partitions that are named, with their partition; all files of a table
-        without partitions."""
+        """Yield the files of the partitions that `where` names, with their partition; all files of a table without
+        partitions."""
         for partition in self.partitions(where, columns):
             for path in self.of(partition):
                 yield partition, path
 
     def partitions(self, where: PartitionFilter, columns: Sequence[str]) -> Iterable[Partition]:
-        """Return the partitions that are named, by their columns; some may have no files."""
+        """Return the partitions that `where` names, by their `columns`; some may have no files."""
         if not columns:
             return self.by_partition
         named = where.partitions(columns)
-        return named if named is not None else [one for one in self.by_partition if where.covers(*one)]
+        return named if named is not None else [values for values in self.by_partition if where.covers(*values)]
 
     def after(
         self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str], entry: LogEntry | None = None
@@ -180,7 +180,7 @@ class Files:
 
 
 class Altered(Exception):
-    """A table is not as the ledger makes it. The message names what it has."""
+    """A table is altered: it is not as the ledger makes it. The message names its alterations."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Replay(Protocol):
     """A replay of a table's whole log by an engine."""
 
     def files(self) -> Files:
-        """Return the files of the newest version. Raises Altered for a table that is not as the ledger makes it."""
+        """Return the files of the newest version. Raises Altered for an altered table."""
 
     def transaction(self, application: str) -> tuple[int, int | None]:
         """Return the newest version, and the version that an application has committed by then."""
@@ -247,7 +247,7 @@ class LogFollower:
         passing: Callable[[], float] = time.monotonic,
         generations: Generations | None = None,
     ) -> None:
-        """`generations` are those of the table's ledger."""
+        """`generations` counts the replacements of the ledger's tables."""
         self._table, self._replay, self._stored, self._passing = table, replay, stored, passing
         self._generations = generations or Generations()
         self._seen, self._is_told = _SeenLog(), False
@@ -264,28 +264,28 @@ class LogFollower:
         return None if files is None or files.generation != self._generations.current else files.version
 
     def altered(self) -> str:
-        """Return what the table has beyond the ledger's own, as of the last listing; empty: nothing."""
+        """Return the alterations of the table in words, as of the last listing; empty: there are none."""
         return self._seen.altered
 
     def newest(self, *, listing: bool = False) -> Files | None:
-        """Return the files of the newest version; None: the table is not as the ledger makes it.
+        """Return the files of the newest version; None: the table is altered.
 
-        The log is listed if the last listing was more than LISTED_AFTER seconds ago, if a log of the ledger was
-        replaced, or if the caller asks for a `listing`. If files have stamps, the version that was seen last is known
+        The log is listed if the last listing was more than LISTED_AFTER seconds ago, or if a log of the ledger was
+        replaced. The caller can also ask for a `listing`. If files have stamps, the version that was seen last is known
         to exist unchanged.
         """
         while True:
             seen = self._seen
             if listing or self._is_due(seen):
                 seen, listing = self._remember(seen, self._listed_or_followed_on(seen)), False
-            # Do not hold the lock here: other threads need not wait for the storage's answer to this one.
+            # Do not hold the lock here: other threads need not wait for the storage's answer to this thread.
             files = seen.files
             if files is None:
                 return None
             following = log_file(files.version + 1)
             stamp = self._stored.stamp(following)
             content = None if stamp is None else self._stored.read(following)
-            # Check the seen version after reading the next one: so the next one is known to follow it.
+            # Check the seen version after reading the next one. This proves that the next one follows it.
             still_seen = self._still_there(seen)
             if still_seen is None:
                 listing = self._seen is seen
@@ -297,7 +297,7 @@ class LogFollower:
     def is_same(self, before: Files, log: LogEntries | None = None) -> bool:
         """Tell whether a log (by default the table's) still has the entry of a version that was read.
 
-        This is one request, or none if files have stamps.
+        This costs one request, or none if the stamp is the same.
         """
         entries = log or self._stored
         stamp = entries.stamp(log_file(before.version))
@@ -309,15 +309,15 @@ class LogFollower:
         return content is not None and entry_of(content).digest == before.entry.digest
 
     def may_be_same(self, before: Files, log: LogEntries) -> bool:
-        """Tell what `is_same` tells; but return True, without a request, if files have no stamps."""
+        """Return what `is_same` returns, or True without a request if files have no stamps."""
         return log.stamp(log_file(before.version)) == () or self.is_same(before, log)
 
     def committed(self, before: Files, actions: Iterable[Mapping[str, Any]], content: bytes) -> None:
         """Note a commit that this process made, in the version after `before`, with this `content`."""
         seen = self._seen
         if seen.files is before:
-            # Keep no stamp: the file in place may be another one by now. If an engine wrote entries that are not
-            # understood here, the next caller has the engine read them.
+            # Keep no stamp: the file in place may be another one by now. If the client does not understand an engine's
+            # actions, the next caller has the engine replay the log.
             with suppress(*NOT_UNDERSTOOD):
                 files = before.after(actions, self._table.partitions, entry_of(content))
                 self._remember(seen, replace(seen, files=files))
@@ -330,7 +330,7 @@ class LogFollower:
         )
 
     def _still_there(self, seen: _SeenLog) -> _SeenLog | None:
-        """Return what was seen, if its version still exists unchanged; None: it does not. Without stamps, this is not
+        """Return what was seen, if its version still exists unchanged; else None. Without stamps, this is not
         checked."""
         files = seen.files
         if files is None or files.entry is None:
@@ -346,7 +346,7 @@ class LogFollower:
         return self._remember(seen, replace(seen, files=replace(files, entry=replace(files.entry, stamp=stamp))))
 
     def forget(self) -> None:
-        """Have the next caller list the log: what is known may be of another log, and is compared with it."""
+        """Have the next caller list the log: what was seen may be of another log. The listing compares the two."""
         seen = self._seen
         self._remember(seen, replace(seen, listed_at=-math.inf))
 
@@ -354,8 +354,8 @@ class LogFollower:
         self._lock = threading.Lock()
 
     def _remember(self, before: _SeenLog, after: _SeenLog) -> _SeenLog:
-        """Store what was made of `before` as what was seen last, unless another thread has stored something since.
-        Return it."""
+        """Store `after` as what was seen last, unless another thread has replaced `before` meanwhile. Return
+        `after`."""
         with self._lock:
             if self._seen is before:
                 self._seen = after
@@ -396,10 +396,10 @@ class LogFollower:
         except Altered as altered:
             self._tell_altered(str(altered))
             return _SeenLog(None, now, str(altered))
-        found = replace(
+        files_listed = replace(
             files, transactions=TransactionsSeen(files.version), entry=read_entry(self._stored, files.version)
         )
-        if before is not None and before.generation == generation and not self._continues(before, found):
+        if before is not None and before.generation == generation and not self._continues(before, files_listed):
             log.warning(
                 "%s: the log is another one than this process had read, up to version %d: the table was removed and "
                 "made anew, or replaced by a backup. This process loads the ledger anew",
@@ -408,10 +408,10 @@ class LogFollower:
             )
             self._generations.end(generation)
             generation = self._generations.current
-        return _SeenLog(replace(found, generation=generation), now)
+        return _SeenLog(replace(files_listed, generation=generation), now)
 
     def _tell_altered(self, what: str) -> None:
-        """Say once that the log cannot be followed."""
+        """Log once that the client cannot follow the log."""
         if not self._is_told:
             self._is_told = True
             log.warning(
@@ -425,23 +425,23 @@ class LogFollower:
         """Tell whether the log that was found is the one that had the files `before`."""
         if found.table_id != before.table_id or found.version < before.version:
             return False
-        # Upkeep removes old entries: after a process stood still, the entry that it knows may be gone.
+        # Upkeep removes old entries. After a process stood still, the entry that it knows may be gone.
         return self.is_same(before) or not self._stored.has(log_file(before.version))
 
 
 def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
     """Return the files of a loaded table.
 
-    Raises Altered if the table is not as the ledger makes it, or if a file may have another name on the storage.
+    Raises Altered if the table is altered, or if a file may have another name on the storage.
     """
-    known, protocol = loaded.metadata(), loaded.protocol()
+    metadata, protocol = loaded.metadata(), loaded.protocol()
     require_plain(
         table,
         (protocol.min_reader_version, protocol.min_writer_version),
         {*(protocol.reader_features or ()), *(protocol.writer_features or ())},
-        {one.name for one in loaded.schema().fields},
-        [*demands_of(loaded), *(one.name for one in loaded.schema().fields if one.metadata)],
-        known.configuration,
+        {field.name for field in loaded.schema().fields},
+        [*demands_of(loaded), *(field.name for field in loaded.schema().fields if field.metadata)],
+        metadata.configuration,
     )
     actions = pa.table(loaded.get_add_actions(flatten=True))
     by_partition: dict[Partition, dict[str, int]] = {}
@@ -453,14 +453,14 @@ def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
                 raise Altered(ESCAPED)
             by_partition.setdefault(partition, {})[path] = size
     statistics = FileStatistics.listed(actions, table) if table.facts else None
-    checkpoints = checkpoints_of(known.configuration, table)
-    return Files(loaded.version(), by_partition, checkpoints, statistics, table_id=str(known.id))
+    checkpoints = checkpoints_of(metadata.configuration, table)
+    return Files(loaded.version(), by_partition, checkpoints, statistics, table_id=str(metadata.id))
 
 
 def checkpoints_of(properties: Mapping[str, str], table: TableSpec) -> int:
     """Return after how many commits a table with these properties wants a checkpoint.
 
-    If the properties have no number above 0, return that of the ledger's own tables.
+    If the properties have no number above 0, return the number of the ledger's own tables.
     """
     interval = properties.get(CHECKPOINT_INTERVAL, "")
     return int(interval) if interval.isdecimal() and int(interval) else int(table.properties[CHECKPOINT_INTERVAL])
@@ -508,7 +508,8 @@ class LatestVersions:
     def __init__(
         self, files: Mapping[str, Storage], logs: Mapping[str, LogFollower], first: Callable[[str], int], at_once: bool
     ) -> None:
-        """`logs` are those of the tables, with what they know. `first` answers if nothing is known.
+        """`logs` follow the logs of the tables. `first` returns the newest version of a table of which no version is
+        known.
 
         `at_once`: each table costs a request, and the requests are made together.
         """

@@ -1,19 +1,19 @@
 """Rewrites of a partition's files by edits, and checks of the assumptions of edits.
 
 **Checks.** Before edits are committed, they are checked against the snapshot that they were decided on. Spark's MERGE
-statement can raise if an edit does not find its row; delta-rs's MERGE ignores such an edit. A commit is made from the
-snapshot, and fails if others committed to the same partitions since. So the table still has the snapshot's rows, and it
-is enough to check these rows.
+statement can raise if an edit does not find its row. delta-rs's MERGE ignores such an edit. A commit is made from the
+snapshot, and fails if others committed to the same partitions since. A commit that lands therefore finds the snapshot's
+rows unchanged, and it is enough to check these rows.
 
-**Files that are replaced.** An edit replaces files with a row that changes, and small files. A row is *settled* if it
-has a value in one of the `final_columns` of its table's spec, and no value of `still_changing`: it hardly ever changes
-any more. A partition that gets thirty commits a second has 100,000 settled rows after an hour. In one file with the
-others, each commit would write them again. So settled rows get files of their own once there are ENOUGH of them. Those
-files are joined into larger ones, each made of files that are at most twice as large as what joins them. A row is then
-written a dozen times, and not with every commit. A partition has a dozen files, and one for each FULL rows.
+**Files that are replaced.** An edit replaces the files that have a changed row, and small files. A row is *settled* if
+it has a value in one of the `final_columns` of its table's spec, and no value of `still_changing`. A settled row hardly
+ever changes any more. A partition that gets thirty commits a second has 100,000 settled rows after an hour. If settled
+rows were in one file with the others, each commit would write them again. Therefore settled rows get files of their own
+once there are ENOUGH of them. A file is joined with new settled rows if it has at most twice as many rows as these. A
+row is then written a dozen times, and not with every commit. A partition has a dozen files, and one for each FULL rows.
 
-Rows are compared, and found in other tables: many rows by Arrow's queries, few rows without a query. To plan a query
-takes Arrow a third of a millisecond and more, which a small commit would do twenty times.
+Arrow's queries compare many rows. Few rows are compared without a query: to plan one takes Arrow a third of a
+millisecond and more. A small commit would plan twenty queries.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ROW, _EDIT = "row", "edit"
 
 
 def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a number from 0 on for each of so many rows, given by columns. Equal rows share a number.
+    """Return a number from 0 on for each of `length` rows with these columns. Equal rows share a number.
 
     Returns also the index of one row for each number.
     """
@@ -47,7 +47,7 @@ def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarra
         if column.null_count == length:
             continue
         values = _comparable(column)
-        # Mostly a column separates no more rows than those before it, above all after the receipt. So avoid the sort.
+        # Mostly a column separates no more rows than the columns before it. Then avoid the sort.
         if (values[some_row][number] != values).any():
             _, values = np.unique(values, return_inverse=True)
             together = number * (int(values.max()) + 1) + values
@@ -59,7 +59,7 @@ def distinct(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
     """Return the distinct combinations of values in some columns."""
     if rows.num_rows > FEW_ROWS:
         rows = rows.group_by(list(columns), use_threads=False).aggregate([])
-    return [dict(zip(columns, one)) for one in dict.fromkeys(_tuples(rows, columns))]
+    return [dict(zip(columns, combination)) for combination in dict.fromkeys(_tuples(rows, columns))]
 
 
 def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -71,15 +71,16 @@ def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.nd
     candidates, candidate_rows = np.arange(rows.num_rows), rows
     if rows.num_rows > edits.num_rows + VERY_FEW_ROWS:
         for key in keys:
-            # A row that has some edit's value in each column by itself is mostly the row of an edit.
+            # Narrow the rows down column by column: a row with an edit's value in each column is mostly the row of an
+            # edit.
             values = rows[key] if len(candidates) == rows.num_rows else rows[key].take(pa.array(candidates))
             candidates = candidates[pc.is_in(values, pc.unique(edits[key]), skip_nulls=True).to_numpy()]
         candidate_rows = rows.select(list(keys)).take(pa.array(candidates))
-    known: dict[tuple[Any, ...], list[int]] = {}
-    for number, one in enumerate(_tuples(edits, keys)):
-        if None not in one:
-            known.setdefault(one, []).append(number)
-    edits_of_row = [known.get(one, []) for one in _tuples(candidate_rows, keys)]
+    edits_by_key: dict[tuple[Any, ...], list[int]] = {}
+    for number, edit_key in enumerate(_tuples(edits, keys)):
+        if None not in edit_key:
+            edits_by_key.setdefault(edit_key, []).append(number)
+    edits_of_row = [edits_by_key.get(row_key, []) for row_key in _tuples(candidate_rows, keys)]
     return np.repeat(candidates, [len(numbers) for numbers in edits_of_row]), np.array(
         [*chain(*edits_of_row)], dtype=np.int64
     )
@@ -112,12 +113,12 @@ NO_REVISION = -1
 def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> None:
     """Raise Conflict if an edit does not find the table as it supposes.
 
-    An edit supposes that a row to insert does not exist, that a row to update or delete exists with the expected
-    revision, and that the partition was read.
+    An edit supposes that a row to insert does not exist, and that a row to update or delete exists with the expected
+    revision. It supposes, too, that the partition was read.
 
-    Raises LedgerDamaged for an edit of a row that exists twice. It also raises it for two inserts of one key if the
-    table's spec has a text for that. Raises ValueError for two edits of another row, which no commit may have, and for
-    an edit without a partition.
+    Raises LedgerDamaged for an edit of a row that exists twice. Raises LedgerDamaged also for two inserts of one key,
+    if the table's spec has a text for that error. Raises ValueError for any other two edits of one row, and for an edit
+    without a partition.
     """
     keys = [*table.partitions, *table.key]
     if edits.num_rows != len(distinct(edits, keys)):
@@ -126,9 +127,9 @@ def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> N
             raise LedgerDamaged(table.duplicate_error)
         raise ValueError(f"two edits of {table.name} are about one row")
     touched = distinct(edits, table.partitions) if table.partitions else []
-    for one in touched:
-        table.require_partition(one)
-    if not all(snapshot.where.covers(*one.values()) for one in touched):
+    for partition in touched:
+        table.require_partition(partition)
+    if not all(snapshot.where.covers(*partition.values()) for partition in touched):
         raise Conflict(f"of {table.name} more is changed than was read")
     row, edit = matches(snapshot.rows, edits, keys)
     found_rows = np.bincount(edit, minlength=edits.num_rows)
@@ -168,7 +169,7 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     """Return the rewrite of a partition's files by edits that find the rows as they suppose (see
     `require_expected`)."""
     rows = pa.concat_tables([table.nothing, *files.values()])
-    sizes = np.array([one.num_rows for one in files.values()], dtype=np.int64)
+    sizes = np.array([file_rows.num_rows for file_rows in files.values()], dtype=np.int64)
     file_of = np.repeat(np.arange(len(files)), sizes)
     is_kept = np.ones(rows.num_rows, dtype=bool)
     # All rows and edits are of one partition.
@@ -187,7 +188,7 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     chosen = is_kept & gone[file_of]
     after = pa.concat_tables([rows.filter(pa.array(chosen)), coming])
     settled = np.concatenate([staying[chosen], arriving]) & (count >= ENOUGH)
-    parts = [after.filter(pa.array(mine)) for mine in (~settled, settled)] if settled.any() else [after]
+    parts = [after.filter(pa.array(chosen_part)) for chosen_part in (~settled, settled)] if settled.any() else [after]
     # Combine the chunks: the rows are kept in memory, and each commit would add a chunk.
     written = [part.combine_chunks() for part in parts if part.num_rows]
     return Rewrite([path for path, is_gone in zip(files, gone) if is_gone], written)
@@ -203,11 +204,11 @@ def _coming(edits: pa.Table, table: TableSpec) -> pa.Table:
 
 
 def _settled(rows: pa.Table, table: TableSpec) -> np.ndarray:
-    """Return which rows are settled, as the table's spec has it."""
+    """Return which rows are settled, by the table's spec."""
     filled = [name for name in table.final_columns if rows[name].null_count < rows.num_rows]
     if not filled:
         return np.zeros(rows.num_rows, dtype=bool)
-    found: np.ndarray = np.logical_or.reduce([pc.is_valid(rows[name]).to_numpy() for name in filled])
+    is_settled: np.ndarray = np.logical_or.reduce([pc.is_valid(rows[name]).to_numpy() for name in filled])
     for name, value in (table.still_changing or {}).items():
-        found = found & pc.not_equal(rows[name], value).to_numpy()
-    return found
+        is_settled = is_settled & pc.not_equal(rows[name], value).to_numpy()
+    return is_settled

@@ -22,10 +22,10 @@ _swept: set[str] = set()
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[str]:
-    """Yield a new folder in the folder for temporary files (TMPDIR), which is removed with the context.
+    """Return a context with a new folder, in the folder for temporary files (TMPDIR). The folder is removed at its end.
 
-    The first call of a process removes folders that killed processes of the same user have left. Raises OSError, which
-    names the folder for temporary files, if that takes no file.
+    The first call of a process removes folders that killed processes of the same user have left. Raises OSError if the
+    folder for temporary files takes no file. The error names that folder.
     """
     place = tempfile.gettempdir()
     if place not in _swept:
@@ -45,8 +45,8 @@ def scratch_folder() -> Iterator[str]:
 def _sweep(place: Path) -> None:
     for folder in place.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
-            about = folder.lstat()
-            if about.st_uid == os.getuid() and time.time() - about.st_mtime > ABANDONED:
+            status = folder.lstat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > ABANDONED:
                 shutil.rmtree(folder)
 
 

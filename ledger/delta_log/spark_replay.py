@@ -1,6 +1,6 @@
-"""A table's log as Spark reads it, where delta-rs cannot reach.
+"""A table's log as Spark reads it, where delta-rs cannot reach it.
 
-Direct commits are decided on it.
+`SparkTables` decides direct commits on what Spark has read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def direct_tables(
     *failures: type[Exception],
     by_statement: bool,
 ) -> dict[str, DirectTable]:
-    """Return, by name, the direct commits to some tables, which lie at these locations and have these files.
+    """Return the DirectTable of each table, by name. The tables have these `locations` and `files`.
 
     The other arguments are those of SparkReplay and DirectTable, and the errors that Spark raises.
     """
@@ -63,8 +63,8 @@ def files_at(location: str, session: Callable[[], SparkSession], *, sync: bool =
 class SparkReplay:
     """A replay of one of the ledger's tables by Spark.
 
-    `session` returns the thread's session, and `state` Delta's own snapshot of a table's newest version. `stored` has
-    the table's files.
+    `session` returns the thread's session. `state` returns Delta's own snapshot of a table's newest version. `stored`
+    has the table's files.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class SparkReplay:
 
     def transaction(self, application: str) -> tuple[int, int | None]:
         state = self._state(self._table.name)
-        found = state.transactions().get(application)
-        return int(state.version()), int(found.get()) if found.isDefined() else None
+        committed = state.transactions().get(application)
+        return int(state.version()), int(committed.get()) if committed.isDefined() else None
 
     def checkpoint(self, version: int) -> None:
         if isinstance(self._stored, LocalFiles):
@@ -110,7 +110,7 @@ class SparkReplay:
         state.deltaLog().checkpoint(state, none)
 
     def _require_plain(self, state: Any) -> None:
-        """Raise Altered if rows need more than their columns to be in the table."""
+        """Raise Altered if the table is altered."""
         protocol, fields, configuration = state.protocol(), state.schema().fields(), self._configuration(state)
         asking = [name for name in configuration if name.startswith("delta.constraints.")]
         asking += [field.name() for field in fields if not field.nullable() or field.metadata().json() != "{}"]
@@ -131,14 +131,16 @@ class SparkReplay:
 def statistics_of(state: Any, session: SparkSession, table: TableSpec) -> FileStatistics:
     """Return the log's facts of each file of a table, from a snapshot of Delta's.
 
-    For a file with a deletion vector, they do not include which rows are left.
+    For a file with a deletion vector, the number of rows is null.
     """
     from pyspark.sql import DataFrame
 
     bounded = dict.fromkeys(fact.column for fact in table.facts if fact.source in ("min", "max"))
     values = f"STRUCT<{', '.join(f'{name}: {_sql_type(table.schema.field(name).type)}' for name in bounded)}>"
-    known = f"from_json(stats, 'numRecords BIGINT, minValues {values}, maxValues {values}') AS known"
-    files = DataFrame(state.allFiles().toDF(), session).selectExpr("path", "partitionValues", "deletionVector", known)
+    parsed_stats = f"from_json(stats, 'numRecords BIGINT, minValues {values}, maxValues {values}') AS known"
+    files = DataFrame(state.allFiles().toDF(), session).selectExpr(
+        "path", "partitionValues", "deletionVector", parsed_stats
+    )
     rows = files.selectExpr("path", *(f"{_sql_of(fact)} AS {fact.name}" for fact in table.facts))
     return FileStatistics(table, rows.toArrow().cast(schema_of_facts(table)))
 

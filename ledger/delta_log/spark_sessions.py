@@ -1,6 +1,6 @@
-"""Facts about a user's Spark session, and the engine versions that were run.
+"""Facts about a user's Spark session, and the engine versions that the ledger was run with.
 
-The facts: where its JVM and its executors are, what it makes for the ledger, and its settings for S3.
+The facts are: where its JVM and its executors are, what it makes for the ledger, and its settings for S3.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ EVERY_TRANSACTION = {
 }
 #: Further settings for the usual transaction of a few rows.
 SMALL_TRANSACTIONS = {
-    # One task to read a table's state, one for a shuffle: measured 4.2 s to 1.4 s a MERGE.
+    # One task to read a table's state, one for a shuffle. Measured: a MERGE takes 1.4 s instead of 4.2 s.
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.shuffle.partitions": "1",
-    # Compiling and adapting a plan takes longer than running it over a few rows: 1.4 s to 0.9 s.
+    # Compiling and adapting a plan takes longer than running it over a few rows. Measured: 0.9 s instead of 1.4 s.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -50,7 +50,7 @@ MOST_TASKS = 4_096
 
 
 def has_jvm(spark: SparkSession) -> bool:
-    """Tell whether this process has the JVM of a session. The JVM of Spark Connect is somewhere else."""
+    """Tell whether this process has the JVM of a session. The JVM of Spark Connect is in another process."""
     from pyspark.sql import SparkSession
 
     return isinstance(spark, SparkSession)
@@ -78,7 +78,7 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def require_executors_here(root: str, spark: SparkSession) -> None:
-    """Raise UnsafeStorage for a local path if the session has executors on other machines: their files are not here.
+    """Raise UnsafeStorage for a local path if the session has executors on other machines: these write to other disks.
 
     Executors that have not started yet are not checked.
     """
@@ -96,15 +96,15 @@ def require_executors_here(root: str, spark: SparkSession) -> None:
 
 
 def elsewhere_of(hosts: Iterable[str]) -> list[str]:
-    """Return the hosts that are not this machine: nothing here can listen at their addresses."""
+    """Return the hosts that are not this machine: this process cannot listen at their addresses."""
     return sorted(host for host in hosts if not _is_here(host))
 
 
 def _is_here(host: str) -> bool:
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
-            with socket.socket(family, kind, protocol) as one:
-                one.bind(address)
+            with socket.socket(family, kind, protocol) as opened:
+                opened.bind(address)
                 return True
     except OSError:
         pass
@@ -118,7 +118,7 @@ def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 @contextmanager
 def temporary_view(spark: SparkSession, rows: pa.Table) -> Iterator[str]:
-    """Return a context with a temporary view of an Arrow table's rows: its name in SQL."""
+    """Return a context that has a temporary view of an Arrow table's rows. Its value is the view's name in SQL."""
     name = f"ledger_edits_{secrets.token_hex(4)}"
     arrow_frame(spark, rows).createOrReplaceTempView(name)
     try:
@@ -133,7 +133,7 @@ def jvm_of(spark: SparkSession) -> Any:
 
 
 def create_table(spark: SparkSession, name: str, known: TableSpec, scheme: str = FILE) -> None:
-    """Return CREATE TABLE IF NOT EXISTS for a table under a name in SQL, on the storage of a scheme."""
+    """Run CREATE TABLE IF NOT EXISTS for a table under a name in SQL, on the storage of a scheme."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     layout = known.layout(scheme)
@@ -146,13 +146,13 @@ def create_table(spark: SparkSession, name: str, known: TableSpec, scheme: str =
     )
 
 
-#: By package, the first version that works, and the first that was not run. Before 1.6.6 delta-rs fails on
-#: upkeep's deletes and on the views; 1.2 fails on nearly everything.
+#: By package, the first version that works, and the first later version that the ledger was not run with. Before 1.6.6
+#: delta-rs fails on upkeep's deletes and on the views. 1.2 fails on nearly everything.
 KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
 
 
 def require_known(package: str, version: str) -> None:
-    """Raise UnsupportedVersion for a version of a package that was not run."""
+    """Raise UnsupportedVersion for a version of a package that the ledger was not run with."""
     first, end = KNOWN[package]
     if not first <= version_numbers(version) < end:
         raise UnsupportedVersion(
@@ -163,7 +163,7 @@ def require_known(package: str, version: str) -> None:
 
 
 def require_engines(spark: SparkSession | None) -> None:
-    """Raise UnsupportedVersion for a delta-rs, or for a session's Spark, that was not run."""
+    """Raise UnsupportedVersion for a delta-rs, or for a session's Spark, that the ledger was not run with."""
     require_known("deltalake", deltalake.__version__)
     if spark is not None:
         require_known("pyspark", spark.version)
@@ -173,7 +173,7 @@ def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-#: Hadoop's settings for secrets, which may be in a store of its own, and delta-rs's names for them.
+#: Hadoop's settings for secrets, which may be in Hadoop's own store, and delta-rs's names for them.
 SECRETS = {
     "access.key": "aws_access_key_id",
     "secret.key": "aws_secret_access_key",
@@ -232,7 +232,7 @@ def _elsewhere(endpoint: str, bucket: str, *, encrypted: bool, in_path: bool) ->
     """Return the options of a server that is not Amazon's."""
     scheme, _, host = endpoint.rpartition("://")
     scheme = scheme or ("https" if encrypted else "http")
-    # delta-rs uses an address of the bucket as it is.
+    # With virtual-hosted style, delta-rs takes the endpoint as the bucket's own address.
     options = {"aws_endpoint": f"{scheme}://{host if in_path else f'{bucket}.{host}'}"}
     if not in_path:
         options["aws_virtual_hosted_style_request"] = "true"

@@ -1,4 +1,4 @@
-"""The TableSpec: a caller's description of a table. The client knows no table without one."""
+"""The TableSpec: a caller's description of a table. The client needs one for each table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 #: The property for the checkpoint interval, in commits.
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
-#: The retention of a new table's past. The settings of an upkeep may change it.
+#: How long a new table keeps commits and removed files, in days. The settings of an upkeep may change this.
 COMMIT_DAYS, FILE_DAYS = 30, 7
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 _INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?")
@@ -35,9 +35,9 @@ def kept_by(properties: Mapping[str, str]) -> Kept:
 
 
 def interval_seconds(interval: str | None) -> int | None:
-    """Return the seconds of an interval in Delta's properties; None: it is written in words that are not known here."""
-    named = _INTERVAL.fullmatch(interval or "")
-    return None if named is None else int(named[1]) * _SECONDS[named[2]]
+    """Return the seconds of an interval in Delta's properties; None: the client does not understand its text."""
+    matched = _INTERVAL.fullmatch(interval or "")
+    return None if matched is None else int(matched[1]) * _SECONDS[matched[2]]
 
 
 #: Types of columns for partitions, and types for statistics in the log. The text of other types' values in the log
@@ -62,27 +62,27 @@ class PartitionFilter(Protocol):
     """Partitions named by literals: the only predicates that narrow a Delta transaction."""
 
     def alternatives(self) -> Sequence[Mapping[str, Sequence[Any]]]:
-        """Return the values that are named, by partition column, as alternatives.
+        """Return the values that the filter names, by partition column, as alternatives.
 
-        A partition is named if it has one of the values in each column of one alternative. A column that is not in an
-        alternative may have any value.
+        The filter names a partition that has one of the values in each column of one alternative. A column that is not
+        in an alternative may have any value.
         """
 
     def bounded(self: Filter) -> Filter:
-        """Return the filter itself, or a shorter one that covers it: engines cannot plan very long predicates."""
+        """Return the filter, or a shorter one that covers this filter: engines cannot plan very long predicates."""
 
     def sql(self, alias: str = "") -> str:
         """Return the filter as a SQL predicate on columns of `alias`."""
 
     def covers(self, *values: Any) -> bool:
-        """Tell whether the filter names all of a partition, by the values of its columns (or as text)."""
+        """Tell whether the filter names all of a partition, given by the values of its columns or by their texts."""
 
     def partitions(self, columns: Sequence[str]) -> list[Partition] | None:
         """Return the partitions one by one, if the filter names a value of each of these columns; else None."""
 
 
 class Fact(NamedTuple):
-    """A fact that the log has about each data file: the column of a table of files, and its origin.
+    """A fact that the log has about each data file: a column in the table of facts, and the origin of its values.
 
     `source` is "partition", "min" or "max" of a `column` of the rows, or "rows", their number. Facts about instants are
     milliseconds.
@@ -96,11 +96,10 @@ class Fact(NamedTuple):
 
 
 class Ordinals(NamedTuple):
-    """A column whose values no two rows of a partition share, and what happens to rows that do.
+    """A column whose values no two rows of a partition may share, and what happens to rows that share one.
 
     Rows are sorted by `column`, then by `earliest`. The first row of each value stays. Equal rows are dropped. Other
-    rows get new values of `column`, from 0 on, in a partition that `new_partition` names (from the one that they were
-    in).
+    rows move to the partition that `new_partition` returns for theirs. They get new values of `column`, from 0 on.
     """
 
     column: str
@@ -109,10 +108,10 @@ class Ordinals(NamedTuple):
 
 
 class StagedFolders(NamedTuple):
-    """Folders below a table whose files are published by one commit, under a transaction of the folder's.
+    """Folders below a table. One commit publishes the files of a folder, under the folder's transaction.
 
     Attributes:
-        folder_of: Returns the name of the folder that a path is in; None: it is in none.
+        folder_of: Returns the name of the folder that a path is in; None: the path is in no such folder.
         application: Returns the application id of a folder's transaction.
         published: The version of that transaction once the files are published.
     """
@@ -133,22 +132,22 @@ class TableSpec:
     schema: pa.Schema
     partitions: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
-    #: The columns whose smallest and greatest value in each file the log has; none: all of them.
+    #: The columns whose smallest and greatest value in each file the log has; empty: all columns.
     statistics: tuple[str, ...] = ()
-    #: A row that has a value in one of these columns is settled: it hardly ever changes any more, and a rewrite puts it
+    #: A row that has a value in one of these columns is settled: it hardly ever changes any more. A rewrite puts it
     #: into a file of settled rows.
     final_columns: tuple[str, ...] = ()
     #: A row with one of these values, by column, is never settled.
     still_changing: Mapping[str, Any] | None = None
     #: The facts that the client keeps of each data file, if any.
     facts: tuple[Fact, ...] = ()
-    #: How rows are distinguished when small files are joined; None: the table's files are never joined.
+    #: How to distinguish rows when small files are joined; None: the table's files are never joined.
     ordinals: Ordinals | None = None
-    #: The folders whose files `publish` commits; None: the table has none.
+    #: The folders whose files `publish` commits; None: the table has no such folders.
     staged: StagedFolders | None = None
     #: Partition columns. A delete conflicts only with commits to partitions that have its values in these columns.
     independent_by: tuple[str, ...] = ()
-    #: The text of the error LedgerDamaged for a commit that inserts two rows with one key; None: that is a ValueError.
+    #: The text of the error LedgerDamaged for a commit that inserts two rows with one key; None: raise ValueError.
     duplicate_error: str | None = None
 
     def __post_init__(self) -> None:
@@ -169,7 +168,7 @@ class TableSpec:
 
     @cached_property
     def nothing(self) -> pa.Table:
-        """No rows."""
+        """An Arrow table without rows."""
         return self.schema.empty_table()
 
     def require_partition(self, values: Mapping[str, Any]) -> None:

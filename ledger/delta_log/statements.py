@@ -1,14 +1,15 @@
 """Statements that commit rows: the MERGE of edits, the INSERT of appends.
 
 A MERGE matches source rows, the edits, with the rows of some partitions by the table's key. Literals on partition
-columns narrow it, so that writers of other partitions do not conflict with it. Spark runs the text. delta-rs has no SQL
-for it, and gets the same predicate and the same clauses one by one.
+columns narrow the MERGE, so that writers of other partitions do not conflict with it. Spark runs the text. delta-rs has
+no SQL for a MERGE, and gets the same predicate and the same clauses one by one.
 
-**Who checks an edit's suppositions.** In delta-rs, an update that finds no row changes nothing. So the edits are
-compared with the rows that they were decided on before the statement is run. The statement is run on that very version:
-delta-rs refuses it if others committed to these partitions since. Spark runs it on the newest version. There the
-statement itself fails with CHANGED_MEANWHILE if an edit does not find the table as it supposes: a row with another
-revision, a row to insert that exists, a row to update or delete that does not.
+**Checks of an edit's assumptions.** In delta-rs, an update that finds no row changes nothing. Therefore the client
+compares the edits with the rows that they were decided on, before delta-rs runs the statement. delta-rs runs it on that
+very version, and refuses it if others committed to these partitions since. Spark runs the statement on the newest
+version. In Spark the statement itself fails with CHANGED_MEANWHILE if an edit does not find the table as it supposes.
+Examples are a row with another revision, a row to insert that exists, and a row to update or delete that does not
+exist.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The files below one table: how they are read, made, listed and removed.
 
-Paths lead from the table's folder. There is one interface, `Storage`, with three classes: LocalFiles here, ObjectFiles
-in `object_store`, and HadoopFiles in `hadoop`, for files that only Spark's JVM reaches.
+Paths are relative to the table's folder. There is one interface, `Storage`, with three classes: LocalFiles here,
+ObjectFiles in `object_store`, and HadoopFiles in `hadoop`, for files that only Spark's JVM reaches.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from ledger.runtime.forks import renew_in_child
 #: The folder of a table's log.
 LOG = "_delta_log"
 _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
-#: A stamp: it distinguishes a file from a later one in its place, without reading either. On a local path it is the
-#: file's number on the disk, its time and its size. (): the storage has nothing that is cheaper than the content.
+#: A stamp distinguishes a file from a later one in its place, without reading either. On a local path it is the file's
+#: number on the disk, its time and its size. (): the storage has nothing that is cheaper than the content.
 Stamp = tuple[int, ...]
-#: The size, in bytes, up to which a file is read in one request, and kept: no file is ever written again.
+#: The size, in bytes, up to which a file is read in one request and kept in memory: no file is ever written again.
 SMALL = 1 << 20
-#: The most bytes of files that are kept.
+#: The most bytes of files that are kept in memory.
 KEPT = 64 << 20
 #: The memory that a table of few rows takes beside its rows, in bytes, measured.
 TABLE_OVERHEAD = 20_000
@@ -54,8 +54,7 @@ class LogFile(NamedTuple):
 
 
 class StoredFile(NamedTuple):
-    """A file of a table, of whatever kind: its path, its size in bytes, and when it was written, in seconds
-    since 1970."""
+    """A file of a table, of any kind: its path, its size in bytes, and when it was written, in seconds since 1970."""
 
     path: str
     bytes: int
@@ -80,7 +79,8 @@ class LogEntries(Protocol):
     def put_new(self, path: str, content: bytes) -> bool:
         """Make a whole file, in a folder that exists. Return False, and do nothing, if the file exists already.
 
-        Of two calls at once, one returns True. On an object store a lost answer may make the result False, too.
+        If two calls run at once, only one returns True. On an object store the result may also be False because an
+        answer was lost.
         """
 
     def remove(self, path: str) -> None:
@@ -91,25 +91,25 @@ class Storage(LogEntries, Protocol):
     """The files that commits read and make. The methods raise what the storage raises."""
 
     def held_log(self) -> AbstractContextManager[LogEntries]:
-        """Return the current folder of the log, even if another one takes its place meanwhile.
+        """Return a context that holds the current folder of the log, even if another folder takes its place meanwhile.
 
-        So a new entry joins the very entries that were read there. A storage without folders returns itself. Raises
-        FileNotFoundError if there is no such folder.
+        A new entry then joins the very entries that were read there. For a storage without folders, the context has the
+        storage itself. Raises FileNotFoundError if there is no such folder.
         """
 
     def open(self, path: str) -> pq.ParquetFile:
-        """Return an existing file of rows."""
+        """Open an existing Parquet file."""
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Make files, of names that nobody uses twice. They survive a power cut once this thread's next `put_new`, or
-        `sync`, is over."""
+        """Make files with names that nobody uses twice. They survive a power cut after this thread's next `put_new` or
+        `sync`."""
 
     @property
     def is_synced(self) -> bool:
-        """Whether commits have the mark that they were synced before they became visible; see `durability`."""
+        """Whether commits have the mark that they were synced before they became visible (see `durability`)."""
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Make files that others wrote survive a power cut. On an object store they do anyway."""
+        """Make files that others wrote survive a power cut. On an object store every file does."""
 
     def make_durable(self, version: int) -> None:
         """Make all versions up to this one survive a power cut, unless this process has done so before."""
@@ -118,16 +118,16 @@ class Storage(LogEntries, Protocol):
         """Make the log's checkpoints survive a power cut, whoever wrote them."""
 
     def newest_from(self, version: int) -> int | None:
-        """Return the newest version of the table, from a version that existed; None: the log no longer has
-        that version."""
+        """Return the newest version of the table, by a search from a version that existed. Return None if the search
+        finds that the log no longer has that version."""
 
 
 class TableStorage(Storage, Protocol):
     """All files of a table."""
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, with its parents; on an object store there is nothing to make. Raises FileNotFoundError where
-        the table is gone from a local path."""
+        """Make a folder, with its parents. Do nothing on an object store. Raises FileNotFoundError if the table is gone
+        from a local path."""
 
     def log_files(self) -> list[LogFile]:
         """Return all files of the table's log."""
@@ -136,8 +136,7 @@ class TableStorage(Storage, Protocol):
         """Return the paths of all files of the log."""
 
     def files(self) -> Iterator[StoredFile]:
-        """Yield all files below the table: those of rows, those that only versions of the past have, and
-        those of the log."""
+        """Yield all files below the table: files of rows, also of past versions, and files of the log."""
 
     def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
         """Return the sizes in bytes of those files that exist, by their paths."""
@@ -168,34 +167,35 @@ def log_entry(actions: Iterable[Mapping[str, Any]]) -> bytes:
     """
     all_actions = list(actions)
     lines = [
-        {"commitInfo": {**one["commitInfo"], LINES: len(all_actions)}} if "commitInfo" in one else one
-        for one in all_actions
+        {"commitInfo": {**action["commitInfo"], LINES: len(all_actions)}} if "commitInfo" in action else action
+        for action in all_actions
     ]
     return "".join(f"{json.dumps(line)}\n" for line in lines).encode()
 
 
 def version_of(path: str) -> int | None:
-    """Return the version that a file of a table's log is; None: it is no commit."""
-    named = _COMMIT.fullmatch(path)
-    return int(named[1]) if named else None
+    """Return the version of an entry of a table's log, by its path; None: the file is not an entry."""
+    matched = _COMMIT.fullmatch(path)
+    return int(matched[1]) if matched else None
 
 
 def find_latest_version(files: Storage, version: int) -> int | None:
     """Return what Storage.newest_from returns, by looking each file up by its name.
 
-    This is right because a log is cut at its beginning, and has no gaps.
+    This is right because a log is cut only at its beginning, and has no gaps.
     """
     if not files.has(log_file(version)):
         return None
     step = 1
     while step:
-        there = files.has(log_file(version + step))
-        version, step = (version + step, 2 * step) if there else (version, step // 2)
+        exists = files.has(log_file(version + step))
+        version, step = (version + step, 2 * step) if exists else (version, step // 2)
     return version
 
 
 def table_files(location: str, storage_options: Mapping[str, str] | None, *, sync: bool = True) -> TableStorage:
-    """Return the files of the table at a location. `sync`: on a local path what is written survives a power cut."""
+    """Return the files of the table at a location. `sync`: on a local path, what the client writes survives a power
+    cut."""
     place = recorded(location)
     if place.is_local:
         return LocalFiles(place, sync=sync)
@@ -205,8 +205,8 @@ def table_files(location: str, storage_options: Mapping[str, str] | None, *, syn
 
 
 class LocalFiles:
-    """Files on a local path, which Arrow reads by itself. `sync`: what is written survives a power cut; see
-    `durability`."""
+    """Files on a local path, which Arrow reads by itself. `sync`: what the client writes survives a power cut (see
+    `durability`)."""
 
     def __init__(self, place: Location, *, sync: bool = True) -> None:
         self._place, self._root, self.is_synced = Path(place.text), place.text, sync
@@ -253,7 +253,7 @@ class LocalFiles:
     def make_log(self, below: Path | None = None) -> None:
         """Make the folder of the table's log, with its parents.
 
-        Raises FileNotFoundError if the folder `below` which it is to lie is gone.
+        `below` is a folder above it. Raises FileNotFoundError if that folder is gone.
         """
         if not (self._place / LOG).exists():
             self.durability.make_folder(self._place / LOG, below)
@@ -262,11 +262,11 @@ class LocalFiles:
         self.durability.make_folder(self._place / path, below=self._place)
 
     def absolute(self, path: str) -> Path:
-        """Return where a file lies."""
+        """Return the absolute path of a file."""
         return self._place / path
 
     def write_synced(self, opened: FileIO, content: bytes) -> None:
-        """Write to a new file. It is durable then, as are the files that this thread wrote before."""
+        """Write to a new file. If commits are synced, make it durable with the files that this thread wrote before."""
         self._fill(opened, content)
         if self.is_synced:
             self.durability.sync_files(self._unsynced(), [opened.fileno()])
@@ -280,7 +280,7 @@ class LocalFiles:
             begin_writing(opened.fileno())
 
     def _unsynced(self) -> list[str]:
-        """Return what this thread has written for a commit that it has not made yet."""
+        """Return the paths that this thread has written for a commit that it has not made yet."""
         paths: list[str] = getattr(self._pending, "paths", [])
         return paths
 
@@ -304,13 +304,13 @@ class LocalFiles:
         return find_latest_version(self, version)
 
     def log_files(self) -> list[LogFile]:
-        found = []
+        log_files = []
         with os.scandir(self._place / LOG) as files:
             for file in files:
-                # Others commit meanwhile, by files that exist only for a moment.
+                # Others commit meanwhile, and their temporary files exist only for a moment.
                 with contextlib.suppress(FileNotFoundError):
-                    found.append(LogFile(f"{LOG}/{file.name}", file.stat().st_mtime))
-        return found
+                    log_files.append(LogFile(f"{LOG}/{file.name}", file.stat().st_mtime))
+        return log_files
 
     def log_paths(self) -> list[str]:
         return [f"{LOG}/{name}" for name in os.listdir(self._place / LOG)]  # noqa: PTH208
@@ -327,15 +327,15 @@ class LocalFiles:
                         folders.append(path)
                         continue
                     with contextlib.suppress(FileNotFoundError):
-                        known = entry.stat(follow_symlinks=False)
-                        yield StoredFile(path, known.st_size, known.st_mtime)
+                        status = entry.stat(follow_symlinks=False)
+                        yield StoredFile(path, status.st_size, status.st_mtime)
 
     def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
-        found = {}
+        size_by_path = {}
         for path in paths:
             with contextlib.suppress(FileNotFoundError):
-                found[path] = (self._place / path).stat().st_size
-        return found
+                size_by_path[path] = (self._place / path).stat().st_size
+        return size_by_path
 
     def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
         dataset = dataset_of(loaded, self._files, where, wanted)
@@ -348,15 +348,15 @@ class LocalFiles:
 class HeldLog:
     """The folder of a table's log on a local path, held open.
 
-    If another process renames or removes the folder, or puts another one in its place, reads and writes here still go
-    to the held folder.
+    If another process renames or removes the folder, or puts another one in its place, this object still reads and
+    writes the held folder.
     """
 
     def __init__(self, descriptor: int, files: LocalFiles) -> None:
         self._descriptor, self._files = descriptor, files
 
     def names(self) -> list[str]:
-        """Return the names of all its files."""
+        """Return the names of all files in the folder."""
         return os.listdir(self._descriptor)  # noqa: PTH208
 
     def has(self, path: str) -> bool:
@@ -377,8 +377,8 @@ class HeldLog:
         durability, version = self._files.durability, version_of(path)
         if self._files.is_synced and version:
             durability.prepare(version - 1, log_file)
-        # Do not use a context manager of our own here. If an interrupt leaves this one half entered, it ends when the
-        # descriptor is closed.
+        # Do not use a context manager of our own here. If an interrupt left it half entered, its cleanup would run
+        # after the descriptor is closed.
         temporary = _temporary_name()
         try:
             self._write(temporary, content)
@@ -395,7 +395,7 @@ class HeldLog:
     def replace(self, path: str, content: bytes) -> None:
         """Make a whole file, or put it in place of an existing one in one step.
 
-        The checksum that Hadoop keeps of the old file goes first: Spark would compare the new file with it.
+        First remove the checksum that Hadoop keeps of the old file: Spark would compare the new file with it.
         """
         temporary = _temporary_name()
         try:
@@ -431,10 +431,10 @@ def _name(path: str) -> str:
 
 
 def column_of(files: Iterable[pq.ParquetFile], name: str) -> pa.ChunkedArray | None:
-    """See TableStorage.column."""
+    """Return what `TableStorage.column` returns, from open files."""
     chunks: list[pa.Array] = []
     for file in files:
-        named = next((known for known in file.schema_arrow.names if known.lower() == name.lower()), None)
+        named = next((column for column in file.schema_arrow.names if column.lower() == name.lower()), None)
         if named is None:
             return None
         chunks += file.read([named], use_threads=False)[named].chunks
@@ -447,14 +447,14 @@ def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str
 
     Raises ArrowInvalid, also for invalid text: Parquet's readers accept any bytes as text.
     """
-    there = [name for name in schema.names if name in file.schema_arrow.names]
-    rows, count = file.read(there, use_threads=False), file.metadata.num_rows
+    columns_in_file = [name for name in schema.names if name in file.schema_arrow.names]
+    rows, count = file.read(columns_in_file, use_threads=False), file.metadata.num_rows
     rows.validate(full=True)
     columns = [
-        rows[one.name].cast(one.type)
-        if one.name in there
-        else pa.repeat(pa.scalar(partition.get(one.name)).cast(one.type), count)
-        for one in schema
+        rows[field.name].cast(field.type)
+        if field.name in columns_in_file
+        else pa.repeat(pa.scalar(partition.get(field.name)).cast(field.type), count)
+        for field in schema
     ]
     return pa.table(columns, schema=schema)
 
@@ -462,7 +462,7 @@ def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str
 class FileRows:
     """The rows of a table's files with all its columns, including those of the partition.
 
-    No file is ever written again, so rows that were read or written are kept.
+    No file is ever written again. Therefore rows that were read or written are kept.
     """
 
     def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: Storage) -> None:
