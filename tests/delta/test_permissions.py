@@ -130,6 +130,20 @@ def test_a_user_who_owns_a_part_of_it_alone_cannot_share_it_and_may_call_again(p
 
 
 @as_root
+@pytest.mark.parametrize("closed", [".", "visibility", "visibility/*", "visibility/_delta_log", "_locks"])
+def test_a_folder_that_its_user_may_not_open_is_named_and_never_passed_by(place, closed):
+    root = place / "ledger"
+    become(ALICE, root, MAKE)
+    folder = root if closed == "." else next(path for path in root.glob(closed) if path.is_dir())
+    os.chown(folder, BOB, BOB)
+    folder.chmod(0o700)
+    (refused,) = become(ALICE, root, f"Ledger.share(root, group={str(GROUP)!r})")
+    assert f"Call it again as user {BOB} or as root" in refused and str(folder) in refused
+    share_ledger(str(root), str(GROUP))
+    assert set(become(BOB, root, USE)) == {"done"}
+
+
+@as_root
 def test_the_doctor_names_what_a_shared_ledgers_group_cannot_use(place):
     root = place / "ledger"
     become(ALICE, root, MAKE)

@@ -50,6 +50,8 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
     """See Ledger.share."""
     folder = _local(root)
     number = _group_number(group)
+    for closed, _ in _closed(folder):
+        raise _only_its_owner_may(closed, group)
     if not any((folder / name / LOG).is_dir() for name in TABLES):
         raise LedgerDoesNotExist(root, f"it lacks {', '.join(TABLES)}", [*TABLES])
     folders = files = 0
@@ -67,11 +69,15 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
             if entry.is_folder:
                 is_inherited = _hand_down(descriptor, everyone=everyone) and is_inherited
         except PermissionError as error:
-            cause = f"{_told(entry)}: only its owner, who is in the group {group}, and root may share it"
-            advice = f"Call it again as {_user(entry.owner)} or as root; what is shared already stays so."
-            raise StorageFailed(entry.path, cause).advised(advice) from error
+            raise _only_its_owner_may(entry, group) from error
         folders, files = folders + entry.is_folder, files + (not entry.is_folder)
     return SharedLedger(str(folder), group, everyone, folders, files, is_inherited)
+
+
+def _only_its_owner_may(entry: LocalEntry, group: str) -> StorageFailed:
+    cause = f"{_told(entry)}: only its owner, who is in the group {group}, and root may share it"
+    advice = f"Call it again as {_user(entry.owner)} or as root; what is shared already stays so."
+    return StorageFailed(entry.path, cause).advised(advice)
 
 
 @dataclass(frozen=True)
@@ -144,21 +150,33 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
 def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
     """Yield the entries that `_entries` yields, each with its open descriptor.
 
-    A file that this user may not open comes with None. Descriptors are needed for safety. Without them, a user of the
+    A file or folder that this user may not open comes with None. Descriptors are needed for safety. Without them, a user of the
     ledger could replace a file by a link, and root would give away the link's target.
     """
     top = os.open(root, _OPENING | os.O_DIRECTORY)
     try:
         yield _of(str(root), os.fstat(top)), top
         for name in (*TABLES, LOCKS, PROBES, LOST):
-            if not (root / name).is_dir():
+            closed = list(_closed(root / name))
+            yield from closed
+            if closed or not (root / name).is_dir():
                 continue
-            for folder, _, files, held in os.fwalk(name, dir_fd=top):
+            for folder, folders, files, held in os.fwalk(name, dir_fd=top):
                 yield _of(str(root / folder), os.fstat(held)), held
+                # The walk passes these by in silence.
+                for inner in folders:
+                    yield from _closed(root / folder / inner)
                 for file in files:
                     yield from _opened_file(str(root / folder / file), file, held, is_lock=name == LOCKS)
     finally:
         os.close(top)
+
+
+def _closed(folder: Path) -> Iterator[tuple[LocalEntry, None]]:
+    """Yield a folder if this user may not open it."""
+    about = _entry(folder)
+    if about is not None and about.is_folder and not os.access(folder, os.R_OK | os.X_OK):
+        yield about, None
 
 
 def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterator[tuple[LocalEntry, int | None]]:
