@@ -1,4 +1,4 @@
-"""A message, as users meet it."""
+"""A message as users see it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Message:
 def public_message(
     queue: QueueRecord, stored: StoredMessage, now: int, receipt_id: str | None, account: Account = DEFAULT
 ) -> Message:
-    """Return a stored message as users see it; with a receipt id, with its receipt handle."""
+    """Return a stored message as users see it. With a `receipt_id` the message has a receipt handle."""
     handle = receipt_id and encode(ReceiptHandle(queue.id, stored.lane, stored.segment, stored.seq, receipt_id))
     record = stored.record
     shown: dict[str, Any] = dict(zip(_AS_STORED, _as_stored(stored)))
