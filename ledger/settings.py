@@ -53,7 +53,7 @@ MOST = {
     "log_retention": YEAR,
     "deleted_file_retention": YEAR,
 }
-#: The smallest values of these settings, because a reader of a version needs its files while it reads.
+#: The smallest values of these settings, because a reader of a version needs its commits and files while it reads.
 LEAST = {"log_retention": 3_600, "deleted_file_retention": 3_600}
 #: The settings that may be 0, which turns their rule off.
 MAY_BE_0 = ("mark_seconds", "purge_interval", "deletion_interval")
@@ -80,7 +80,8 @@ class Settings:
     #: millisecond a verb, but a power cut may lose the verbs of the last half minute, or the ledger. Use False for
     #: scratch ledgers and tests.
     sync: bool = True
-    #: True promises that only one driver writes to the ledger's storage and outputs that Spark commits to.
+    #: True promises that only one driver writes to output tables on S3 that Spark has to commit to, or to a local path
+    #: that machines share.
     single_driver: bool = False
     #: How long a waiting receive sleeps between looks at the tables' versions.
     poll_interval: float = 0.2

@@ -55,8 +55,10 @@ class LedgerOperator(BaseOperator):
         return LedgerHook(self.ledger_conn_id, owner=self.attempt_id)
 
     def opened_queue(self) -> Queue:
-        """Return the task's queue; raise LedgerDoesNotExist, QueueDoesNotExist, or InvalidParameterValue for the
-        connection."""
+        """Return the task's queue.
+
+        Raises LedgerDoesNotExist, QueueDoesNotExist, and InvalidParameterValue for the connection.
+        """
         return self.hook.get_queue(self.ledger_queue)
 
 
@@ -69,8 +71,8 @@ def has_another_try(context: Context) -> bool:
 class LedgerCreateQueueOperator(LedgerOperator):
     """Creates the queue, and the ledger, if there are none. Returns the queue's name.
 
-    `attributes` and `tags` as in `Ledger.create_queue`, whose errors it raises: an existing queue with another value of
-    a given attribute raises QueueNameExists.
+    `attributes` and `tags` are as in `Ledger.create_queue`. Raises what `Ledger.create_queue` raises, such as
+    QueueNameExists if the queue exists with another value of a given attribute.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "attributes", "tags")
@@ -95,11 +97,11 @@ class LedgerSendOperator(LedgerOperator):
     table. `options` are keyword arguments of `Queue.send` (delay_seconds, message_group_id, message_attributes,
     message_deduplication_id).
 
-    A retry must send the same messages: others under the same attempt id raise InvalidParameterValue. To send others,
-    start a new run, or give another `attempt_id`. FIFO queues recognize a repeated message by its deduplication id
-    instead.
+    A retry must send the same messages: other messages under the same attempt id raise InvalidParameterValue. To send
+    other messages, start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id, and recognizes a
+    repeated message by its deduplication id.
 
-    Returns ledger_queue and the number of `messages`; no body and no id goes through an XCom. Raises what `Queue.send`
+    Returns ledger_queue and the number of `messages`. No body and no id is stored in an XCom. Raises what `Queue.send`
     raises.
     """
 
@@ -182,10 +184,9 @@ class LedgerReceiveOperator(LedgerOperator):
 class LedgerUpkeepOperator(BaseOperator):
     """Runs a round of upkeep of the connection's ledger.
 
-    With `only_if_due`, the round runs only if the commits since the last round make one due, and no other process runs
-    one. So a DAG may run every few minutes, and reads only three version numbers if there is nothing to do. Returns the
-    round's counts, or None if no round ran. A retry is another round, which is safe. Raises what `Ledger.upkeep`
-    raises.
+    With `only_if_due`, the round runs only if it is due (see `rules.upkeep`) and no other process runs one. A DAG may
+    therefore run every few minutes, because the check reads little if no round is due. Returns the round's counts, or
+    None if no round ran. A retry is another round, which is safe. Raises what `Ledger.upkeep` raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id",)

@@ -52,7 +52,7 @@ def of_queue(access: Access, last: float | None) -> Any:
 
 
 def _as_counted(moments: list[Level], stored: int) -> list[Level]:
-    """Return the levels, moved so that the last one shows the `stored` messages of now."""
+    """Return the levels, raised so that the last one has the present `stored`: dropped segments have no events."""
     unknown = stored - moments[-1].stored if moments else 0
     return [moment._replace(stored=moment.stored + unknown) for moment in moments]
 
