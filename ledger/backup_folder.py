@@ -64,7 +64,7 @@ def require_no_backup(folder: Path) -> None:
 
 
 def describe_backup(folder: Path) -> tuple[bool, str, str] | None:
-    """Return whether a backup folder is complete, what it holds or lacks, and the remedy; None for other folders.
+    """Return whether a backup folder is complete, what it holds or lacks, and the remedy. None for other folders.
 
     A folder inside a backup is not a complete backup.
     """

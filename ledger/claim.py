@@ -56,8 +56,8 @@ class Claim(Settling):
 
     A claim is false when it holds no message: the receive got none, or the claim is over (see `held`).
 
-    - `receipt_id`: a string; None when the claim is empty.
-    - `count`: how many messages were received. It does not change.
+    - `receipt_id`: a string, or None when the claim is empty.
+    - `count`: how many messages were received. The number does not change.
     - `version`: the commit that granted the claim, a fencing token that only grows. A later holder of one of its
       messages has a greater version. The claims of one `receive_many` share a version, and have no message in common. A
       claim that is found again, by `Queue.claim` or by a retried attempt, has the version at which it was found. That
@@ -141,7 +141,7 @@ class Claim(Settling):
 
     @property
     def deadline(self) -> datetime | None:
-        """The claim's deadline (UTC) after the last extension through this object; None when nothing is `held`."""
+        """The claim's deadline (UTC) after the last extension through this object, or None when nothing is `held`."""
         return instant(self._visible_at) if self.held else None
 
     @property
@@ -175,11 +175,11 @@ class Claim(Settling):
         return self._extend(self.access.record(), timeout)
 
     def check(self) -> None:
-        """Raise LeaseLost if the claim is lost; change nothing.
+        """Raise LeaseLost if the claim is lost. Change nothing.
 
         Raises:
-            LeaseLost: Some messages were not settled through this object, and none of them is held. They ran out, or
-                others received, released or deleted them.
+            LeaseLost: Some messages were not settled through this object, and none of them is held. Their deadline
+                passed, or others received, released or deleted them.
         """
         if self.grant is None:
             return
@@ -248,7 +248,7 @@ class Claim(Settling):
         """Append `rows` to the Delta table `table` and acknowledge their messages, effectively once.
 
         A crash at any point neither repeats nor loses a row. The next receiver of the messages asks the table whether
-        the rows are in it. That receiver gets only messages whose rows are not in the table (why this holds:
+        the rows are in it. Messages whose rows are in the table are not received again (see
         `ledger.rules.output_doubts`). Rows that carry ids of messages outside this claim are refused. If the receive
         got nothing, the call writes nothing and raises nothing. Keep a heartbeat running while Spark computes the rows.
 
@@ -285,15 +285,15 @@ class Claim(Settling):
                   the column are written. The rows are computed once;
                 - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
 
-                Rows that carry ids must be about exactly the messages that did not fail. The call is refused if a row
-                to be written is about a failed message, or if a message has no row and did not fail. Rows without ids
+                Rows that carry ids must be about exactly the messages that did not fail. The call is refused if a
+                written row is about a failed message, or if a message has no row and did not fail. Rows without ids
                 cannot be checked: all messages that are not named are acknowledged. A DataFrame of failed messages is
                 then refused, because it is computed apart from the rows. The views `receipts` and `dead_letters` show
                 the reasons of such a column. There is an event for each of the 100 most frequent reasons. `Queue.work`
                 can write a row for each failed message, with its own reason. Hidden messages leave the claim: no
                 heartbeat extends them, and their handles still change them.
             schema: An Arrow schema with the types of columns of a new table, or of columns that the table lacks.
-                "widen" adds the columns that the table lacks. Where the rows' types need it, a separate commit rewrites
+                "widen" adds the columns that the table lacks. If the rows' types need it, a separate commit rewrites
                 the table with wider types. Types decide, not values: a double makes a bigint column double, even the
                 value 7.0. To keep a column's type, cast the rows.
 
@@ -326,7 +326,7 @@ class Claim(Settling):
         return Settled(written.done, 0, written.changed)
 
     def heartbeat(self, visibility_timeout: int | None = None, every: float | None = None) -> Heartbeat:
-        """Return a context manager that extends the claim in the background while its body works; see Heartbeat."""
+        """Return a context manager that extends the claim in the background while its body works (see Heartbeat)."""
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
         timeout = bounds.visibility_timeout(timeout, bounds.UNBOUNDED)
         return Heartbeat(self.receipt_id, self._beat, timeout, timeout / 3 if every is None else every)
@@ -395,7 +395,7 @@ class Claim(Settling):
         return Settled(done, lost)
 
     def _applied(self, record: QueueRecord, action: Action) -> tuple[pa.Table, int]:
-        """Apply an action to the whole claim; return the answer, and how many messages others ended."""
+        """Apply an action to the whole claim. Return the answer, and how many messages others ended."""
         if not action.ends:
             answer = apply(self.access, record, [action])[0]
             # Count after the answer: messages that this claim's holder ended meanwhile are not lost.
@@ -443,7 +443,7 @@ class ReceiveAttempt:
         self.wait = bounds.wait(default if wait is None else wait, limits)
 
     def poll(self, *, last: bool) -> Claim | None:
-        """Receive once, in one commit; return the claim, or None when there is nothing yet.
+        """Receive once, in one commit. Return the claim, or None when there is nothing yet.
 
         The `last` poll returns an empty claim in place of None.
 

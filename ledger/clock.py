@@ -33,7 +33,7 @@ class Uptime:
 
     @cached_property
     def boot(self) -> str:
-        """The id of this boot of the machine; empty if unknown.
+        """The id of this boot of the machine, or an empty text if it is unknown.
 
         Processes with the same id count their seconds from the same moment.
         """
@@ -54,7 +54,7 @@ def passing_of(clock: Clock) -> Passing:
 
 
 def boot_of(passing: Passing) -> str:
-    """Return the name of the moment from which `passing` counts; empty if it has none.
+    """Return the name of the moment from which `passing` counts, or an empty name if it has none.
 
     Seconds of two processes can be compared if both names are equal and not empty.
     """

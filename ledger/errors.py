@@ -21,7 +21,7 @@ def shown(value: object) -> str:
     """Return a value as SQS's sentences show it: a str as it is, anything else as in Python. A long value is cut."""
     if not isinstance(value, str):
         return quoted(value)
-    # A str may contain a lone surrogate (half of a character), which cannot be encoded. It is shown as \udXXX.
+    # A str may contain a lone surrogate (half of a character), which cannot be encoded. The text shows it as \udXXX.
     return _cut(value[: LONGEST_TEXT + 1].encode("utf-8", "backslashreplace").decode(), LONGEST_TEXT)
 
 
@@ -58,7 +58,7 @@ class LedgerError(Exception):
     """The base class of all errors that the ledger raises on purpose: a sentence, `message`, and our `advice`."""
 
     code = "LedgerError"
-    #: If a list was sent, the index (from 0) of the entry that the error is about; else None.
+    #: If a list was sent, the index (from 0) of the entry that the error is about. Else None.
     entry: int | None = None
 
     def __init__(self, message: str, advice: str = "") -> None:
@@ -232,8 +232,8 @@ class MessageNotInflight(LedgerError):
 class LeaseLost(MessageNotInflight):
     """The claim no longer holds the messages that the call is about.
 
-    They ran out, were deleted or released, or others received them. Or another call of `claim.write` came first. A
-    *lease* is the time for which a claim holds its messages.
+    Their deadline passed, they were deleted or released, or others received them. Or another call of `claim.write` came
+    first. A *lease* is the time for which a claim holds its messages.
     """
 
 
@@ -417,8 +417,8 @@ class LedgerTooNew(LedgerError):
 class LedgerDoesNotExist(LedgerError, LookupError):
     """The root has no complete ledger and the call makes none, or the root is a backup.
 
-    `missing` names tables that the root lacks. It may be empty although tables are missing. `fix` says what to do.
-    Without a `fix` the error says how to make a ledger at the root.
+    `missing` names tables that the root lacks. `missing` may be empty although tables are missing. `fix` says what to
+    do. Without a `fix` the error says how to make a ledger at the root.
     """
 
     code = "LedgerDoesNotExist"

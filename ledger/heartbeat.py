@@ -51,7 +51,7 @@ class Heartbeat:
     - `check()` raises LeaseLost once the claim is lost. Call it inside a long loop.
     - `at_ceiling`: True once the heartbeat extended the claim a last time, to the ceiling (V7). The heartbeat then
       stops, and the lease ends at the ceiling.
-    - `error`: the error of the last beat, other than a lost lease; None for a success. The next beat tries again.
+    - `error`: the error of the last beat, other than a lost lease, or None. The next beat tries again.
 
     Messages that the body gave a later deadline keep it.
     """

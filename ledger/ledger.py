@@ -49,7 +49,7 @@ DEFAULT_ROOT = "ledger-data"
 
 
 class Ledger:
-    """Queues on Delta tables under one root. Threads may share a Ledger; each process opens its own.
+    """Queues on Delta tables under one root. Threads may share a Ledger. Each process opens its own.
 
     A forked child may use its parent's ledger on a local path. The child can send (in segments of its own), receive,
     extend, release, delete and count, if the parent has read what that needs. Before the fork the parent should call
@@ -112,9 +112,9 @@ class Ledger:
         the call raises ClocksDisagree:
 
         - `storage_clock` returns the storage's time (milliseconds). The ledger compares it with `clock` at opening and
-          every 10 minutes. Both may differ by half of the setting maximum_clock_skew. By default, on local paths and
-          where delta-rs commits, the ledger writes a small file and takes the file's time. If you give a `clock`, or
-          open with `read_only`, it writes no file and compares nothing.
+          every 10 minutes. The two clocks may differ by half of the setting maximum_clock_skew. By default, on local
+          paths and where delta-rs commits, the ledger writes a small file and takes the file's time. If you give a
+          `clock`, or open with `read_only`, it writes no file and compares nothing.
         - `passing` returns seconds that only grow as time passes, even when somebody sets the clock. The default is the
           clock's method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by
           more than maximum_clock_skew, unless another owner's commit confirms it.
@@ -199,7 +199,7 @@ class Ledger:
     def create_queue(
         self, name: str, attributes: Mapping[str, object] | None = None, tags: Mapping[str, str] | None = None
     ) -> Queue:
-        """Return the queue of this name; make it if there is none. The call may be repeated.
+        """Return the queue of this name, and make it if there is none. The call may be repeated.
 
         Raises:
             QueueNameExists: The queue exists with a different value of a given attribute, or with other tags than those
@@ -298,7 +298,7 @@ class Ledger:
         version: int | None = None,
         timestamp: datetime | str | None = None,
     ) -> list[str]:
-        """Create the analyst views, with comments, in a schema of Spark's catalog; return their names.
+        """Create the analyst views, with comments, in a schema of Spark's catalog, and return their names.
 
         The views show the present state whenever they are read. With `version` or `timestamp`, as in `view`, they
         always show that past state. Use `prefix` to have both. `receipts`, and the views made of them, show the state
@@ -310,7 +310,7 @@ class Ledger:
         return deploy_views(spark, opened.engine, opened.locations, schema, prefix, self.clock(), version, timestamp)
 
     def fill_receipts(self) -> int:
-        """Add the entries of new commits to the `receipts` table, each exactly once; return how many were added."""
+        """Add the entries of new commits to the `receipts` table, each exactly once. Return how many were added."""
         from ledger.store.delta.verbs.receipts import fill_receipts
 
         opened = self._on_delta("fill_receipts")
@@ -335,7 +335,7 @@ class Ledger:
 
     @staticmethod
     def repair(root: str = DEFAULT_ROOT, *, dry_run: bool = False) -> Repair:
-        """Cut the damaged ledger at `root`, a local path, back to its last complete version; return what was lost.
+        """Cut the damaged ledger at `root`, a local path, back to its last complete version. Return what was lost.
 
         With `dry_run` the call changes nothing. Removed files are moved to the folder `_ledger_lost` beside the tables.
         First stop every process that uses the ledger. A ledger that is complete, or was repaired, stays as it is.
@@ -354,7 +354,7 @@ class Ledger:
     def destroy(
         root: str = DEFAULT_ROOT, *, storage_options: Mapping[str, str] | None = None, dry_run: bool = False
     ) -> Destroyed:
-        """Remove the ledger at `root` with all its messages, and return what it had; with `dry_run` only look.
+        """Remove the ledger at `root` with all its messages. Return what it had. With `dry_run` only look.
 
         `root` is a local path or a place on an object store. Files that are not the ledger's stay. Only a backup, or an
         object store's own versions, can bring the ledger back. Processes that have it open find no table any more.
@@ -371,7 +371,7 @@ class Ledger:
 
     @staticmethod
     def share(root: str = DEFAULT_ROOT, *, group: str, everyone: bool = False) -> SharedLedger:
-        """Let all users of a group use the ledger at `root`, a local path; with `everyone` all others may read it.
+        """Let all users of a group use the ledger at `root`, a local path. With `everyone` all others may read it.
 
         Its folders and locks become writable for the group, and its files readable. The same holds for later files,
         also those of delta-rs and other programs. New files have their folder's group, and the folder's default ACL
@@ -400,8 +400,8 @@ class Ledger:
         the load needs one. A round records its progress in the log of `tasks`.
 
         A round drops something for its age only if an earlier look found the same age. The earlier look is an earlier
-        round, or the opening of this ledger, at least the setting mark_seconds (5 minutes) before. One wrong look at
-        the clock therefore destroys nothing. `report` gets a line of text for each step. By default the lines are
+        round, or the opening of this ledger, at least the setting mark_seconds (5 minutes) before. A single wrong look
+        at the clock therefore destroys nothing. `report` gets a line of text for each step. By default the lines are
         logged at level debug.
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
@@ -428,13 +428,13 @@ class Ledger:
         return self._on_delta("rounds").store.rounds
 
     def repair_clock(self, *, dry_run: bool = False) -> list[ClockRepair]:
-        """Correct the times that a clock ahead of the right time committed; return what was wrong, by queue.
+        """Correct the times that a clock ahead of the right time committed. Return what was wrong, by queue.
 
         A queue needs a repair if its time is ahead of this machine's clock by more than the setting maximum_clock_skew.
-        One commit sets back the queue's time and its leases, and `receipts` records the event "clock repaired". If such
-        a clock made or changed the queue, another commit corrects the queue's timestamps and what has expired. Call it
-        only while this machine's clock is right, because no verb can tell which of two clocks is right. With `dry_run`
-        nothing is changed.
+        A single commit sets back the queue's time and its leases, and `receipts` records the event "clock repaired". If
+        such a clock made or changed the queue, another commit corrects the queue's timestamps and what has expired.
+        Call it only while this machine's clock is right, because no verb can tell which of two clocks is right. With
+        `dry_run` nothing is changed.
 
         Raises ClocksDisagree, ContentionOutlastedRetries, StorageFailed, LedgerIsReadOnly.
         """

@@ -44,7 +44,7 @@ class Message:
     dead_letter_source: str | None = None
     #: The ledger's account and region, for ARNs.
     account: Account = DEFAULT
-    #: The sender, as `Ledger.open(sender_id=...)` named it; None: the ledger's account.
+    #: The sender that `Ledger.open(sender_id=...)` named. None stands for the ledger's account.
     sender_id: str | None = None
 
     @property
@@ -54,7 +54,7 @@ class Message:
 
     @property
     def md5_of_message_attributes(self) -> str | None:
-        """SQS's MD5OfMessageAttributes; None without attributes."""
+        """SQS's MD5OfMessageAttributes, or None without attributes."""
         return md5_of_attributes(self.message_attributes)
 
     def attributes(self) -> dict[str, str]:

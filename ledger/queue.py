@@ -118,11 +118,11 @@ class Queue(Settling):
         aws_trace_header are sent, too. Other columns are not sent, and the log names them once. A delay on a FIFO queue
         and a deduplication id on a standard queue are refused. Returns a `Sent`, with `count` and `ids()`.
 
-        **An Arrow table** (or a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface) is sent as
-        a DataFrame is, through Spark if the ledger has a session. Returns a `SentTable`, whose `ids()` is a
-        pyarrow.Table. The column message_attributes may have maps, dictionaries (pandas), or structs, whose null fields
-        are no attributes. It may also have lists of structs of key and value, or JSON objects as text. The value of an
-        attribute has the same form as in a list of entries.
+        **An Arrow table**, a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface is sent as a
+        DataFrame is. If the ledger has a Spark session, the table goes through Spark. Returns a `SentTable`, whose
+        `ids()` is a pyarrow.Table. The column message_attributes may have maps, dictionaries (pandas), or structs,
+        whose null fields are no attributes. The column may also have lists of structs of key and value, or JSON objects
+        as text. The value of an attribute has the same form as in a list of entries.
 
         **A list** of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds",
         "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): returns a SendOutcome for
@@ -133,21 +133,21 @@ class Queue(Settling):
 
         M2: LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches, a wrong entry is refused alone, and the others are
         sent. The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent, and
-        the log ("ledger.send") warns if not. With `all_or_nothing=True` the error is raised, and nothing is sent. One
-        string or entry without a list, and a table, are always all or nothing. As in SQS, so is a list with an entry
-        for a FIFO queue that lacks its group or deduplication id.
+        the log ("ledger.send") warns if not. With `all_or_nothing=True` the error is raised, and nothing is sent. A
+        string or entry without a list, and a table, are always all or nothing. As in SQS, the same holds for a list if
+        an entry for a FIFO queue lacks its group or deduplication id.
 
-        **Retries.** `attempt_id` makes a retry safe: a send that was committed under this id is not sent again, and the
-        call returns the ids of the first send. The same list under the same id has the same outcomes. Another send
-        under the same id (other messages, another number of messages, another queue of the ledger) is an error. In
-        Airflow, {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }} tells a task from all others. A
-        FIFO queue takes no attempt id. Its messages need a group, and for 5 minutes it recognizes a repeated message by
-        its deduplication id (F1).
+        **Retries.** `attempt_id` makes a retry safe. A send that was committed under this id is not sent again, and the
+        retry returns its ids. The same list under the same id has the same outcomes. Another send under the same id
+        (other messages, another number of messages, another queue of the ledger) is an error. In Airflow, {{ dag.dag_id
+        }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }} tells a task from all others. A FIFO queue takes no
+        attempt id. Its messages need a group, and for 5 minutes it recognizes a repeated message by its deduplication
+        id (F1).
 
-        Under an attempt id a DataFrame is evaluated once more before it is written. If the second evaluation gives
-        other rows (another number, other bodies, groups or attributes), as with a random UDF, the call is refused and
-        nothing is sent. With engine="spark" the DataFrame is evaluated once, and the executors keep its rows until they
-        are sent. In both cases a later call whose DataFrame has other rows is another send. Delays are not compared.
+        Under an attempt id a DataFrame is evaluated once more before it is written. If the rows then differ (in number,
+        bodies, groups or attributes), as with a random UDF, the call is refused and nothing is sent. With
+        engine="spark" the DataFrame is evaluated once, and the executors keep its rows until they are sent. In both
+        cases a later call whose DataFrame has other rows is another send. Delays are not compared.
 
         An entry of a list is refused with those of these errors that concern its body or group. For a DataFrame the
         errors name the column and the value.
@@ -176,7 +176,7 @@ class Queue(Settling):
     ) -> Claim:
         """Claim up to `max_messages` visible messages (None: all there are) under one new receipt, in one commit.
 
-        Returns a Claim; an empty claim is false. A claim never has more messages than `max_messages`, and may have
+        Returns a Claim. An empty claim is false. A claim never has more messages than `max_messages`, and may have
         fewer when other receivers compete. On FIFO queues (F2) a claim has, in order, the first messages of groups
         without a message in flight. Groups come in the order in which they became receivable: when their first message
         arrived, or when their last claim ended. A claim takes all messages of a group before those of the next group.
@@ -205,16 +205,15 @@ class Queue(Settling):
         """Receive for several requests in one commit, at about the cost of one receive of all their messages.
 
         Each request is (max_messages, visibility_timeout, attempt_id) as in `receive`. The last values may be left out.
-        The call does not wait. It returns a Claim for each request, in their order, each with its own receipt. The
-        claims are those that receives one after the other would get at one instant, with one difference: each message
-        goes to one claim only, even with a timeout of 0. On FIFO queues (F2) a group goes to one new claim only, also
-        if that claim leaves messages of the group. A request whose attempt holds a claim gets that claim again. All
-        granted claims have the same `version`. Safe to retry if every request has an attempt id.
+        The call does not wait. The result has a Claim for each request, in their order, each with its own receipt. The
+        claims are those of receives one after the other at one instant. But each message goes to one claim only, even
+        with a timeout of 0. On FIFO queues (F2) a group goes to one new claim only, also if that claim leaves messages
+        of the group. A request whose attempt holds a claim gets that claim again. All granted claims have the same
+        `version`. Safe to retry if every request has an attempt id.
 
-        If one request fails, its claim is empty and has the `error`, and the other requests are granted. The error is
-        OverLimit once a standard queue's quota is used up, also by claims of this call (Q2). It is
-        InvalidParameterValue if the attempt holds more messages than the request asks for. It is OutputUnreadable as in
-        `receive`.
+        If one request fails, its claim is empty and has the `error`, and the other requests are granted. OverLimit: a
+        standard queue's quota is used up, also by claims of this call (Q2). InvalidParameterValue: the attempt holds
+        more messages than the request asks for. OutputUnreadable: as in `receive`.
 
         Raises:
             InvalidParameterValue: A request is wrong, or two requests have the same attempt id. Nothing was received.
@@ -266,21 +265,21 @@ class Queue(Settling):
         **Errors.** If `function` raises, or Spark raises while it computes the rows, the claim is tried again in
         halves, at most log2(n) times. Each part that succeeds is written and acknowledged by itself. A message that
         raises alone failed, with its own exception as the reason. A function that aggregates over the claim then gets
-        only parts of it. If all parts raise alike, the claim is released and the error is raised. One message that
+        only parts of it. If all parts raise alike, the claim is released and the error is raised. A single message that
         raises in a claim of n costs at most 2 log2(n) + 3 more calls. `per_row` needs no more calls, if each row is
         computed by itself.
 
         **With `per_row`** the `function` gets a Row of one message in place of the DataFrame, in Spark's Python
-        workers. It returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. A message for which
-        `function` raises failed, with the error as the reason. Nothing is computed again
-        (`ledger.work.functions.safely`). If all messages of a claim fail alike, and at least three of them were
-        received for the first time, the claim is released and a LedgerError is raised.
+        workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. A message
+        for which `function` raises failed, with the error as the reason. Nothing is computed again
+        (`ledger.work.functions.safely`). If all messages of a claim fail alike, the claim is released and a LedgerError
+        is raised. This needs at least three messages that were received for the first time.
 
         **The end.** With `until` "empty" the loop ends when no message is stored and no lease ends within the
-        visibility timeout, so it waits for what a dead worker held. "once" ends after one receive, "forever" never. At
-        any error the current claim is released. That receive counts only if the JVM died or the memory ran out. SIGTERM
-        in the main thread also releases the claim, and raises SystemExit. A claim that others took over is left to
-        them.
+        visibility timeout. The loop therefore waits for messages that a dead worker held. "once" ends after one
+        receive, "forever" never. At any error the current claim is released. The receive of that claim counts only if
+        the JVM died or the memory ran out. SIGTERM in the main thread also releases the claim, and raises SystemExit. A
+        claim that others took over is left to them.
 
         With `attempt_id` a retry first gets back the claim that the failed run still holds. `schema` is as in
         `Claim.write`. `report` gets a line of text for each step. By default the lines are printed in notebooks and at
@@ -337,10 +336,10 @@ class Queue(Settling):
 
         Args:
             handler: Gets a Message, or with `batch` a list of at most so many. `concurrency` threads call a plain
-                function. As many tasks of one event loop call an `async def`. The handler returns the message's row (a
-                dict, a dataclass or a named tuple), a list of rows, or None for no row. With `batch` it returns None,
-                or a list with such an answer for each message, in order. An exception in that list fails only its
-                message. Rows get the column message_id.
+                function. The same number of tasks of one event loop call an `async def`. The handler returns the
+                message's row (a dict, a dataclass or a named tuple), a list of rows, or None for no row. With `batch`
+                it returns None, or a list with such an answer for each message, in order. An exception in that list
+                fails only its message. Rows get the column message_id.
             output: A Delta table, as in `Claim.write`. Without an output the handler must return None, and messages are
                 deleted.
             processes: How many processes, started by spawn, consume side by side, each with this `concurrency`. The
@@ -354,9 +353,11 @@ class Queue(Settling):
                 broken.
             visibility_timeout, attempt_id, until: As in `work`. Consumers that run at once must have different attempt
                 ids, or none. Under a shared id they handle the same messages twice, until one of them finds rows of the
-                other. That consumer counts these messages as lost, warns, and then receives other messages.
-            flush_rows, flush_seconds: Handled messages are settled in one commit when there are `flush_rows` of them,
-                when the first was handled `flush_seconds` ago, or when all messages of their claim are handled.
+                other. The consumer that finds them counts these messages as lost, warns, and then receives other
+                messages.
+            flush_rows, flush_seconds: One commit settles the handled messages when there are `flush_rows` of them, or
+                when the first was handled `flush_seconds` ago. The same happens when all messages of their claim are
+                handled.
             maximum_receives: A message that failed so often is parked (hidden for `park` seconds). By default the
                 queue's RedrivePolicy decides. Without a policy the limit is 3.
             retry_after: A message that failed is hidden for so many seconds before it is received again.
@@ -389,7 +390,7 @@ class Queue(Settling):
         SystemExit or KeyboardInterrupt is raised.
 
         Returns:
-            What was done.
+            The counts of what was done.
 
         Raises:
             InvalidParameterValue, SparkIsNeeded: The call cannot be done. No message was claimed.
@@ -465,7 +466,7 @@ class Queue(Settling):
             )
 
     def purge(self, older_than: float | None = None) -> int:
-        """Delete every message that is in the queue now, in flight or not; return how many.
+        """Delete every message that is in the queue now, in flight or not. Return how many.
 
         Messages that are sent during the call stay. M3: a FIFO queue, even an empty one, forgets all deduplication ids.
         A message that was sent before can then be sent again. With `older_than` (seconds, 0 or more) only messages that
@@ -557,19 +558,19 @@ class Queue(Settling):
         return transfers.import_file(self.access, path, attempt_id, report, bar)
 
     def release_postponed(self, receipt_id: str | None = None, reason: str | None = None) -> int:
-        """Make messages that are parked or postponed visible now; return how many.
+        """Make messages that are parked or postponed visible now. Return how many.
 
-        `work` and `consume` parked messages that failed too often. They, RetryLater or a group's limit postponed
-        messages for a retry. Nobody holds these messages. The view `in_flight` lists them by receipt, state and reason.
-        With a `receipt_id` only messages that were released under it become visible. A message that somebody receives
-        during the call stays with its receiver. Receive counts stay, so a parked message is parked again at its next
-        failure. `reason` is as in `Claim.release`. By default each message keeps the reason for which it was parked or
-        postponed.
+        `work` and `consume` park messages that failed too often. `work`, `consume`, RetryLater or a group's limit
+        postpone messages for a retry. Nobody holds these messages. The view `in_flight` lists them by receipt, state
+        and reason. With a `receipt_id` only messages that were released under it become visible. A message that
+        somebody receives during the call stays with its receiver. Receive counts stay, so a parked message is parked
+        again at its next failure. `reason` is as in `Claim.release`. By default each message keeps the reason for which
+        it was parked or postponed.
         """
         return settling.release_postponed(self.access, receipt_id, reason)
 
     def restore(self, receipt_id: str) -> int:
-        """Undo the acknowledgement of a claim: make its deleted messages visible; return how many.
+        """Undo the acknowledgement of a claim: make its deleted messages visible. Return how many.
 
         Old receipts stay stale. The receipts ledger keeps both the deletion and the restore. Only messages within their
         retention are restored, and only while their receipts are kept (the setting keep_deleted_receipts). Returns 0 if
@@ -603,11 +604,12 @@ class Queue(Settling):
 
         - One handle: returns None (V8, V10, V13). Raises ReceiptHandleIsInvalid if the handle is not of this queue.
         - A list: returns a HandleOutcome per handle, in order.
-        - A DataFrame with a column `receipt_handle`: returns a DataFrame of receipt_handle, action, outcome, error_code
-          and error_message (strings; both null for a success), a row per distinct handle. The DataFrame of handles is
-          evaluated once, so the outcomes are those of exactly the handles that were deleted.
+        - A DataFrame with a column `receipt_handle`: returns a DataFrame with a row per distinct handle. Its columns
+          are strings: receipt_handle, action, outcome, error_code and error_message. The last two are null for a
+          success. The DataFrame of handles is evaluated once, so the outcomes are those of exactly the handles that
+          were deleted.
         - An Arrow table (or a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface): returns a
-          pyarrow.Table of the same columns, a row for each row, in order. Needs no Spark.
+          pyarrow.Table of the same columns. It has a row for each row, in order. Needs no Spark.
 
         A receipt that a later receive replaced changes nothing, and its outcome is "stale".
         """
@@ -627,12 +629,12 @@ class Queue(Settling):
     @overload
     def change_visibility(self, receipt_handles: ArrowTable, visibility_timeout: int | str) -> pa.Table: ...
     def change_visibility(self, receipt_handles: str | Handles, visibility_timeout: Timeouts) -> Outcomes | None:
-        """Set for how many seconds from now messages stay hidden, in one commit; 0 releases them.
+        """Set for how many seconds from now messages stay hidden, in one commit. 0 releases them.
 
         One handle: raises MessageNotInflight, ReceiptHandleIsInvalid, InvalidParameterValue. A list takes one timeout,
-        or one per handle. A table takes one timeout, or the name of its column of timeouts. Both return outcomes, as
-        `delete` does. If there are several timeouts, a timeout that is out of bounds or null fails only its own handle
-        (M2).
+        or one per handle. A table takes one timeout, or the name of its column of timeouts. Lists and tables return
+        outcomes, as in `delete`. If there are several timeouts, a timeout that is out of bounds or null fails only its
+        own handle (M2).
         """
         if isinstance(receipt_handles, str):
             settling.change_one(self.access, receipt_handles, visibility_timeout)
@@ -650,19 +652,19 @@ class Queue(Settling):
     def redrive(
         self, where: str | Sequence[str] | None = None, destination: str | None = None, max_messages: int | None = None
     ) -> int:
-        """D2: move visible messages of this dead-letter queue back to their origins, in one commit; return how many.
+        """D2: move visible messages of this dead-letter queue back to their origins, in one commit. Return how many.
 
         With `destination` they move to that queue. In the new queue they count as never received, and are kept from now
         on. A message whose origin is gone stays.
 
         Args:
-            where: A SQL predicate on the view `messages` (such as "receive_count >= 3 AND body LIKE '%late%'"; needs
+            where: A SQL predicate on the view `messages`, such as "receive_count >= 3 AND body LIKE '%late%'" (needs
                 Spark), or a list of message ids.
             destination: The name or ARN of a queue.
             max_messages: At most so many messages move.
 
         Raises:
-            InvalidParameterValue: `where` is no predicate; the error has the parser's words. Or there is no
+            InvalidParameterValue: `where` is no predicate, and the error has the parser's words. Or there is no
                 destination, and no queue's RedrivePolicy names this queue, so it is no dead-letter queue. Nothing is
                 moved.
         """
@@ -690,7 +692,7 @@ class Queue(Settling):
         return [task._replace(task=move_task.handle_of(task, self.arn)) for task in self._move_tasks().all()[:most]]
 
     def cancel_message_move_task(self, task_handle: str) -> int:
-        """Cancel a running task; return the approximate number of messages that it moved. They stay moved.
+        """Cancel a running task. Return the approximate number of messages that it moved, which stay moved.
 
         Raises:
             InvalidParameterValue: The value is no handle.
@@ -713,7 +715,7 @@ class Queue(Settling):
         """Change only the named attributes, for receives from now on.
 
         Every change is one commit. Changes at the same time all take effect. If the queue was deleted and made again
-        under the name, the call raises QueueDoesNotExist. Raises InvalidAttributeName, InvalidAttributeValue;
+        under the name, the call raises QueueDoesNotExist. Raises InvalidAttributeName, InvalidAttributeValue, and
         InvalidParameterValue for a RedrivePolicy or a RedriveAllowPolicy.
         """
         queue_settings.change_attributes(self.access, lambda known: attributes)
@@ -730,7 +732,7 @@ class Queue(Settling):
         queue_settings.change_tags(self.access, lambda known: tags)
 
     def tag(self, tags: Mapping[str, str]) -> None:
-        """Add these tags, or replace tags of the same keys, as SQS's TagQueue; at most 50 in all."""
+        """Add these tags, or replace tags of the same keys, as SQS's TagQueue. A queue has at most 50."""
         new_tags = attribute_rules.tags(tags)
         queue_settings.change_tags(self.access, lambda known: {**known, **new_tags})
 

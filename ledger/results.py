@@ -28,7 +28,7 @@ class SendOutcome(str):
     message, so its outcome is an empty text, which is false. `all(queue.send(bodies))` says whether all were sent.
 
     `sequence_number` is for FIFO queues. A duplicate (F1) has the id and the number of its original. `error` is the
-    exception for which the entry was refused; None for a success.
+    exception for which the entry was refused, or None.
     """
 
     sequence_number: int | None
@@ -60,7 +60,7 @@ class SendOutcome(str):
 
     @property
     def message_id(self) -> str | None:
-        """The id of the message; None when the entry was refused."""
+        """The id of the message, or None when the entry was refused."""
         return str(self) or None
 
     @property
@@ -70,23 +70,23 @@ class SendOutcome(str):
 
     @property
     def md5_of_message_attributes(self) -> str | None:
-        """SQS's MD5OfMessageAttributes; None without attributes."""
+        """SQS's MD5OfMessageAttributes, or None without attributes."""
         return self._entry and md5_of_attributes(self._entry.message_attributes)
 
     @property
     def md5_of_system_attributes(self) -> str | None:
-        """SQS's MD5OfMessageSystemAttributes, of the AWSTraceHeader; None without one."""
+        """SQS's MD5OfMessageSystemAttributes, of the AWSTraceHeader, or None without this header."""
         header = self._entry and self._entry.aws_trace_header
         return header and md5_of_attributes({"AWSTraceHeader": Attribute("String", header)})
 
     @property
     def error_code(self) -> str | None:
-        """SQS's name of the failure; None for a success."""
+        """SQS's name of the failure, or None for a success."""
         return None if self.error is None else self.error.code
 
     @property
     def error_message(self) -> str | None:
-        """SQS's sentence about the failure; None for a success."""
+        """SQS's sentence about the failure, or None for a success."""
         return None if self.error is None else self.error.message
 
     @property
@@ -125,8 +125,8 @@ class Counts:
     """How many messages a queue has (Q1), and the age in seconds of the oldest one (None: no message).
 
     The oldest message is no older than `age_of_oldest`. If small sends were joined into one file, this may be the age
-    of a finished message, which was sent up to the setting `open_segment_seconds` earlier. `deleted`, `expired` and
-    `moved` (to a dead-letter queue, or back) count messages that upkeep has not removed yet.
+    of a finished message, sent up to the setting `open_segment_seconds` earlier. `deleted`, `expired` and `moved` (to a
+    dead-letter queue, or back) count messages that upkeep has not removed yet.
     """
 
     visible: int

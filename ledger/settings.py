@@ -61,7 +61,7 @@ MAY_BE_0 = ("mark_seconds", "purge_interval", "deletion_interval")
 
 @dataclass(frozen=True)
 class Settings:
-    """How a ledger works; durations in seconds. Raises InvalidParameterValue for a value out of bounds."""
+    """How a ledger works. Durations are in seconds. Raises InvalidParameterValue for a value out of bounds."""
 
     #: The engine that commits: auto, spark or delta-rs.
     engine: str = "auto"
@@ -80,8 +80,8 @@ class Settings:
     #: millisecond a verb, but a power cut may lose the verbs of the last half minute, or the ledger. Use False for
     #: scratch ledgers and tests.
     sync: bool = True
-    #: True promises that only one driver writes to output tables on S3 that Spark has to commit to, or to a local path
-    #: that machines share.
+    #: True promises that only one driver writes where commits could get lost: to output tables on S3 to which Spark
+    #: commits, and to a local path that machines share.
     single_driver: bool = False
     #: How long a waiting receive sleeps between looks at the tables' versions.
     poll_interval: float = 0.2
@@ -94,7 +94,7 @@ class Settings:
     #: Upkeep drops a message for its age only if it judged the age by the clock this long before, too. Both the wall
     #: clock and the passing time must show that this time is over. 0: one look at the clock is enough.
     mark_seconds: int = 300
-    #: The account and the region in ARNs. They name queues to SQS's callers. They neither grant nor refuse anything.
+    #: The account and the region in ARNs. They name queues to SQS's callers, and do not grant or refuse anything.
     account_id: str = arns.DEFAULT.account_id
     region: str = arns.DEFAULT.region
     #: M3, queues with Limits=SQS: another purge within this time raises PurgeQueueInProgress. 0: never.

@@ -3,9 +3,9 @@
 Once a period `Upkeeper.run` checks whether a round is due (a *look*), and runs it. If several processes look, only one
 of them runs the round.
 
-**A look** reads the newest version numbers of three tables. On a local path it tests for each table whether the next
-log file exists; on an object store it makes three requests. The record of the last round is read again only if it has
-changed. `rules.upkeep` says when a round is due, and `store.delta.verbs.rounds` how the record and the lease work.
+**A look** reads the newest version numbers of three tables. On a local path the look tests for each table whether the
+next log file exists. On an object store it makes three requests. The record of the last round is read again only if it
+has changed. `rules.upkeep` says when a round is due, and `store.delta.verbs.rounds` how the record and the lease work.
 
 **One at a time.** A process that wants to run a round takes the upkeep lease, the right to run upkeep of this ledger.
 If another process holds the lease, this process leaves the round to that one. A killed holder never gives the lease
@@ -13,9 +13,9 @@ back. Therefore a process that has seen the same lease held for LEASE_SECONDS ta
 measured by the machine's uptime, not by the wall clock.
 
 **Failures.** A round that failed is logged with its cause and tried again. After each failure in a row the pause
-doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level error, and
-tried again, because somebody may repair the ledger meanwhile. The ledger's other errors are logged as warnings. No
-error of a round ends the loop.
+doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level error. The
+round is tried again, because somebody may repair the ledger meanwhile. The ledger's other errors are logged as
+warnings. No error of a round ends the loop.
 
 **The end.** Before each step of a round the loop asks whether it must end. If it must, the loop stops the round, gives
 the lease back, and returns.
@@ -56,8 +56,8 @@ Wait = Callable[[float], bool]
 LEASE_SECONDS = 900.0
 #: The longest pause after failures, in seconds. If the period is longer, the pause is the period.
 LONGEST_PAUSE = 3_600.0
-#: Each pause is made up to this fraction longer or shorter, at random, so that processes that started together do not
-#: look at the same time.
+#: Each pause is up to this fraction longer or shorter, at random. Processes that started together therefore do not look
+#: at the same time.
 JITTER = 0.1
 #: The errors that a retry cannot fix: a person has to.
 UNMENDED = (
@@ -128,7 +128,7 @@ class Upkeeper:
 
         Args:
             wait: Waits, and returns whether the loop must end.
-            is_ended: Returns whether the loop must end; called before each step of a round.
+            is_ended: Returns whether the loop must end. It is called before each step of a round.
             first: How many seconds to wait before the first look.
         """
         pause = first
@@ -150,7 +150,7 @@ class Upkeeper:
         return self._pause()
 
     def run_if_due(self, is_ended: Callable[[], bool] = lambda: False) -> UpkeepReport | None:
-        """Run a round if one is due and no other process holds the lease; return its report, or None without a round.
+        """Run a round if one is due and no other process holds the lease. Return its report, or None without a round.
 
         Raises what `Ledger.upkeep` raises, StorageFailed, and _Ended if `is_ended` returns True during the round.
         """

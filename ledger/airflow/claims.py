@@ -37,7 +37,7 @@ def told(claim: Claim) -> dict[str, Any]:
 
 
 def require_told(claim: object) -> Mapping[str, Any]:
-    """Return `claim` if it has all fields of a description made by `told`; else raise InvalidParameterValue."""
+    """Return `claim` if it has all fields of a description by `told`. Else raise InvalidParameterValue."""
     if isinstance(claim, Mapping) and set(NAMES) <= set(claim):
         return claim
     fix = "LedgerReceiveOperator returns a list of them: work_operator.partial(...).expand(claim=receive.output)."

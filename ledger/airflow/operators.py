@@ -1,4 +1,4 @@
-"""Operators for queues, sends, receives and upkeep; a sensor; the base class `LedgerOperator`."""
+"""Operators for queues, sends, receives and upkeep, a sensor, and their base class."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ class LedgerSendOperator(LedgerOperator):
     """Sends messages once, in one commit, all or nothing: a retry or a cleared task does not send them again.
 
     `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows it, as all templates. Use
-    `function` instead to call a function when the task runs; it returns such a list, or an Arrow, pandas or polars
-    table. `options` are keyword arguments of `Queue.send` (delay_seconds, message_group_id, message_attributes,
+    `function` instead to call a function when the task runs. The function returns such a list, or an Arrow, pandas or
+    polars table. `options` are keyword arguments of `Queue.send` (delay_seconds, message_group_id, message_attributes,
     message_deduplication_id).
 
     A retry must send the same messages: other messages under the same attempt id raise InvalidParameterValue. To send
@@ -143,13 +143,13 @@ class LedgerSendOperator(LedgerOperator):
 class LedgerReceiveOperator(LedgerOperator):
     """Claims messages for other tasks: `claims` claims of at most `max_messages` each, in one commit.
 
-    Returns a list with what LedgerWorkOperator needs of each claim (receipt, count; no body), without empty claims.
-    Expand over it: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat holds a claim before
-    its task starts, so `visibility_timeout` (seconds; default: the queue's) has to last until then.
+    Returns a list with what LedgerWorkOperator needs of each claim (such as receipt and count, but no body), without
+    empty claims. Expand over it: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat holds a
+    claim before its task starts, so `visibility_timeout` has to last until then (in seconds, by default the queue's).
 
     A retry returns the same claims with restarted timeouts, even if a worker was killed before it returned its claims.
-    Acknowledged messages do not come back: if the task is cleared and runs again after its claims are finished, it
-    receives new messages, if there are any. Raises what `Queue.receive_many` raises.
+    Acknowledged messages do not come back. If the task is cleared and runs again after its claims are finished, it
+    receives new messages. Raises what `Queue.receive_many` raises.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class LedgerSensor(BaseSensorOperator):
 
     With `deferrable` (default: the setting operators.default_deferrable) the triggerer waits, not a worker. Without
     `deferrable` the sensor pokes every `poke_interval` seconds. Returns ledger_conn_id, ledger_queue, visible and
-    age_of_oldest. Raises InvalidParameterValue; its task raises what opening the ledger raises, and QueueDoesNotExist.
+    age_of_oldest. Raises InvalidParameterValue. Its task raises QueueDoesNotExist, and what opening the ledger raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue")
@@ -254,7 +254,7 @@ class LedgerSensor(BaseSensorOperator):
         return LedgerHook(self.ledger_conn_id).place.open(read_only=True)
 
     def execute(self, context: Context) -> Any:
-        """Wait, here or in the triggerer; return the event."""
+        """Wait in this process or in the triggerer, and return the event."""
         if not self.deferrable:
             return super().execute(context)
         poked = self.poke(context)

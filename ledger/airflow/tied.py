@@ -16,7 +16,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Ask the kernel for the signal, and replace this process by the command; never return."""
+    """Ask the kernel for the signal, and replace this process by the command. Never return."""
     parent, command = int(arguments[0]), arguments[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

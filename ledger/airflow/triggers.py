@@ -108,7 +108,7 @@ class LedgerQueueTrigger(BaseEventTrigger):
                 announcements.announced(counts, time.monotonic())
 
     def shared_stream_key(self) -> Hashable | None:
-        """Return a key that equal triggers share; None if Airflow cannot acknowledge."""
+        """Return a key that equal triggers share, or None if Airflow cannot acknowledge."""
         try:
             from airflow.triggers.shared_stream import SharedStreamProducer  # noqa: F401
         except ImportError:

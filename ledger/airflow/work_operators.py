@@ -35,7 +35,7 @@ TERMINATED = 143
 class LedgerWorkOperator(LedgerOperator):
     """Runs `function` on the list of messages of a claim, under a heartbeat, and acknowledges them.
 
-    `claim` describes one claim of a LedgerReceiveOperator; expand over these descriptions. (LedgerConsumeOperator is a
+    `claim` describes one claim of a LedgerReceiveOperator. Expand over these descriptions. (LedgerConsumeOperator is a
     task that receives by itself.) `function` returns
 
     - without `output_table`: None if all messages are done, or {message_id: reason} of those that failed;
@@ -54,8 +54,8 @@ class LedgerWorkOperator(LedgerOperator):
     If the claim is finished when the task runs again, the task does nothing. If others have the claim's messages by
     then, or the claim was given back, the task fails for good. Clear the task that received the claim, too.
 
-    A relative `output_table` begins at the folder that holds the ledger's root; the log names the place. Returns the
-    numbers of `claims`, of done `messages` and of `failed` ones, and the place of a relative `output_table`. Raises
+    A relative `output_table` begins at the folder that holds the ledger's root, and the log names the place. Returns
+    the numbers of `claims`, of done `messages` and of `failed` ones, and the place of a relative `output_table`. Raises
     what `function` raises.
     """
 
@@ -94,7 +94,7 @@ class LedgerWorkOperator(LedgerOperator):
         return {**done, **({"output_table": place} if anchored else {})}
 
     def on_kill(self) -> None:
-        """End the work by SystemExit, which gives the claim back; do nothing when no work runs.
+        """End the work by SystemExit, which gives the claim back. Do nothing when no work runs.
 
         Airflow calls this when SIGTERM interrupts a task, and would then let the task continue.
         """
@@ -120,7 +120,7 @@ class LedgerWorkOperator(LedgerOperator):
         return {"claims": 1, "messages": done, "failed": failed}
 
     def _keeps(self, claim: Claim, error: BaseException) -> bool:
-        """Keep the claim until the next try has begun, and return True; return False if no retry follows this error."""
+        """Keep the claim until the next try has begun, and return True. Return False if no retry follows this error."""
         retried = isinstance(error, (Exception, AirflowTaskTimeout))
         if not retried or isinstance(error, (AirflowFailException, AirflowSkipException)):
             return False
@@ -173,7 +173,7 @@ class LedgerConsumeOperator(LedgerOperator):
         self._works = False
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Consume the queue; return the counts and the output table."""
+        """Consume the queue. Return the counts and the output table."""
         output = None if self.output_table is None else self.hook.place.output(self.output_table)
         self._works = True
         try:
@@ -190,7 +190,7 @@ class LedgerConsumeOperator(LedgerOperator):
         return {**asdict(done), "output_table": output}
 
     def on_kill(self) -> None:
-        """End the work by SystemExit; do nothing when no work runs.
+        """End the work by SystemExit. Do nothing when no work runs.
 
         Airflow calls this when SIGTERM interrupts a task, and would then let the task continue.
         """
@@ -205,20 +205,20 @@ class LedgerSparkWorkOperator(LedgerOperator):
     `output_table`, and acknowledges. A heartbeat holds each claim.
 
     `submit` is the command up to the job's file: ["spark-submit", "--properties-file", "...", "/opt/jobs/work.py"], or
-    a Python that has pyspark, and the file. The operator adds the connection's root and settings. It puts `env` and the
-    connection's storage options into the environment (see `Place.environment`). `arguments` are further arguments of
-    the job: ["--claim", "100000", "--reason", "error"].
+    a Python that has pyspark, and the file. The operator adds the connection's root and settings. The environment gets
+    `env` and the connection's storage options (see `Place.environment`). `arguments` are further arguments of the job:
+    ["--claim", "100000", "--reason", "error"].
 
     The task ends with the process, whose output is the task's log. An exit code other than 0 raises LedgerError. Wrong
     arguments raise InvalidParameterValue. A relative `output_table` begins at the folder that holds the ledger's root,
     not at the process's folder. The log and the task's result name the place.
 
-    The process sends heartbeats while it runs, and gives its claim back when it fails or is asked to end. on_kill sends
-    SIGTERM, and kills the remaining processes after `grace` seconds. If Airflow's own worker is killed, the kernel
-    sends SIGTERM (on Linux). If the process itself is killed, its claim is kept for the retry, which gets it back and
-    continues. The last try gives it back. (With Spark's deploy mode "cluster" the driver is another process, which
-    continues when this process is killed. Then two workers hold one claim, until one of them acknowledges it and the
-    other finds it lost.)
+    The process sends heartbeats while it runs, and gives its claim back when it fails or is asked to end. The method
+    on_kill sends SIGTERM, and kills the remaining processes after `grace` seconds. If Airflow's own worker is killed,
+    the kernel sends SIGTERM (on Linux). If the process itself is killed, its claim is kept for the retry, which gets it
+    back and continues. The last try gives it back. (With Spark's deploy mode "cluster" the driver is another process,
+    which continues when this process is killed. Then two workers hold one claim, until one of them acknowledges it and
+    the other finds it lost.)
     """
 
     template_fields: Sequence[str] = (
@@ -290,7 +290,7 @@ class LedgerSparkWorkOperator(LedgerOperator):
         ]
 
     def on_kill(self) -> None:
-        """End the process, which gives its claim back; the task ends with it."""
+        """End the process, which gives its claim back. The task ends with it."""
         if self._process is not None:
             self._process.terminate(self.grace)
 

@@ -25,7 +25,7 @@ _CELL = "text-align:left;padding:2px 12px 2px 0"
 
 
 def fields(title: str, rows: Iterable[tuple[str, object]], below: str = "") -> str:
-    """Return a table of names and values under a title; `below` is HTML."""
+    """Return a table of names and values under a title. `below` is HTML."""
     lines = "".join(
         f'<tr><th style="{_CELL};font-weight:normal;opacity:.7">{escape(name)}</th>'
         f'<td style="{_CELL}">{escape(_text(value))}</td></tr>'

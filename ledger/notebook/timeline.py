@@ -61,8 +61,8 @@ class Timeline:
     """The events of one queue, with instants as seconds since `start`.
 
     `events` are rows of the view `receipts`, with instants in milliseconds. `timeout` is the visibility timeout.
-    Earlier releases of the package recorded parked messages as "extended". Such an event has a reason, or extends for
-    longer than a heartbeat does.
+    Earlier releases of the package recorded parked messages as "extended". An event of this kind has a reason, or
+    extends for longer than a heartbeat does.
     """
 
     def __init__(self, events: Iterable[Mapping[str, Any]], start: float, timeout: float) -> None:

@@ -60,7 +60,7 @@ def _as_counted(moments: list[Level], stored: int) -> list[Level]:
 def _figure(
     name: str, moments: list[Level], holds: list[ClaimSpan], start: float, now: float, last: float | None
 ) -> Any:
-    """Return a figure of levels and claims. Their seconds count from `start`; the figure shows UTC times."""
+    """Return a figure of levels and claims, whose seconds count from `start`. The figure shows UTC times."""
     try:
         import matplotlib.pyplot as plt
         from matplotlib import dates as without_types

@@ -258,7 +258,7 @@ class MemoryReceives(MemoryQueues):
     def _bury(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], places: list[Place], now: int
     ) -> list[Place]:
-        """D1: move the messages that were received too often; return the other places."""
+        """D1: move the messages that were received too often. Return the other places."""
         policy = redrive.policy_of(queue.attributes)
         target = self._queues.get(policy.target) if policy else None
         if target is None or redrive.broken_bound(queue, target) is not None:
@@ -415,7 +415,7 @@ PART = 100
 
 
 class MemoryStore(MemoryReceives):
-    """A Store inside one process; its contents end with the process."""
+    """A Store inside one process. Its contents end with the process."""
 
     def __init__(self, settings: Settings | None = None, sender_id: str | None = None) -> None:
         super().__init__(settings or Settings())
@@ -470,8 +470,8 @@ class MemoryStore(MemoryReceives):
     ) -> dict[tuple[str, str], Place]:
         """F1: return the places of messages whose repetition is a duplicate, by group and deduplication key.
 
-        These were sent to this queue within the deduplication interval and since its last purge. Messages that were
-        moved to this queue do not count.
+        Such messages were sent to this queue within the deduplication interval, and after its last purge. Messages that
+        were moved to this queue do not count.
         """
         _, purged = self._purged.get(queue.id, (0, 0))
         return {

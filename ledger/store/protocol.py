@@ -67,7 +67,7 @@ class QueueRecord:
 
     @property
     def noted_at(self) -> int:
-        """The latest instant at which a process noted which messages had expired; -1: nothing is noted.
+        """The latest instant at which a process noted which messages had expired (-1: nothing is noted).
 
         An earlier release did not record this instant. For its records the instant was no later than the last change.
         """
@@ -98,7 +98,7 @@ class QueueRecord:
         return replace(made, expired_before=self.retention.put_back(now).expired_before, expiry_noted_at=now)
 
     def changed(self, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
-        """Return the queue with these attributes and tags from `now` on; the queue itself if it has them already."""
+        """Return the queue with these attributes and tags from `now` on, or the queue itself if it has them."""
         if (attributes, tags) == (self.attributes, self.tags):
             return self
         made = replace(
@@ -112,7 +112,7 @@ class QueueRecord:
         return made._noting(before, now, self.noted_at)
 
     def expired(self, at: int) -> QueueRecord:
-        """Return the queue with a note of what had expired at the instant `at`; itself if that is noted already."""
+        """Return the queue with a note of what had expired at the instant `at`, or itself if that is noted."""
         before = self.retention.expired(at)
         if before == self.expired_before:
             return self
@@ -193,7 +193,7 @@ class OutputWrites(Protocol):
         """
 
     def publishing(self, location: str) -> Any:
-        """Return the object that publishes files at a location; None if Spark has to commit.
+        """Return the object that publishes files at a location, or None if Spark has to commit.
 
         Raises UnsafeStorage for a store that lets one commit overwrite another.
         """
@@ -233,7 +233,7 @@ class OutputWrites(Protocol):
         """Tell whether a fence keeps a write out for good. Raises OutputUnreadable."""
 
     def written_or_fenced(self, location: str, identifier: str) -> bool:
-        """Tell whether a write is in the table; if it is not, commit a fence that keeps it out for good.
+        """Tell whether a write is in the table. If it is not, commit a fence that keeps it out for good.
 
         Waits without a limit for other writers of the table. Raises OutputUnreadable.
         """
@@ -287,7 +287,7 @@ class Grant:
     """The result of a receive: `runs` as GRANTED_RUNS, and `version`, the commit that granted them.
 
     `order` has a number for each message of `runs`: messages with smaller numbers come first. Only a grant of a FIFO
-    queue may have it. It saves rows, because runs in the order of the messages would be more.
+    queue may have it. An `order` saves rows, because runs in the order of the messages would be more.
     """
 
     receipt_id: str
@@ -340,7 +340,7 @@ class Postponed(str, Enum):
 
 @dataclass(frozen=True)
 class Action:
-    """A verb on the `runs` of one receipt. `timeout` is for Verb.CHANGE; 0 releases.
+    """A verb on the `runs` of one receipt. `timeout` is for Verb.CHANGE, and 0 releases.
 
     `whole_claim`, `only_later`, `counted` and `mark` are as in `visibility.change`. `reason` goes into the receipts
     ledger. With `postponed` the action releases the messages now, and hides them until the deadline. Its value also
@@ -408,8 +408,8 @@ class StoredMessage:
 class Contents:
     """The contents of a queue at one moment.
 
-    `count` is how many messages there are. `until` is when the last one arrived (milliseconds; 0 for no message).
-    `parts` are the messages in the order of their positions; each part fits in memory.
+    `count` is how many messages there are. `until` is when the last one arrived, in milliseconds (0 for no message).
+    `parts` are the messages in the order of their positions. Each part fits in memory.
     """
 
     count: int
@@ -447,7 +447,7 @@ class Store(Protocol):
     def create_queue(
         self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock
     ) -> QueueRecord:
-        """Return the queue of this name; make it if there is none.
+        """Return the queue of this name, and make it if there is none.
 
         Raises:
             InvalidAttributeValue: The new queue's RedrivePolicy names a queue that cannot be its target.
@@ -500,7 +500,7 @@ class Store(Protocol):
     def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
-        """Apply all actions in one commit; return OUTCOME_RUNS for each action, which cover its runs exactly.
+        """Apply all actions in one commit. Return OUTCOME_RUNS for each action, which cover its runs exactly.
 
         M2: where two actions would record different things about a message, neither changes it.
         """
@@ -521,20 +521,20 @@ class Store(Protocol):
         chosen: pa.Table | None,
         clock: Clock,
     ) -> int:
-        """D2: move visible messages to `target`, or without one to the queue that each came from; return how many.
+        """D2: move visible messages to `target`, or to the queue that each came from. Return how many.
 
         At most `maximum` messages move, and only those of `chosen` (RUNS) when given. Messages whose origin is gone
         stay. On FIFO queues the call moves messages that a receive would take, in that order.
         """
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
-        """Make messages visible that were deleted, or are in doubt, under a receipt; return how many.
+        """Make messages visible that were deleted, or are in doubt, under a receipt. Return how many.
 
         Raises OutputUnreadable when an output table exists and cannot be fenced.
         """
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
-        """V12: hide a message that nobody holds; return False when it is in flight or deleted.
+        """V12: hide a message that nobody holds. Return False when it is in flight or deleted.
 
         Raises MessageDoesNotExist. Raises OutputUnreadable when the message is in doubt and its output table cannot
         answer.
@@ -556,7 +556,7 @@ class Store(Protocol):
         """Return the messages of `postponed` as RUNS, by the receipt under which they were released."""
 
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
-        """Return the messages under a receipt that were not deleted, released or moved; None if there are none.
+        """Return the messages under a receipt that were not deleted, released or moved, or None.
 
         With a clock, return only messages whose deadline has not passed.
         """
@@ -571,11 +571,11 @@ class Store(Protocol):
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
         """Raise LedgerDamaged where some of these messages of the grant (RUNS) are still held and have no row any more.
 
-        Call it before they are acknowledged. It reads no message.
+        Call it before they are acknowledged. The call reads no message.
         """
 
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
-        """Delete every message stored now; return how many.
+        """Delete every message stored now. Return how many.
 
         M3: a FIFO queue forgets all deduplication ids until now. Raises PurgeQueueInProgress within the setting
         purge_interval of the last purge, on queues with intervals.
@@ -598,7 +598,7 @@ class Store(Protocol):
         """The place of the ledger: the same for every process that opened it, and different for every other ledger."""
 
     def copy_progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
-        """Return the progress of the copy `key` into the queue; None if no part of it is committed."""
+        """Return the progress of the copy `key` into the queue, or None if no part of it is committed."""
 
     def add_copies(
         self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock
@@ -615,10 +615,10 @@ class Store(Protocol):
         """Return all message move tasks."""
 
     def put_task(self, task: MoveTask) -> bool:
-        """Store a task in one commit if `move_task.follows` accepts it after the stored tasks; else return False."""
+        """Store a task in one commit if `move_task.follows` accepts it after the stored tasks. Else return False."""
 
     def change_token(self) -> object:
-        """Return a value that differs after each commit; for waiting."""
+        """Return a value that differs after each commit. Callers wait for the next commit by it."""
 
     def require_tables(self) -> None:
         """Check that the store's tables are there. Raises StorageFailed."""
@@ -629,7 +629,7 @@ class Store(Protocol):
         Raises:
             StorageFailed: The disk has fewer than `free_bytes` free, or takes no file.
             TableAltered: Somebody altered one of the tables, and no verb can use it.
-            ClocksDisagree: This machine's clock is too far from the storage's, or from the newest commit.
+            ClocksDisagree: This machine's clock is too far from the storage's clock, or from the newest commit.
         """
 
     def refusals(self) -> Mapping[str, tuple[str, str]]:
