@@ -259,8 +259,8 @@ class Claim(Settling):
         the column.
 
         **Retries are safe.** Messages for which an earlier call wrote rows are not written again, and the log
-        "ledger.claims" warns. In that result `failed` still counts the messages that this call gave back. To write a
-        claim in parts, name the messages of each part: `messages="message_id"`.
+        "ledger.claims" warns. In the result of such a call, `failed` is how many messages this call gave back. To write
+        a claim in parts, name the messages of each part: `messages="message_id"`.
 
         Args:
             rows: A DataFrame, which is computed once, before the call changes anything. Or an Arrow table (pyarrow,

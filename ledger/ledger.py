@@ -107,14 +107,14 @@ class Ledger:
         """Open the ledger at `root`, and make its tables if there are none.
 
         **Which clock decides what.** `clock` returns the instant (milliseconds) of each verb. Deadlines, delays,
-        retention, deduplication and the times in `receipts` follow this instant. If it is earlier than the queue's last
-        commit, they follow the instant of that commit. Two other clocks only check `clock`. If they disagree with it,
-        the call raises ClocksDisagree:
+        retention, deduplication and the times in `receipts` follow this instant. If `clock` shows less than the instant
+        of the queue's last commit, they follow the instant of that commit. Two other clocks only check `clock`. If they
+        disagree with it, the call raises ClocksDisagree:
 
         - `storage_clock` returns the storage's time (milliseconds). The ledger compares it with `clock` at opening and
           every 10 minutes. The two clocks may differ by half of the setting maximum_clock_skew. By default, on local
           paths and where delta-rs commits, the ledger writes a small file and takes the file's time. If you give a
-          `clock`, or open with `read_only`, it writes no file and compares nothing.
+          `clock`, or open with `read_only`, the ledger writes no file and compares nothing.
         - `passing` returns seconds that only grow as time passes, even when somebody sets the clock. The default is the
           clock's method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by
           more than maximum_clock_skew, unless another owner's commit confirms it.
@@ -254,7 +254,7 @@ class Ledger:
         """Return an analyst view as a DataFrame. Reading disturbs nobody.
 
         The views are messages, in_flight, queue_depth, dead_letters, processing_times and receipts. `sql` has the same
-        views without Spark. The rows are read when the DataFrame is used, in your session. If its
+        views without Spark. The rows are read when the DataFrame is used, in your session. If the session's
         spark.sql.files.ignoreMissingFiles or ignoreCorruptFiles is on, Spark leaves out the rows of a missing or
         corrupt file. `sql` never does.
 
@@ -357,7 +357,8 @@ class Ledger:
         """Remove the ledger at `root` with all its messages. Return what it had. With `dry_run` only look.
 
         `root` is a local path or a place on an object store. Files that are not the ledger's stay. Only a backup, or an
-        object store's own versions, can bring the ledger back. Processes that have it open find no table any more.
+        object store's own versions, can bring the ledger back. Processes that have the ledger open find no table any
+        more.
 
         Raises:
             LedgerDoesNotExist: There is no ledger.
@@ -399,10 +400,10 @@ class Ledger:
         The load decides how often a round is useful. `ledger upkeep --every 5m`, and `ledger serve`, run a round when
         the load needs one. A round records its progress in the log of `tasks`.
 
-        A round drops something for its age only if an earlier look found the same age. The earlier look is an earlier
-        round, or the opening of this ledger, at least the setting mark_seconds (5 minutes) before. A single wrong look
-        at the clock therefore destroys nothing. `report` gets a line of text for each step. By default the lines are
-        logged at level debug.
+        A round drops something for its age only if an earlier look at the clock confirms the age. That look was an
+        earlier round, or the opening of this ledger, at least the setting mark_seconds (5 minutes) before. A single
+        wrong look at the clock therefore destroys nothing. `report` gets a line of text for each step. By default the
+        lines are logged at level debug.
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
         """
@@ -433,7 +434,7 @@ class Ledger:
         A queue needs a repair if its time is ahead of this machine's clock by more than the setting maximum_clock_skew.
         A single commit sets back the queue's time and its leases, and `receipts` records the event "clock repaired". If
         such a clock made or changed the queue, another commit corrects the queue's timestamps and what has expired.
-        Call it only while this machine's clock is right, because no verb can tell which of two clocks is right. With
+        Call this only while this machine's clock is right, because no verb can tell which of two clocks is right. With
         `dry_run` nothing is changed.
 
         Raises ClocksDisagree, ContentionOutlastedRetries, StorageFailed, LedgerIsReadOnly.
@@ -475,10 +476,10 @@ class Ledger:
     ) -> Path | None:
         """Make a ledger at `root` from the backup `source`, both on local paths.
 
-        `root` must be an empty folder or not exist. With `replace` the restored ledger takes the place of what `root`
-        holds, which moves to another folder. The call returns that folder, or None. Processes that have the replaced
-        ledger open notice the change, and continue with the restored ledger. The restored ledger appears at `root` only
-        when everything is copied.
+        Without `replace`, `root` must be an empty folder or not exist. With `replace` the restored ledger takes the
+        place of what `root` holds, which moves to another folder. The call returns that folder, or None. Processes that
+        have the replaced ledger open notice the change, and continue with the restored ledger. The restored ledger
+        appears at `root` only when everything is copied.
 
         Raises InvalidParameterValue (also for an incomplete backup), LedgerTooNew and StorageFailed.
         """

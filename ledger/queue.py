@@ -57,9 +57,9 @@ class Queue(Settling):
     def plot(self, last: float | None = None) -> Figure:
         """Return a matplotlib figure of the message states over time, with claims as bars by their holder.
 
-        Notebooks show it. Times are UTC. `last` limits the figure to the last so many seconds. By default the figure
-        shows everything that is known. The data are the receipts, and the commits that are not copied to the receipts
-        yet. Needs matplotlib, and no Spark.
+        Notebooks show the figure. Times are UTC. `last` limits the figure to the last so many seconds. By default the
+        figure shows everything that is known. The data are the receipts, and the commits that are not copied to the
+        receipts yet. Needs matplotlib, and no Spark.
 
         Raises:
             InvalidParameterValue: `last` is no number of seconds.
@@ -149,8 +149,8 @@ class Queue(Settling):
         engine="spark" the DataFrame is evaluated once, and the executors keep its rows until they are sent. In both
         cases a later call whose DataFrame has other rows is another send. Delays are not compared.
 
-        An entry of a list is refused with those of these errors that concern its body or group. For a DataFrame the
-        errors name the column and the value.
+        The errors below that concern a body or a group refuse only their entry of a list. For a DataFrame the errors
+        name the column and the value.
 
         Raises:
             InvalidParameterValue: A body is no string, or over the queue's MaximumMessageSize. Or a column is missing,
@@ -263,15 +263,15 @@ class Queue(Settling):
         have receipt_id, claim_version, worker and written_at.
 
         **Errors.** If `function` raises, or Spark raises while it computes the rows, the claim is tried again in
-        halves, at most log2(n) times. Each part that succeeds is written and acknowledged by itself. A message that
-        raises alone failed, with its own exception as the reason. A function that aggregates over the claim then gets
-        only parts of it. If all parts raise alike, the claim is released and the error is raised. A single message that
-        raises in a claim of n costs at most 2 log2(n) + 3 more calls. `per_row` needs no more calls, if each row is
-        computed by itself.
+        halves, at most log2(n) times. Each part that succeeds is written and acknowledged by itself. If a message
+        raises alone, it failed, with its own exception as the reason. A function that aggregates over the claim then
+        gets only parts of it. If all parts raise alike, the claim is released and the error is raised. A single message
+        that raises in a claim of n costs at most 2 log2(n) + 3 more calls. If each row is computed by itself, use
+        `per_row`, which needs no more calls.
 
         **With `per_row`** the `function` gets a Row of one message in place of the DataFrame, in Spark's Python
-        workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. A message
-        for which `function` raises failed, with the error as the reason. Nothing is computed again
+        workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. If
+        `function` raises for a message, the message failed, with the error as the reason. Nothing is computed again
         (`ledger.work.functions.safely`). If all messages of a claim fail alike, the claim is released and a LedgerError
         is raised. This needs at least three messages that were received for the first time.
 
@@ -382,8 +382,8 @@ class Queue(Settling):
         commit). If a batch raises, the handler is called again with its halves, until each message that raises is
         alone. A handler raises `ledger.RetryLater` or `ledger.Reject` for another treatment. If all messages raise
         alike, the claims are released uncounted and the error is raised (rules: `ledger.work.handler_evidence`). On a
-        FIFO queue each group is handled in order, one message or batch at a time. Messages behind a released message
-        are released uncounted, too.
+        FIFO queue each group is handled in order, one message or batch at a time. The group's messages after a released
+        message are released uncounted, too.
 
         After SIGTERM or the first Ctrl-C in the main thread no new call begins, and running calls are waited for.
         Finished work is written, and the rest is released uncounted. A second signal releases everything at once. Then
@@ -580,8 +580,8 @@ class Queue(Settling):
         passed, whether or not their rows are in the output table. The call first asks the table. If the rows are not in
         it, the call commits a fence, so that a writer that is still running cannot write them later. A table that is
         gone (it is missing, or another table is in its place) cannot be fenced. The call then assumes that the table is
-        gone for good. If it comes back, or is made again, such a writer could write its rows in addition to those of
-        the next receiver.
+        gone for good. If the table comes back, or is made again, a writer that is still running could add its rows to
+        those of the next receiver.
 
         Raises:
             OutputUnreadable: The table exists, but cannot be read or written to. Nothing is restored.
@@ -602,14 +602,15 @@ class Queue(Settling):
     def delete(self, receipt_handles: str | Handles) -> Outcomes | None:
         """Acknowledge messages, in one commit.
 
-        - One handle: returns None (V8, V10, V13). Raises ReceiptHandleIsInvalid if the handle is not of this queue.
+        - One handle: returns None (V8, V10, V13). Raises ReceiptHandleIsInvalid if this queue did not issue the handle,
+          and InvalidParameterValue if a FIFO queue's handle has expired.
         - A list: returns a HandleOutcome per handle, in order.
         - A DataFrame with a column `receipt_handle`: returns a DataFrame with a row per distinct handle. Its columns
           are strings: receipt_handle, action, outcome, error_code and error_message. The last two are null for a
-          success. The DataFrame of handles is evaluated once, so the outcomes are those of exactly the handles that
-          were deleted.
+          success. The DataFrame of handles is evaluated once, so the outcomes are those of exactly the handles that the
+          call used.
         - An Arrow table (or a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface): returns a
-          pyarrow.Table of the same columns. It has a row for each row, in order. Needs no Spark.
+          pyarrow.Table of the same columns, with a row for each row of the input, in order. Needs no Spark.
 
         A receipt that a later receive replaced changes nothing, and its outcome is "stale".
         """

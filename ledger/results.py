@@ -149,7 +149,7 @@ class Counts:
 
 def _added(one: Worked | Consumed, other: Worked | Consumed) -> list[Any]:
     """Return the fields of two results of one kind, added pairwise."""
-    return [mine + more for mine, more in zip(astuple(one), astuple(other))]
+    return [first + second for first, second in zip(astuple(one), astuple(other))]
 
 
 @dataclass(frozen=True)

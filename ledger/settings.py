@@ -91,8 +91,8 @@ class Settings:
     open_segment_seconds: int = 3_600
     #: How far apart the clocks of drivers may be. Beyond this, verbs raise ClocksDisagree.
     maximum_clock_skew: float = 30.0
-    #: Upkeep drops a message for its age only if it judged the age by the clock this long before, too. Both the wall
-    #: clock and the passing time must show that this time is over. 0: one look at the clock is enough.
+    #: Upkeep drops messages for their age only if it also looked at the clock this long before. Both the wall clock and
+    #: the passing time must show that this time is over. 0: one look at the clock is enough.
     mark_seconds: int = 300
     #: The account and the region in ARNs. They name queues to SQS's callers, and do not grant or refuse anything.
     account_id: str = arns.DEFAULT.account_id

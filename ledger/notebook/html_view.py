@@ -77,8 +77,8 @@ def of_outcomes(outcomes: Sequence[Any]) -> str:
     """Return outcomes as HTML: how many succeeded and failed, and a line for each outcome, the failed ones first."""
     if not outcomes:
         return "<b>no outcomes</b>"
-    failed = sum(not one for one in outcomes)
-    names = [name for name in _OF_OUTCOMES if any(getattr(one, name, None) is not None for one in outcomes)]
+    failed = sum(not outcome for outcome in outcomes)
+    names = [name for name in _OF_OUTCOMES if any(getattr(outcome, name, None) is not None for outcome in outcomes)]
     head = "".join(f'<th style="{_CELL}">{escape(_words(name))}</th>' for name in ("", *names))
     first = sorted(range(len(outcomes)), key=lambda place: bool(outcomes[place]))[:MOST_OUTCOMES]
     lines = []

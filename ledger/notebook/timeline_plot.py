@@ -42,7 +42,7 @@ def of_queue(access: Access, last: float | None) -> Any:
         raise LedgerError("plot needs a ledger on Delta tables; this one is in memory and has no history")
     events = history(engine, record.id)
     files = engine.files()[1].select(["queue", "first_sent_at", "messages"]).to_pylist()
-    sent = [(one["first_sent_at"] / 1_000, one["messages"]) for one in files if one["queue"] == record.id]
+    sent = [(file["first_sent_at"] / 1_000, file["messages"]) for file in files if file["queue"] == record.id]
     start = min([at for at, _ in sent] + [event["at"] / 1_000 for event in events], default=now)
     timeline = Timeline(events, start, float(record.attributes["VisibilityTimeout"]))
     moments = _as_counted(

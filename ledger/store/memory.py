@@ -540,8 +540,8 @@ class MemoryStore(MemoryReceives):
             for place, message in stored.items():
                 if visibility.is_postponed(message.record, now):
                     places.setdefault(message.record.receipt_id or "", []).append(place)
-            grants = [self._grant(stored, some, self._version) for some in places.values()]
-            return {one.receipt_id: one.runs.select(RUNS.names) for one in grants if one is not None}
+            grants = [self._grant(stored, of_receipt, self._version) for of_receipt in places.values()]
+            return {grant.receipt_id: grant.runs.select(RUNS.names) for grant in grants if grant is not None}
 
     def _leases(self, queue: QueueRecord, clock: Clock, *, postponed: bool) -> list[Lease]:
         with self._lock:
@@ -595,7 +595,7 @@ class MemoryStore(MemoryReceives):
             messages = [message for message in messages if message.position.arrived_at <= until]
         messages.sort(key=lambda message: message.position)
         parts = (messages[first : first + PART] for first in range(0, len(messages), PART))
-        return Contents(len(messages), max((one.position.arrived_at for one in messages), default=0), parts)
+        return Contents(len(messages), max((message.position.arrived_at for message in messages), default=0), parts)
 
     def copy_progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
         with self._lock:
