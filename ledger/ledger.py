@@ -396,9 +396,9 @@ class Ledger:
         """Run a round of upkeep. Safe at any time, beside running claims.
 
         The round drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention, and
-        carries on orphaned message move tasks. `receipts` is complete only if a round runs at least once in 30 days.
-        The load decides how often a round is useful. `ledger upkeep --every 5m`, and `ledger serve`, run a round when
-        the load needs one. A round records its progress in the log of `tasks`.
+        continues orphaned message move tasks. `receipts` is complete only if a round runs at least once in 30 days. The
+        load decides how often a round is useful. `ledger upkeep --every 5m`, and `ledger serve`, run a round when the
+        load needs one. A round records its progress in the log of `tasks`.
 
         A round drops something for its age only if an earlier look at the clock confirms the age. That look was an
         earlier round, or the opening of this ledger, at least the setting mark_seconds (5 minutes) before. A single

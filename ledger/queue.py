@@ -528,8 +528,8 @@ class Queue(Settling):
 
         The file has a row for each message, in order: message_id, body, message_attributes, message_group_id,
         message_deduplication_id, aws_trace_header, sender_id, sequence_number, sent_at, enqueued_at, available_at and
-        receive_count. The queue's attributes are in the file's metadata. The messages stay in the queue. The file is
-        either complete, and survives a power cut, or not there.
+        receive_count. The queue's attributes are in the file's metadata. The messages stay in the queue. A file that
+        exists is complete, and survives a power cut.
 
         Raises:
             InvalidParameterValue: The name is taken, or there is no folder to write in.

@@ -107,7 +107,8 @@ class Upkeeper:
 
         Args:
             ledger: A ledger on Delta tables.
-            period: The approximate number of seconds between two looks (see JITTER). After failures there are more.
+            period: The approximate number of seconds between two looks (see JITTER). After failures the pause is
+                longer.
             vacuum: As in `Ledger.upkeep`.
             report: Called with the report of each round that did something. By default the report is logged at level
                 info.

@@ -53,7 +53,7 @@ class Announcements:
       works on the messages that remain;
     - nothing is in flight, and `again_after` seconds have passed: the announced run may have failed to start.
 
-    While anything is in flight, its holder is expected to go on. Messages that receivers settle and messages that
+    While any message is in flight, its holder is expected to continue. Messages that receivers settle and messages that
     upkeep removes change the counts alike. Upkeep beside waiting work may therefore cause one event too many, but never
     one too few.
     """

@@ -37,7 +37,7 @@ class LedgerHook(BaseHook):
         """The place of the ledger. Raises InvalidParameterValue for a connection that does not name one."""
         connection = self.get_connection(self.ledger_conn_id)
         place = place_of(self.ledger_conn_id, connection.host, connection.extra)
-        # Reading extra_dejson has a side effect: from here on logs mask the secrets in the extra.
+        # Reading extra_dejson has a side effect: after it, logs mask the secrets in the extra.
         _ = connection.extra_dejson
         return place
 

@@ -1,8 +1,8 @@
 """Starts a command that ends with its parent: `python -m ledger.airflow.tied PARENT COMMAND ARGUMENT...`.
 
 An Airflow worker that is killed by SIGKILL cannot end its children. On Linux the kernel then sends SIGTERM to the
-command, which gives back what it holds. Elsewhere the command and its heartbeat go on. PARENT is the parent's process
-id. The command replaces this process.
+command, which gives back what it holds. On other systems the command and its heartbeat continue. PARENT is the parent's
+process id. The command replaces this process.
 """
 
 from __future__ import annotations

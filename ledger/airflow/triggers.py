@@ -23,7 +23,7 @@ class LedgerTrigger(BaseTrigger):
     """Fires once when the condition on a queue holds (see `Condition`).
 
     The event has ledger_conn_id, ledger_queue, visible and age_of_oldest. The trigger has no state but its arguments,
-    so a restarted triggerer goes on with it. Raises InvalidParameterValue.
+    so a restarted triggerer continues with it. Raises InvalidParameterValue.
     """
 
     def __init__(

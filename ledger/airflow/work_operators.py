@@ -41,8 +41,8 @@ class LedgerWorkOperator(LedgerOperator):
     - without `output_table`: None if all messages are done, or {message_id: reason} of those that failed;
     - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. The whole
       claim is done, and its rows are in the table once, wherever a worker dies. `reason` may name a column of the rows.
-      If a row has a value there, its message failed, and the row is not written. The rows then also need a column
-      message_id.
+      If a row has a value in this column, its message failed, and the row is not written. The rows then also need a
+      column message_id.
 
     Failed messages are hidden for `hide_failed` seconds, and can then be received again, as often as the queue's
     RedrivePolicy allows.
@@ -148,7 +148,7 @@ class LedgerConsumeOperator(LedgerOperator):
     """Runs `Queue.consume`: calls `handler` for each message, writes its rows to `output_table`, and acknowledges.
 
     `options` are further keyword arguments of `Queue.consume`: concurrency, batch, processes, until, retry_after, ... A
-    message for which the handler raises fails alone, and the task goes on. If the handler raises for all messages
+    message for which the handler raises fails alone, and the task continues. If the handler raises for all messages
     alike, the task fails, and no receive counts. If a task's worker was killed, the retry first gets back what the
     worker held. SIGTERM (on_kill) ends the task: finished messages are written, the others are given back uncounted. A
     relative `output_table` begins at the folder that holds the ledger's root. Returns the fields of a `Consumed` by

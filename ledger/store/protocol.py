@@ -52,7 +52,7 @@ class QueueRecord:
     #: Q7: see Retention. Messages that arrived up to this instant had expired when the period changed, or when an
     #: upkeep dropped them.
     expired_before: int = -1
-    #: When `expired_before` was noted, by the clock of that process; -1: not known.
+    #: When `expired_before` was noted, by the clock of the process that noted it (-1: not known).
     expiry_noted_at: int = -1
 
     @cached_property
