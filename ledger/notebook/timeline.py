@@ -36,10 +36,10 @@ class Level(NamedTuple):
 
 @dataclass
 class ClaimSpan:
-    """One claim: its owner, its start and end, how it ended, and how many of its messages others had held before.
+    """One claim: its owner, its start and end, how it ended, and how many messages it took over.
 
     `end` is None while some messages are held. The claim ends once all of its messages are settled, or at its deadline.
-    `taken_over` counts the messages whose earlier lease ran out.
+    `taken_over` counts the messages whose earlier lease the granting commit found to have run out.
     """
 
     owner: str
