@@ -1,7 +1,8 @@
 """The manifest of a backup folder, read with Python alone.
 
-The doctor reads it where libraries are missing. A backup that is being written has the file UNFINISHED. The file
-MANIFEST comes last, all at once, and makes the folder a backup: it names each file with its size.
+`ledger doctor` reads the manifest even if libraries are missing. A backup that is not finished has the file UNFINISHED.
+The file MANIFEST is written last, atomically, and names each file with its size. A folder with this file is a complete
+backup.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew
 
-#: The file that makes a folder a backup, and the file of a folder that is to become one.
+#: The file of a complete backup, and the file of a backup that is not finished.
 MANIFEST, UNFINISHED = "ledger_backup.json", "ledger_backup.unfinished"
 #: The folder of a backup's tables.
 FOLDER = "tables"
-#: The layout of a backup.
+#: The version of a backup's layout.
 FORMAT = 1
 ANOTHER = "Take another backup (`ledger backup`)."
 
@@ -25,7 +26,7 @@ def read_manifest(backup: Path) -> dict[str, Any]:
     """Return the manifest of a complete backup.
 
     Raises:
-        InvalidParameterValue: The folder is no complete backup, or files are missing.
+        InvalidParameterValue: The folder is no complete backup, or a file is missing or has another size.
         LedgerTooNew: A newer version wrote the backup.
     """
     fix = "Name a folder that `ledger backup` has made."
@@ -52,7 +53,7 @@ def read_manifest(backup: Path) -> dict[str, Any]:
 
 
 def require_no_backup(folder: Path) -> None:
-    """Raise LedgerDoesNotExist where a folder is a backup, complete or not: nobody opens it as a ledger."""
+    """Raise LedgerDoesNotExist if a folder is a backup or lies directly in one, complete or not."""
     for place in (folder, folder.parent):
         if (place / MANIFEST).exists():
             fix = f"`ledger restore-backup {place} ROOT` makes a ledger of it"
@@ -63,7 +64,7 @@ def require_no_backup(folder: Path) -> None:
 
 
 def describe_backup(folder: Path) -> tuple[bool, str, str] | None:
-    """Return whether a backup folder is complete, what it holds or lacks, and the remedy; None for other folders.
+    """Return whether a backup folder is complete, what it holds or lacks, and the remedy. None for other folders.
 
     A folder inside a backup is not a complete backup.
     """

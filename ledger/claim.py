@@ -1,6 +1,6 @@
 """A claim, and the receive that makes it.
 
-A claim is the answer to one receive, however many messages it holds.
+A claim is the messages that one receive got together, however many they are.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ if TYPE_CHECKING:
     from ledger.client.tables import ArrowTable
 
 log = logging.getLogger("ledger.claims")
-#: The outcomes of messages that others hold or ended. A message that is already deleted, but not under this receipt,
-#: was deleted by another receiver.
+#: The outcomes of messages that the claim lost: they ran out, or others hold or ended them. ALREADY_DELETED is such an
+#: outcome, because a message that was deleted under this receipt is SETTLED.
 LOST = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
 #: An iteration reads FEW messages first. Each later part has about PART characters of bodies, judged by the part before
-#: it. It has at most GROWTH times as many messages as that part, and at most MANY.
+#: it. A part has at most GROWTH times as many messages as the part before it, and at most MANY.
 FEW, PART, GROWTH, MANY = 100, 16 << 20, 4, 20_000
 
 
 class Claim(Settling):
     """Messages held under one receipt.
 
-    A claim is false when it holds none: nothing was received, or it is over (see `held`).
+    A claim is false when it holds no message: the receive got none, or the claim is over (see `held`).
 
-    - `receipt_id`: a string; None when the claim is empty.
-    - `count`: how many messages were received. It does not change.
+    - `receipt_id`: a string, or None when the claim is empty.
+    - `count`: how many messages were received. The number does not change.
     - `version`: the commit that granted the claim, a fencing token that only grows. A later holder of one of its
       messages has a greater version. The claims of one `receive_many` share a version, and have no message in common. A
       claim that is found again, by `Queue.claim` or by a retried attempt, has the version at which it was found. That
-      version is as great as before, or greater.
-    - `error`: in a `receive_many`, the LedgerError because of which this request alone has no messages, or None.
-    - `grant`, `access` and `endings` are for tools and tests: what the store granted (None when empty), what the verbs
-      act through, and what was ended through this object.
+      version is never smaller than the version of the grant.
+    - `error`: the LedgerError that refused only this claim's request in `receive_many`, or None.
+    - `grant`, `access` and `endings` are for tools and tests. `grant` is what the store granted (None when empty).
+      `access` leads to the store. `endings` has the messages that were deleted or released through this object.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class Claim(Settling):
         self.count = grant.count if grant else 0
         self.version = grant.version if grant else None
         self._visible_at = grant.visible_at if grant else 0
-        #: A verb ended the whole claim, or found that it was lost.
+        #: True once a verb ended the whole claim, or found that it was lost.
         self._is_over = False
-        #: The caller took the DataFrame, and reads it with the settings of the caller's session.
+        #: True once the caller took `dataframe`, which Spark reads with the settings of the caller's session.
         self._has_frame = False
         self.endings = ClaimSettlements(self.receipt_id)
         if grant:
@@ -97,10 +97,11 @@ class Claim(Settling):
         return self.count
 
     def __iter__(self) -> Iterator[Message]:
-        """Yield the messages, as `messages` has them.
+        """Yield the messages of the claim.
 
-        A standard queue's messages are read in parts of about PART characters of bodies. So a claim of any size fits in
-        memory. Each part is sorted, oldest first.
+        A standard queue's messages are read in parts of about PART characters of bodies, so that only a part is in
+        memory. Each part is sorted by itself, oldest first. A FIFO queue's messages are read at once, in the order of
+        `messages`.
         """
         if self.grant is None:
             return
@@ -113,7 +114,7 @@ class Claim(Settling):
             for message in self._read(record, self.grant.part(first, size_of_part)):
                 size += len(message.body)
                 yield message
-            # The next messages may be longer.
+            # Bound the growth of the part, because the next messages may be longer.
             first, size_of_part = (
                 first + size_of_part,
                 min(max(size_of_part * PART // max(size, 1), 1), GROWTH * size_of_part, MANY),
@@ -133,19 +134,19 @@ class Claim(Settling):
         """How many messages are still held, as far as this object knows.
 
         Messages that were deleted or released through this object, or through the queue object that made it, do not
-        count. After a verb raised LeaseLost the number is 0. Reading it asks no table: once a lease ran out, `deadline`
-        is in the past, and `check` finds out.
+        count. After a verb raised LeaseLost the number is 0. Reading the number asks no table, so it stays the same
+        when the claim runs out. `deadline` is then in the past, and `check` raises LeaseLost.
         """
         return 0 if self.grant is None or self._is_over else self.endings.left(self.grant.runs)
 
     @property
     def deadline(self) -> datetime | None:
-        """When the hold ends (UTC), as of the last extension through this object; None when nothing is `held`."""
+        """The claim's deadline (UTC) after the last extension through this object, or None when nothing is `held`."""
         return instant(self._visible_at) if self.held else None
 
     @property
     def dataframe(self) -> DataFrame:
-        """The messages, one row each; lazy and without an order. Needs Spark.
+        """The messages as a lazy DataFrame, one row each, in no order. Needs Spark.
 
         Columns: message_id, body (string), message_attributes (map), message_group_id, message_deduplication_id,
         aws_trace_header (string), sequence_number (long), sent_at (timestamp), sender_id (string), first_received_at
@@ -156,28 +157,29 @@ class Claim(Settling):
         return frames.messages(self.access.record(), self.grant)
 
     def messages(self) -> list[Message]:
-        """Return the messages as a list, oldest first; for claims that fit in memory. Needs no Spark.
+        """Return the messages as a list, oldest first. Needs no Spark.
 
-        On FIFO queues the order is that in which `Queue.receive` granted them.
+        The whole claim must fit in memory. A FIFO queue's messages are in the order in which `Queue.receive` granted
+        them.
         """
         return [] if self.grant is None else self._read(self.access.record(), self.grant)
 
     def extend(self, visibility_timeout: int | None = None) -> Settled:
-        """Set the deadline to so many seconds from now (default: the claim's timeout). Costs the same for any size.
+        """Set the deadline to so many seconds from now (default: the claim's timeout), at one cost for any size.
 
         Raises:
-            LeaseLost: Nothing of the claim is held any more.
+            LeaseLost: No message of the claim is held any more.
             InvalidParameterValue: The deadline would be beyond the ceiling (V7).
         """
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
         return self._extend(self.access.record(), timeout)
 
     def check(self) -> None:
-        """Check that some message of the claim is still held; change nothing.
+        """Raise LeaseLost if the claim is lost. Change nothing.
 
         Raises:
-            LeaseLost: None of the messages that were not settled through this object is held. The claim ran out, or
-                others received, released or deleted them.
+            LeaseLost: Some messages were not settled through this object, and none of them is held. Their deadline
+                passed, or others received, released or deleted them.
         """
         if self.grant is None:
             return
@@ -202,28 +204,29 @@ class Claim(Settling):
     def release(self, reason: str | None = None, *, counted: bool = True) -> Settled:
         """Release all messages that are still held, at once.
 
-        A second call releases nothing, and says so: messages that this object ended before are not lost.
+        A second call releases nothing and returns 0 messages. Messages that this object settled do not count as lost.
 
         Args:
-            reason: The views `receipts` and `dead_letters` show it (500 characters of it).
-            counted: False takes this receive back from each message's count. Use it for messages that did not fail:
-                they come no nearer to the `maxReceiveCount` of the queue's RedrivePolicy.
+            reason: A text that the views `receipts` and `dead_letters` show, cut at 500 characters.
+            counted: False takes this receive back from each message's count. Use False for messages that did not fail,
+                so that they come no nearer to the RedrivePolicy's `maxReceiveCount`.
 
         Raises:
-            LeaseLost: Others ended or hold all of the claim.
+            LeaseLost: The claim holds no message any more: it ran out, or others hold or ended its messages.
         """
         return self._apply(self.access.record(), Verb.CHANGE, 0, reason=reason_of(reason), counted=counted)
 
     def delete(self) -> Settled:
-        """Acknowledge all messages that are still held. Costs the same for any size; safe to retry.
+        """Acknowledge the claim's messages, at one cost for any size. Safe to retry.
 
-        Messages that were released stay released. A session may ignore missing or corrupt files
+        Messages that were released stay released. On a standard queue a message whose deadline has passed is
+        acknowledged, too, unless somebody has received it since (V10). A session may ignore missing or corrupt files
         (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles). If `dataframe` was used in such a session, the call
         first reads the claim once more.
 
         Raises:
-            LeaseLost: Others hold, released or deleted all of the claim: somebody else did its work, or will. Two
-                holders of one receipt (two tasks with one attempt id) learn of each other in this way.
+            LeaseLost: Others hold, released or deleted all messages of the claim. Two tasks with one attempt id hold
+                the same receipt, and learn of each other by this error.
             LedgerDamaged: In such a session, a file of the claim is missing or corrupt. Nothing is acknowledged.
         """
         record = self.access.record()
@@ -245,60 +248,62 @@ class Claim(Settling):
         """Append `rows` to the Delta table `table` and acknowledge their messages, effectively once.
 
         A crash at any point neither repeats nor loses a row. The next receiver of the messages asks the table whether
-        the rows are in, and gets only the messages whose rows are not (the argument: `ledger.rules.output_doubts`).
-        Rows that carry ids of messages outside this claim are refused. An empty claim, of a receive that got nothing,
-        writes nothing and raises nothing. Keep a heartbeat running while Spark computes the rows.
+        the rows are in it. Messages whose rows are in the table are not received again (see
+        `ledger.rules.output_doubts`). Rows that carry ids of messages outside this claim are refused. If the receive
+        got nothing, the call writes nothing and raises nothing. Keep a heartbeat running while Spark computes the rows.
 
-        **Types.** A value is stored only as itself (`ledger.rules.column_types` has the table). A column of another
-        type than the table's is refused where a value would change. The error names the column, the types, the value,
-        its message or row, and the cast to make. A new table has types that every reader has: no nanoseconds, no
-        unsigned numbers. A column whose type no row tells (None only, [], {}) is left out. The first rows that tell it
-        add it.
+        **Types.** A value is never changed to fit a column (`ledger.rules.column_types` has the table of types). If a
+        value would change, the call is refused. The error names the column, the types, the value, its message or row,
+        and the cast to make. A new table has only types that every reader knows: no nanoseconds, no unsigned numbers. A
+        column is left out if no row shows its type (only None, [] or {}). The first call whose rows show the type adds
+        the column.
 
         **Retries are safe.** Messages for which an earlier call wrote rows are not written again, and the log
-        "ledger.output" says so. In the result `failed` is how many messages this call gave back. To write a claim in
-        parts, name the messages of each part: `messages="message_id"`.
+        "ledger.claims" warns. In the result of such a call, `failed` is how many messages this call gave back. To write
+        a claim in parts, name the messages of each part: `messages="message_id"`.
 
         Args:
-            rows: A DataFrame, which is computed once, before anything else happens. Without Spark an Arrow table
-                (pyarrow, pandas, polars).
-            table: A path (with a / in it, or a pathlib.Path), a URI, or a table of Spark's catalog. It is made when
-                there is none.
+            rows: A DataFrame, which is computed once, before the call changes anything. Or an Arrow table (pyarrow,
+                pandas, polars), which needs no Spark.
+            table: A path (with a / in it, or a pathlib.Path), a URI, or a table of Spark's catalog. The call makes the
+                table if there is none.
             messages: Which messages the rows are about:
 
                 - the name of a column of message ids or receipt handles in the rows. Messages that have a row are
                   acknowledged, the others stay held. What is written and what is acknowledged cannot differ;
                 - None: the whole claim, whether each message has a row or not;
-                - a list of receipt handles or message ids, or a table with the column receipt_handle. When the rows
-                  carry a column message_id or receipt_handle, both must name the same messages. When they carry none,
-                  nobody can check that: a DataFrame is computed apart from the rows, and may have other results.
-            failed: The exceptions, in place of `messages`. All other messages are acknowledged. In the same commit the
-                exceptions are released, or hidden for `visibility_timeout` seconds from now.
+                - a list of receipt handles or message ids, or a table with the column receipt_handle. If the rows have
+                  a column message_id or receipt_handle, it must name the same messages. Otherwise nothing can check
+                  that the rows are about these messages. A DataFrame of messages is computed apart from the rows, so
+                  its results may differ.
+            failed: The messages that failed, in place of `messages`. All others are acknowledged. The same commit
+                releases the failed messages, or hides them for `visibility_timeout` seconds from now.
 
-                - the name of a column of rows that also have a column message_id or receipt_handle. A message failed
-                  where this column has a value (a reason, say). Every value but null is one: "", 0, False and NaN too.
-                  In a pandas table NaN stands for null, and is none. Such rows are not written, nor is the column. One
-                  evaluation decides;
+                - the name of a column of the rows, which must also have a column message_id or receipt_handle. A
+                  message failed if its row has a value in this column, such as a reason. Every value but null counts,
+                  also "", 0, False and NaN. In a pandas table NaN means null. Neither the rows of failed messages nor
+                  the column are written. The rows are computed once;
                 - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
 
-                Rows that carry ids must then be about exactly the other messages. A row about a failed message is
-                refused, and so is a message that has no row and is not named. Rows without ids cannot be checked: the
-                others are acknowledged, and a DataFrame of failed messages is refused, as it is computed apart.
-                The view `receipts` has the reasons of such a column, an event for each of the 100 most frequent;
-                `dead_letters` has them too. `Queue.work` writes a row for each failed message, with its own reason.
-                Hidden messages leave the claim: no heartbeat extends them, and their handles still change them.
+                Rows that carry ids must be about exactly the messages that did not fail. The call is refused if a
+                written row is about a failed message, or if a message has no row and did not fail. Rows without ids
+                cannot be checked: all messages that are not named are acknowledged. A DataFrame of failed messages is
+                then refused, because it is computed apart from the rows. The views `receipts` and `dead_letters` show
+                the reasons of such a column. There is an event for each of the 100 most frequent reasons. `Queue.work`
+                can write a row for each failed message, with its own reason. Hidden messages leave the claim: no
+                heartbeat extends them, and their handles still change them.
             schema: An Arrow schema with the types of columns of a new table, or of columns that the table lacks.
-                "widen" adds the columns that the table lacks, and rewrites the table with wider types, in a commit of
-                its own, where the rows' types need them. Types decide, not values: doubles make a bigint column double,
-                7.0 too. Cast the rows to keep the column.
+                "widen" adds the columns that the table lacks. If the rows' types need it, a separate commit rewrites
+                the table with wider types. Types decide, not values: a double makes a bigint column double, even the
+                value 7.0. To keep a column's type, cast the rows.
 
         Raises:
             LeaseLost: Not all of these messages are held any more.
-            InvalidParameterValue: The call cannot be done, or an earlier call wrote the messages to another table.
+            InvalidParameterValue: An argument is wrong, or an earlier call wrote the messages to another table.
             OutputNotWritten: The table refuses the rows, or they cannot be computed. Nothing was written.
             UnsafeStorage: On S3, Spark would have to commit (docs/reference/storage.md).
-            OutputUnreadable: The table broke during the write. Nobody can tell whether the rows are in, and the
-                messages are left alone until the table can be read.
+            OutputUnreadable: The table became unreadable during the write, so it is not known whether the rows are in
+                it. The messages are left alone until the table can be read.
         """
         if self.grant is None:
             if self._asked is not None and not is_empty(rows):
@@ -321,15 +326,15 @@ class Claim(Settling):
         return Settled(written.done, 0, written.changed)
 
     def heartbeat(self, visibility_timeout: int | None = None, every: float | None = None) -> Heartbeat:
-        """Return a context manager that extends the claim in the background while its body works; see Heartbeat."""
+        """Return a context manager that extends the claim in the background while its body works (see Heartbeat)."""
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
         timeout = bounds.visibility_timeout(timeout, bounds.UNBOUNDED)
         return Heartbeat(self.receipt_id, self._beat, timeout, timeout / 3 if every is None else every)
 
     def _beat(self, timeout: int) -> Beat:
-        """Extend the messages that are not hidden for longer, and tell what the beat found.
+        """Extend the messages that have no later deadline, and return what the beat found.
 
-        At the ceiling (V7) it is the last beat.
+        A beat that reaches the ceiling (V7) is the last one.
         """
         record = self.access.record()
         ceiling, now = self._ceiling(record), self.access.clock()
@@ -370,7 +375,7 @@ class Claim(Settling):
             return Settled(0, 0)
         runs = self.grant.runs.select(RUNS.names)
         action = Action(verb, self.grant.receipt_id, runs, timeout, True, only_later, reason, counted)
-        # Messages that this object settled before do not count as lost. Others that are settled were settled by another
+        # Messages that this object settled before do not count as lost. Other settled messages were settled by another
         # holder of the receipt.
         answer, elsewhere = self._applied(record, action)
         by_outcome = count_by_outcome(answer)
@@ -390,10 +395,10 @@ class Claim(Settling):
         return Settled(done, lost)
 
     def _applied(self, record: QueueRecord, action: Action) -> tuple[pa.Table, int]:
-        """Return the answer to an action on the whole claim, and how many messages others ended."""
+        """Apply an action to the whole claim. Return the answer, and how many messages others ended."""
         if not action.ends:
             answer = apply(self.access, record, [action])[0]
-            # Look afterwards: the messages that the claim's own body ended meanwhile are not lost.
+            # Count after the answer: messages that this claim's holder ended meanwhile are not lost.
             return answer, self.endings.outside(_of(answer, Outcome.SETTLED))
         before = self.endings.copy()
         with self.endings.ending(action.runs) as ending:
@@ -416,9 +421,10 @@ def _of(answer: pa.Table, outcome: Outcome) -> pa.Table:
 
 
 class ReceiveAttempt:
-    """A receive that may have to wait. It polls once at a time, and its caller decides when to poll again.
+    """A receive that may wait. Each `poll` asks the store once, and the caller decides when to poll again.
 
-    `wait` is for how many seconds it may wait. The constructor raises what `Queue.receive` raises for wrong arguments.
+    `wait` says for how many seconds the receive may wait. The constructor raises what `Queue.receive` raises for wrong
+    arguments.
     """
 
     def __init__(
@@ -437,9 +443,9 @@ class ReceiveAttempt:
         self.wait = bounds.wait(default if wait is None else wait, limits)
 
     def poll(self, *, last: bool) -> Claim | None:
-        """Return the claim, in one commit; None when there is nothing yet.
+        """Receive once, in one commit. Return the claim, or None when there is nothing yet.
 
-        The `last` poll returns an empty claim instead.
+        The `last` poll returns an empty claim in place of None.
 
         Raises:
             OverLimit: The quota is used up, and the receive does not wait.
@@ -447,8 +453,8 @@ class ReceiveAttempt:
                 poll.
             QueueDoesNotExist: The queue is gone meanwhile.
         """
-        # Read the queue's record anew. A queue that was deleted meanwhile has no records of its messages, and
-        # acknowledged ones would come back.
+        # Read the queue's record again. If the queue was deleted meanwhile, the records of its messages are gone, and
+        # acknowledged messages would be received again.
         record = self._known.pop() if self._known else self._access.record()
         (received,) = self._access.store.receive(record, [self._request], self._access.clock)
         if isinstance(received, LedgerError):
@@ -500,9 +506,9 @@ def receive_many(access: Access, requests: Sequence[Sequence[object]]) -> list[C
 
 
 def _wait_for_change(access: Access, seen: object, give_up: float) -> None:
-    """Sleep until a commit changed the tables, but for one second at most, and not past `give_up`.
+    """Sleep until a commit changes the tables, for at most one second and not past `give_up`.
 
-    After a second some visibility timeout may have run out.
+    A visibility timeout runs out without a commit, so the caller must look again after a second.
     """
     look_again = min(give_up, time.monotonic() + 1.0)
     while time.monotonic() < look_again:

@@ -1,6 +1,6 @@
-"""The clocks: the only place where time enters.
+"""The clocks by which the ledger reads the time.
 
-Everything below takes `now` as an argument.
+The rules take the instant as the argument `now`. The stores take a clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 #: Returns the instant in milliseconds since 1970, UTC.
 Clock = Callable[[], int]
-#: Returns seconds that only grow as time passes, even when somebody sets the clock.
+#: Returns a number of seconds that only grows as time passes, even when somebody sets the clock.
 Passing = Callable[[], float]
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -33,9 +33,9 @@ class Uptime:
 
     @cached_property
     def boot(self) -> str:
-        """The name of this start of the machine; empty if unknown.
+        """The id of this boot of the machine, or an empty text if it is unknown.
 
-        Processes with the same name count from the same moment.
+        Processes with the same id count their seconds from the same moment.
         """
         try:
             return _BOOT.read_text(encoding="ascii").strip()
@@ -54,9 +54,9 @@ def passing_of(clock: Clock) -> Passing:
 
 
 def boot_of(passing: Passing) -> str:
-    """Return the name of the moment from which `passing` counts.
+    """Return the name of the moment from which `passing` counts, or an empty name if it has none.
 
-    Processes may share it; empty: no other process does.
+    Seconds of two processes can be compared if both names are equal and not empty.
     """
     return str(getattr(passing, "boot", ""))
 

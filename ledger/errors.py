@@ -1,11 +1,11 @@
 """The errors that the ledger raises on purpose, all subclasses of LedgerError.
 
-An error that SQS has, too, mostly has SQS's name. `code` is the error code on the wire: that of SQS, or our own where
-SQS has no such error.
+Most errors that SQS also has are named as in SQS. `code` is the error code that the endpoint sends: SQS's code, or our
+own if SQS has no such error.
 
 An error has two parts. The endpoint sends `message`. If SQS has such an error, `message` is SQS's own sentence, word
-for word as far as it is known. Else the sentence is ours, and may include the advice. `advice` is ours: what to do, and
-what SQS's sentence leaves out, such as a bound. `str()` is the message, then the advice.
+for word as far as it is known. Else the sentence is ours, and may include the advice. `advice` is always ours: it says
+what to do, and what SQS's sentence leaves out, such as a bound. `str()` is the message, then the advice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def shown(value: object) -> str:
     """Return a value as SQS's sentences show it: a str as it is, anything else as in Python. A long value is cut."""
     if not isinstance(value, str):
         return quoted(value)
-    # A str may contain a lone surrogate (half of a character), which cannot be encoded. It is shown as \udXXX.
+    # A str may contain a lone surrogate (half of a character), which cannot be encoded. The text shows it as \udXXX.
     return _cut(value[: LONGEST_TEXT + 1].encode("utf-8", "backslashreplace").decode(), LONGEST_TEXT)
 
 
@@ -58,7 +58,7 @@ class LedgerError(Exception):
     """The base class of all errors that the ledger raises on purpose: a sentence, `message`, and our `advice`."""
 
     code = "LedgerError"
-    #: When a list is sent: the index, from 0, of the entry that the error is about.
+    #: If a list was sent, the index (from 0) of the entry that the error is about. Else None.
     entry: int | None = None
 
     def __init__(self, message: str, advice: str = "") -> None:
@@ -72,8 +72,8 @@ class LedgerError(Exception):
         return f"{sentence}{'' if sentence.endswith('.') else '.'} {self.advice}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors are pickled between processes. Pickle would call the constructor with the message alone, and many
-        # constructors take other arguments. So `_again` skips the constructor.
+        # Errors are pickled between processes. Pickle would call the constructor with the message alone, but many
+        # constructors take other arguments. `_again` makes the error without the constructor.
         return _again, (type(self), self.args, self.__dict__)
 
     def advised(self: Error, advice: str) -> Error:
@@ -91,7 +91,7 @@ def _again(kind: type[Error], args: tuple[object, ...], state: dict[str, object]
 class InvalidParameterValue(LedgerError, ValueError):
     """A value is outside what its field allows. The error has the field, the value, the bound and the fix.
 
-    Its sentence is "Value V for parameter F is invalid. Reason: B.", except where SQS has another sentence.
+    The message is "Value V for parameter F is invalid. Reason: B.", except where SQS has another sentence.
     """
 
     code = "InvalidParameterValue"
@@ -126,7 +126,7 @@ class MissingParameter(LedgerError, ValueError):
 
 
 class InvalidAttributeName(LedgerError, ValueError):
-    """The queue has no attribute of this name, or not together with its other attributes."""
+    """A queue has no attribute of this name, or cannot have it together with its other attributes."""
 
     code = "InvalidAttributeName"
 
@@ -134,8 +134,8 @@ class InvalidAttributeName(LedgerError, ValueError):
 class InvalidAttributeValue(InvalidParameterValue):
     """A queue attribute has a value outside its range.
 
-    Its sentence is "Invalid value for the parameter F.". The bound is part of the advice. If SQS itself names the bound
-    (`recorded`), the bound is in the sentence, after "Reason: ".
+    The message is "Invalid value for the parameter F.". The bound is part of the advice. If SQS itself names the bound
+    (`recorded`), the message has the bound after "Reason: ".
     """
 
     code = "InvalidAttributeValue"
@@ -148,7 +148,7 @@ class InvalidAttributeValue(InvalidParameterValue):
 
 
 class QueueDoesNotExist(LedgerError, LookupError):
-    """The ledger has no queue of this name; or another queue has the name now (`made_anew`)."""
+    """The ledger has no queue of this name, or another queue has the name now (`made_anew`)."""
 
     code = "AWS.SimpleQueueService.NonExistentQueue"
 
@@ -166,7 +166,8 @@ class QueueDoesNotExist(LedgerError, LookupError):
 class QueueNameExists(LedgerError):
     """A queue of this name exists, with another value of an attribute or with other tags.
 
-    `attribute` is the attribute that differs, or "tags". `there` is the queue's value, `asked` the one in the call.
+    `attribute` is the attribute that differs, or "tags". `there` is the queue's value, and `asked` is the value in the
+    call.
     """
 
     code = "QueueAlreadyExists"
@@ -200,7 +201,7 @@ class MessageDoesNotExist(LedgerError, LookupError):
 class ReceiptHandleIsInvalid(LedgerError, ValueError):
     """The receipt handle has a wrong form, is of another queue, was never handed out for this message, or is outdated.
 
-    `why` says in our words which of these it is; it is the advice.
+    `why`, the advice, says in our words which of these is true.
     """
 
     code = "ReceiptHandleIsInvalid"
@@ -231,13 +232,13 @@ class MessageNotInflight(LedgerError):
 class LeaseLost(MessageNotInflight):
     """The claim no longer holds the messages that the call is about.
 
-    They ran out, were deleted or released, or were received by others; or another call of `claim.write` was first. A
-    *lease* here is the time for which the claim holds its messages.
+    Their deadline passed, they were deleted or released, or others received them. Or another call of `claim.write` came
+    first. A *lease* is the time for which a claim holds its messages.
     """
 
 
 class ContentionOutlastedRetries(LedgerError):
-    """Other writers won every attempt.
+    """Other writers won every attempt to commit.
 
     The verb's last commit was not made, and the verb may be called again. A verb of several commits may have made
     earlier ones. The error says how often the commit was tried.
@@ -269,15 +270,15 @@ class OutputNotWritten(LedgerError):
         super().__init__(f"Nothing was written to the output table {table}: {where}{reason}. {claim}")
 
     def given_back(self) -> OutputNotWritten:
-        """Return the same error for a claim that was given back since."""
+        """Return the same error for a claim that was given back (released) after it."""
         return OutputNotWritten(self.table, self.reason, "What was still held of the claim was given back", self.place)
 
 
 class OutputUnreadable(LedgerError):
     """An output table cannot say whether the rows of some messages are in it. Those messages are left alone.
 
-    `gone` is True if there is no table, this process cannot see it, or another table is in its place. Else the table is
-    there, and cannot be read or written to.
+    `gone` is True if there is no table, this process cannot see it, or another table is in its place. Else the table
+    exists, but cannot be read or written to.
     """
 
     code = "OutputUnreadable"
@@ -306,8 +307,8 @@ class UnsupportedVersion(LedgerError):
 class ClocksDisagree(LedgerError):
     """This machine's clock differs from another time by more than the setting maximum_clock_skew.
 
-    The other time is that of the ledger's last commit, that of the storage, or the one that this clock should show by
-    the time that has passed.
+    The other time is the time of the ledger's last commit, or the storage's time. Or it is the time that this clock
+    should show after the seconds that have passed.
     """
 
     code = "ClocksDisagree"
@@ -324,7 +325,7 @@ class StorageFailed(LedgerError):
     """The storage could not be read or written: a full or read-only disk, a damaged log, no permission, no network.
 
     The error has the place, and the cause in the storage's own words. `unknown` is True if the verb may have been
-    committed all the same. If it is False, the failed commit changed nothing; earlier commits of the same call stay.
+    committed all the same. If it is False, the failed commit changed nothing. Earlier commits of the same call stay.
     """
 
     code = "ServiceUnavailable"
@@ -350,8 +351,8 @@ class StorageFailed(LedgerError):
 class TableAltered(StorageFailed):
     """Somebody altered one of the ledger's tables, and the engine cannot do what the verb needs.
 
-    The message begins with what happened to the table, and says what undoes it. Until then the verb fails in the same
-    way. `what` says what somebody did to the table, without the table's path. `fix` says what undoes it.
+    `what` says what somebody did to the table, without the table's path. `fix` says what undoes it, and until then the
+    verb fails in the same way. The message begins with both.
     """
 
     def __init__(self, place: str, what: str, fix: str, verb: str = "", *, unknown: bool = False) -> None:
@@ -373,7 +374,7 @@ class TableAltered(StorageFailed):
 class LedgerDamaged(LedgerError):
     """The tables are in a state that no commit of the ledger leaves.
 
-    A row or an ordinal is there twice, rows are missing, or a file is broken. The error says what to do: upkeep,
+    A row or a message's number exists twice, rows are missing, or a file is broken. The error says what to do: upkeep,
     `ledger repair`, or a backup.
     """
 
@@ -408,16 +409,16 @@ class ForkedProcess(LedgerError):
 
 
 class LedgerTooNew(LedgerError):
-    """A newer release of the package wrote a table, an attribute or a backup in a form that this one does not know."""
+    """A newer release wrote a table, an attribute or a backup in a form that this release does not know."""
 
     code = "LedgerTooNew"
 
 
 class LedgerDoesNotExist(LedgerError, LookupError):
-    """There is no complete ledger at this root, and the call makes none; or the root is a backup.
+    """The root has no complete ledger and the call makes none, or the root is a backup.
 
-    `missing` names tables that the root lacks. It may be empty although tables are missing. `fix` says what to do.
-    Without it the error says how to make a ledger there.
+    `missing` names tables that the root lacks. `missing` may be empty although tables are missing. `fix` says what to
+    do. Without a `fix` the error says how to make a ledger at the root.
     """
 
     code = "LedgerDoesNotExist"

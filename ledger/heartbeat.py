@@ -30,7 +30,7 @@ class _Exit:
 
     An interrupt (KeyboardInterrupt) can come at the first instruction of `__exit__`, so `__exit__` alone cannot promise
     to stop the thread. A `with` statement looks `__exit__` up before it enters, and keeps the method until the block
-    ends, however it ends. Nothing else keeps the method that this descriptor returns. When the method is gone, the
+    ends, however it ends. Nothing else keeps the method that this descriptor returns. When Python frees the method, the
     beats stop.
     """
 
@@ -43,15 +43,15 @@ class _Exit:
 
 
 class Heartbeat:
-    """Extends a claim every `every` seconds while the `with` block runs, and stops with it.
+    """Extends a claim every `every` seconds while the `with` block runs, and stops at its end.
 
-    - `lost`: True once nothing is held any more, whether another receiver or another holder of the same receipt ended
-      it. Messages that the body settled itself are not lost.
+    - `lost`: True once the claim holds no message any more: it ran out, or others received or ended its messages.
+      Messages that the body settled itself are not lost.
     - `lost_messages`: how many messages others got or ended.
-    - `check()` raises LeaseLost once all is lost, for use inside a long loop.
-    - `at_ceiling`: True once the heartbeat extended the claim a last time, to the ceiling (V7). It then stops, and the
-      lease ends at the ceiling.
-    - `error`: an error other than a lost lease. The next beat tries again.
+    - `check()` raises LeaseLost once the claim is lost. Call it inside a long loop.
+    - `at_ceiling`: True once the heartbeat extended the claim a last time, to the ceiling (V7). The heartbeat then
+      stops, and the lease ends at the ceiling.
+    - `error`: the error of the last beat, other than a lost lease, or None. The next beat tries again.
 
     Messages that the body gave a later deadline keep it.
     """
@@ -59,9 +59,9 @@ class Heartbeat:
     def __init__(
         self, receipt_id: str | None, extend: Callable[[int], Beat], visibility_timeout: int, every: float
     ) -> None:
-        """Make the heartbeat of the claim with this receipt (None: an empty one).
+        """Make the heartbeat of the claim with this receipt (None: an empty claim).
 
-        `extend` extends it by so many seconds.
+        `extend` sets the claim's deadline to so many seconds from now.
         """
         is_number = isinstance(every, (int, float)) and not isinstance(every, bool)
         if not is_number or not 0 < every < max(visibility_timeout, 1):
@@ -72,7 +72,7 @@ class Heartbeat:
                 "Beat about three times per timeout.",
             )
         self._receipt_id, self._extend, self._timeout, self._every = receipt_id, extend, visibility_timeout, every
-        # Not an Event: an Event's code is Python, and an interrupt inside it leaves its lock taken.
+        # Do not use threading.Event: its code is Python, and an interrupt inside it leaves its lock taken.
         self._stop: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._block: weakref.ref[Callable[..., None]] | None = None
         self._is_entered = False
@@ -83,7 +83,7 @@ class Heartbeat:
         renew_in_child(self, Heartbeat._renew)
 
     def _renew(self) -> None:
-        """Renew the locks in a forked child. The child has no heartbeat thread: the parent's beats, or none."""
+        """Renew the locks in a forked child, which has no heartbeat thread: only the parent's thread beats."""
         self._stop, self._beating = queue.SimpleQueue(), threading.Lock()
 
     def __repr__(self) -> str:

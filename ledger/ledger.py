@@ -49,22 +49,22 @@ DEFAULT_ROOT = "ledger-data"
 
 
 class Ledger:
-    """Queues on Delta tables under one root. Threads may share it; processes open their own.
+    """Queues on Delta tables under one root. Threads may share a Ledger. Each process opens its own.
 
-    A forked child may use its parent's ledger on a local path. The child sends, receives, extends, releases, deletes
-    and counts, in segments of its own, from what the parent knew. Before the fork the parent should call
+    A forked child may use its parent's ledger on a local path. The child can send (in segments of its own), receive,
+    extend, release, delete and count, if the parent has read what that needs. Before the fork the parent should call
     `Queue.counts`, and send to each FIFO queue that a child sends to.
 
     A fork breaks delta-rs, so a child's calls that need it raise ForkedProcess at once:
 
-    - calls about what the parent did not know, and opening a ledger where the parent has opened one;
+    - calls that need tables which the parent has not read, and opening a ledger if the parent has opened one;
     - upkeep, SQL, outputs, and sends under an attempt id;
     - everything on an object store or through Spark.
 
     Start workers that need these with multiprocessing's `spawn` or `forkserver`.
 
     For tools and tests: `store` does the work (a DeltaStore has its `engine` and `transactions`), `clock` is the
-    ledger's time, and `settings` are its settings.
+    ledger's clock, and `settings` are its settings.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Ledger:
         opened: OpenLedger | None = None,
         reopening: Mapping[str, object] | None = None,
     ) -> None:
-        """`reopening`: the arguments by which another process opens the same ledger; None where none can."""
+        """`reopening`: the arguments by which another process opens the same ledger; None if no other process can."""
         self.store, self.clock, self.settings, self._opened = store, clock, settings, opened
         self._reopening = reopening
 
@@ -107,16 +107,17 @@ class Ledger:
         """Open the ledger at `root`, and make its tables if there are none.
 
         **Which clock decides what.** `clock` returns the instant (milliseconds) of each verb. Deadlines, delays,
-        retention, deduplication and the times in `receipts` go by it, and never by an earlier instant than the queue's
-        last commit. Two other clocks only check it, and raise ClocksDisagree:
+        retention, deduplication and the times in `receipts` follow this instant. If `clock` shows less than the instant
+        of the queue's last commit, they follow the instant of that commit. Two other clocks only check `clock`. If they
+        disagree with it, the call raises ClocksDisagree:
 
-        - `storage_clock` returns the storage's time (milliseconds), at opening and every 10 minutes. The two may differ
-          by half of the setting maximum_clock_skew. If you give none, the ledger writes a small file on local paths and
-          where delta-rs commits, and takes its time. With a `clock` of your own, or with `read_only`, it writes no file
-          and compares nothing.
-        - `passing` returns the seconds that passed, even when somebody sets the clock: by default the clock's method
-          `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by more than
-          maximum_clock_skew, unless another owner's commit confirms it.
+        - `storage_clock` returns the storage's time (milliseconds). The ledger compares it with `clock` at opening and
+          every 10 minutes. The two clocks may differ by half of the setting maximum_clock_skew. By default, on local
+          paths and where delta-rs commits, the ledger writes a small file and takes the file's time. If you give a
+          `clock`, or open with `read_only`, the ledger writes no file and compares nothing.
+        - `passing` returns seconds that only grow as time passes, even when somebody sets the clock. The default is the
+          clock's method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by
+          more than maximum_clock_skew, unless another owner's commit confirms it.
 
         This machine's clock and the times of files decide how long upkeep keeps commits and removed files
         (log_retention, deleted_file_retention), whatever `clock` says.
@@ -128,17 +129,17 @@ class Ledger:
                 On S3 only delta-rs may commit.
             create: False raises LedgerDoesNotExist where there is no ledger, so that a mistyped root does not become a
                 new, empty ledger.
-            read_only: For storage that the caller may only read, and for looking only. The ledger takes no locks,
-                writes no file to test the storage, and makes or upgrades nothing. All that shows works (counts, peek,
-                messages, views, attributes). A call that writes raises LedgerIsReadOnly.
-            merge: The setting of that name, over what `settings` say. auto writes small commits out directly; statement
-                runs the engine's MERGE statement for each verb. See `Queue.explain`.
+            read_only: True opens the ledger only to read it, also on storage that the caller cannot write. The ledger
+                takes no locks, writes no file to test the storage, and makes or upgrades nothing. Calls that only read
+                work (counts, peek, messages, views, attributes). A call that writes raises LedgerIsReadOnly.
+            merge: Overrides the setting `merge`. With auto the ledger writes the files of small commits itself. With
+                statement the engine runs a MERGE statement for each verb. See `Queue.explain`.
             owner: The name of this process in the receipts ledger (default: user, machine and process).
             sender_id: Stored with every message sent through this object, as its SenderId: an account or a user. The
                 default is the account of the queues' ARNs, which is not stored.
-            storage_options: delta-rs's (aws_access_key_id, aws_endpoint, ...), over those of the environment. When none
-                are given, on S3 with `spark` they are what the session says of the bucket (fs.s3a.access.key, endpoint,
-                ...).
+            storage_options: delta-rs's options (aws_access_key_id, aws_endpoint, ...), which override those of the
+                environment. The default on S3 with `spark` is the session's configuration of the bucket
+                (fs.s3a.access.key, endpoint, ...).
 
         Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue, StorageFailed,
         ForkedProcess.
@@ -191,14 +192,14 @@ class Ledger:
     def in_memory(
         cls, clock: Clock = system_clock, settings: Settings | None = None, *, sender_id: str | None = None
     ) -> Ledger:
-        """Return a ledger of this process alone, which ends with it: the executable specification. No DataFrames."""
+        """Return a ledger in this process's memory, without DataFrames: the executable specification of the rules."""
         settings = settings or Settings()
         return cls(MemoryStore(settings, message_attributes.sender_id(sender_id)), clock, settings)
 
     def create_queue(
         self, name: str, attributes: Mapping[str, object] | None = None, tags: Mapping[str, str] | None = None
     ) -> Queue:
-        """Return the queue of this name; make it if there is none. The call may be repeated.
+        """Return the queue of this name, and make it if there is none. The call may be repeated.
 
         Raises:
             QueueNameExists: The queue exists with a different value of a given attribute, or with other tags than those
@@ -210,7 +211,7 @@ class Ledger:
                 (60 s).
         """
         attribute_rules.queue_name(name, attributes)
-        # Refuse an empty value that is no mapping, too.
+        # An empty value that is no mapping must be refused, too.
         complete = attribute_rules.complete({} if attributes is None else attributes, account=self.settings.account)
         own_tags = attribute_rules.tags({} if tags is None else tags)
         record = self.store.create_queue(name, complete, own_tags, self.clock)
@@ -228,10 +229,10 @@ class Ledger:
         return self._queue(self._named(name))
 
     def list_queues(self, prefix: str = "", after: str = "", max_results: int | None = None) -> list[Queue]:
-        """Return the queues whose names begin with `prefix`, by name.
+        """Return the queues whose names begin with `prefix`, sorted by name.
 
-        For paging, return at most `max_results` behind the name `after` (SQS's NextToken: the last name of the page
-        before).
+        For paging, return at most `max_results` queues after the name `after`. `after` is the last name of the page
+        before (SQS's NextToken).
         """
         for field, value in (("prefix", prefix), ("after", after)):
             if not isinstance(value, str):
@@ -243,8 +244,8 @@ class Ledger:
     def delete_queue(self, name: str) -> None:
         """Delete the queue that has this name now, and all its messages.
 
-        A queue made anew under the name is another queue, and stays. Raises QueueDoesNotExist, also when another delete
-        of the same queue was first.
+        A queue that is made again under the name is another queue, and stays. Raises QueueDoesNotExist, also when
+        another delete of the same queue was first.
         """
         self.store.delete_queue(self._named(name), self.clock)
         log.info("the queue %s is deleted", name)
@@ -253,21 +254,22 @@ class Ledger:
         """Return an analyst view as a DataFrame. Reading disturbs nobody.
 
         The views are messages, in_flight, queue_depth, dead_letters, processing_times and receipts. `sql` has the same
-        views without Spark. The rows are read when the DataFrame is used, in your session. If its
+        views without Spark. The rows are read when the DataFrame is used, in your session. If the session's
         spark.sql.files.ignoreMissingFiles or ignoreCorruptFiles is on, Spark leaves out the rows of a missing or
         corrupt file. `sql` never does.
 
-        `version` shows the view as of a version of the visibility table (as in `receipts` and `Claim.version`), by the
-        clock of that commit. `timestamp`, a datetime with a time zone or such a text, shows it as of that instant. The
-        last 7 days can be read, or as long as the settings of upkeep say. `receipts`, and the views made of them, are
-        up to date without an upkeep. The present `queue_depth` is what `Queue.counts` returns, and reads no message.
+        `version` shows the view as of a version of the visibility table (as in `receipts` and `Claim.version`), at the
+        instant of that commit. `timestamp` shows the view as of an instant: a datetime with a time zone, or a text of
+        one. The past 7 days can be read, unless the settings of upkeep say otherwise. `receipts`, and the views made of
+        them, are up to date without an upkeep. The present `queue_depth` has the numbers of `Queue.counts`, and reads
+        no message.
 
-        Raises SparkIsNeeded, InvalidParameterValue, and StorageFailed where the ledger's folder is gone.
+        Raises SparkIsNeeded, InvalidParameterValue, and StorageFailed if the ledger's folder is gone.
         """
         from ledger.store.delta.dataframes.views import open_view, queue_depth
 
         opened, spark = self._on_spark("view")
-        # Spark raises the same error for a folder that is gone as for a mistyped path, so look first.
+        # Spark raises the same error for a missing folder as for a mistyped path, so check that the table exists first.
         opened.engine.version("visibility")
         if name == "queue_depth" and version is None and timestamp is None:
             return queue_depth(spark, opened.store, self.clock)
@@ -280,7 +282,7 @@ class Ledger:
         delta-rs. `ledger.sql("SELECT * FROM comments")` describes the views and their columns.
 
         Raises:
-            InvalidParameterValue: The text is no query, in DataFusion's words.
+            InvalidParameterValue: The text is no valid query. The error has DataFusion's words.
             StorageFailed: The storage cannot be read.
         """
         from ledger.store.delta.views.queries import Queries
@@ -296,11 +298,11 @@ class Ledger:
         version: int | None = None,
         timestamp: datetime | str | None = None,
     ) -> list[str]:
-        """Create the analyst views, with comments, in a schema of Spark's catalog; return their names.
+        """Create the analyst views, with comments, in a schema of Spark's catalog, and return their names.
 
-        The views always show the present state. With `version` or `timestamp` as in `view` they always show that state
-        (under another prefix, say). `receipts`, and the views made of them, show the state of the last upkeep or
-        `fill_receipts`.
+        The views show the present state whenever they are read. With `version` or `timestamp`, as in `view`, they
+        always show that past state. Use `prefix` to have both. `receipts`, and the views made of them, show the state
+        of the last upkeep or `fill_receipts`.
         """
         from ledger.store.delta.dataframes.views import deploy_views
 
@@ -308,7 +310,7 @@ class Ledger:
         return deploy_views(spark, opened.engine, opened.locations, schema, prefix, self.clock(), version, timestamp)
 
     def fill_receipts(self) -> int:
-        """Bring the `receipts` table up to date with the commits, exactly once; return how many entries were new."""
+        """Add the entries of new commits to the `receipts` table, each exactly once. Return how many were added."""
         from ledger.store.delta.verbs.receipts import fill_receipts
 
         opened = self._on_delta("fill_receipts")
@@ -317,10 +319,11 @@ class Ledger:
     def health(self, *, deep: bool = False) -> Health:
         """Return the state of the tables: queues, files, the length of the logs, and what an upkeep would remove.
 
-        The result also has the age of the oldest commit that no upkeep has gone over. Its `vitals` are what grows with
-        the load and what hangs. The call only reads, through delta-rs where that reads the storage. `ledger doctor ROOT
-        --json` prints the same for a monitor. Each table's `damaged` names data files that are missing, empty or of
-        another size than the log says. With `deep` the call also reads each file's footer, and counts its rows.
+        The result also has the age of the oldest commit that no upkeep has processed. Its `vitals` are values that grow
+        with the load, and signs that something hangs. The call only reads, through delta-rs if delta-rs can read the
+        storage. `ledger doctor ROOT --json` prints the same for a monitor. Each table's `damaged` names data files that
+        are missing, empty or of another size than the log says. With `deep` the call also reads each file's footer, and
+        counts its rows.
 
         Raises:
             StorageFailed: The storage cannot be read.
@@ -332,14 +335,14 @@ class Ledger:
 
     @staticmethod
     def repair(root: str = DEFAULT_ROOT, *, dry_run: bool = False) -> Repair:
-        """Cut the damaged ledger at `root`, a local path, back to its last complete version; return what was lost.
+        """Cut the damaged ledger at `root`, a local path, back to its last complete version. Return what was lost.
 
-        With `dry_run` only look. Removed files are moved to the folder `_ledger_lost` beside the tables. Stop all that
-        uses the ledger before. A ledger that is complete, or was repaired, stays as it is.
+        With `dry_run` the call changes nothing. Removed files are moved to the folder `_ledger_lost` beside the tables.
+        First stop every process that uses the ledger. A ledger that is complete, or was repaired, stays as it is.
 
         Raises:
             LedgerDamaged: A table cannot be repaired. Nothing was changed.
-            LedgerError: Another process has one of the ledger's locks.
+            LedgerError: Another process holds one of the ledger's locks.
             InvalidParameterValue: The root is no local path.
             LedgerDoesNotExist: There is no ledger.
         """
@@ -351,14 +354,15 @@ class Ledger:
     def destroy(
         root: str = DEFAULT_ROOT, *, storage_options: Mapping[str, str] | None = None, dry_run: bool = False
     ) -> Destroyed:
-        """Remove the ledger at `root` with all of its messages, and return what was there; with `dry_run` only look.
+        """Remove the ledger at `root` with all its messages. Return what it had. With `dry_run` only look.
 
         `root` is a local path or a place on an object store. Files that are not the ledger's stay. Only a backup, or an
-        object store's own versions, can bring the ledger back. Processes that have it open find no table any more.
+        object store's own versions, can bring the ledger back. Processes that have the ledger open find no table any
+        more.
 
         Raises:
             LedgerDoesNotExist: There is no ledger.
-            LedgerError: Another process has one of the ledger's locks. Nothing was removed.
+            LedgerError: Another process holds one of the ledger's locks. Nothing was removed.
             InvalidParameterValue: Only Spark reaches the root.
             StorageFailed: The storage cannot be read or written.
         """
@@ -368,37 +372,38 @@ class Ledger:
 
     @staticmethod
     def share(root: str = DEFAULT_ROOT, *, group: str, everyone: bool = False) -> SharedLedger:
-        """Let all users of a group use the ledger at `root`, a local path; with `everyone` all others may read it.
+        """Let all users of a group use the ledger at `root`, a local path. With `everyone` all others may read it.
 
         Its folders and locks become writable for the group, and its files readable. The same holds for later files,
-        also of delta-rs and other programs: new files have their folder's group, and the folder's default ACL takes the
-        place of the maker's umask. Where the file system has no ACLs, `is_inherited` is False, and every user needs the
-        umask 002. Spark sets permissions by itself: give its session spark.hadoop.fs.permissions.umask-mode=002.
+        also those of delta-rs and other programs. New files have their folder's group, and the folder's default ACL
+        replaces the umask of the process that writes. If the file system has no ACLs, the result's `is_inherited` is
+        False, and every user needs the umask 002. Spark sets permissions by itself: give its session
+        spark.hadoop.fs.permissions.umask-mode=002.
 
-        Only root, or a member of the group who owns all of it, may share a ledger. Another call at any time mends files
-        that have other permissions; the doctor names them.
+        Only root, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger doctor`
+        names files that have other permissions, and another call mends them.
 
         Raises:
             LedgerDoesNotExist: There is no ledger.
             InvalidParameterValue: There is no such group, or the storage is no local path.
-            StorageFailed: A part is another user's; the error names it.
+            StorageFailed: A file or folder belongs to another user. The error names it.
         """
         from ledger.store.delta.permissions import share_ledger
 
         return share_ledger(root, group, everyone=everyone)
 
     def upkeep(self, vacuum: bool = True, report: Callable[[str], None] | None = None) -> UpkeepReport:
-        """Run a round of upkeep. Safe beside running claims, as often as you like.
+        """Run a round of upkeep. Safe at any time, beside running claims.
 
         The round drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention, and
-        carries on orphaned message move tasks. A complete `receipts` needs a round at least once in 30 days. The load
-        decides how often a round is worth its price: `ledger upkeep --every 5m`, and `ledger serve`, follow it. A round
-        records its progress in the log of `tasks`.
+        continues orphaned message move tasks. `receipts` is complete only if a round runs at least once in 30 days. The
+        load decides how often a round is useful. `ledger upkeep --every 5m`, and `ledger serve`, run a round when the
+        load needs one. A round records its progress in the log of `tasks`.
 
-        A round drops something for its age only if an earlier look found the same age. The earlier look is an earlier
-        round, or the opening of this ledger, at least the setting mark_seconds (5 minutes) before. One wrong look at
-        the clock therefore destroys nothing. `report` gets a line of text for each step; without it the lines are
-        logged at level debug.
+        A round drops something for its age only if an earlier look at the clock confirms the age. That look was an
+        earlier round, or the opening of this ledger, at least the setting mark_seconds (5 minutes) before. A single
+        wrong look at the clock therefore destroys nothing. `report` gets a line of text for each step. By default the
+        lines are logged at level debug.
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
         """
@@ -406,8 +411,7 @@ class Ledger:
         from ledger.store.delta.verbs.upkeep import Upkeep
 
         opened = self._on_delta("upkeep")
-        # Judge ages before any other reading of the clock. A process that stands still between two readings has not
-        # looked twice.
+        # Judge ages before any other reading of the clock, because the process may be suspended between two readings.
         judged = Judged(self.clock(), is_confirmed=True) if opened.ages is None else opened.ages.judge()
         rounds, began_at = opened.store.rounds, self.clock()
         begun = rounds.look()
@@ -415,22 +419,23 @@ class Ledger:
             carry_on(opened.store, self.clock)
         done = Upkeep(opened.store, self.clock, report).run(vacuum, judged)
         if judged.at is not None:
-            # A round that could not judge ages dropped nothing for its age. It stays off the record, so that the next
-            # round is as due as this one.
+            # A round that could not judge ages dropped nothing for its age. Do not record it, so that the next round is
+            # due as soon as this one was.
             rounds.record(begun, began_at)
         return done
 
     def rounds(self) -> Rounds:
-        """Return the record of the rounds of upkeep: how far the last one went, and whether one runs."""
+        """Return the record of the rounds of upkeep: how far the last round went, and whether a round runs."""
         return self._on_delta("rounds").store.rounds
 
     def repair_clock(self, *, dry_run: bool = False) -> list[ClockRepair]:
-        """Correct the queues' times after a clock that was ahead committed here; return what was wrong, by queue.
+        """Correct the times that a clock ahead of the right time committed. Return what was wrong, by queue.
 
-        A queue whose time is further ahead of this machine's clock than the setting maximum_clock_skew gets its time
-        back in one commit, with its leases. `receipts` records that as "clock repaired". A queue that such a clock made
-        or changed gets, in another commit, its timestamps and what has expired by this clock. Call it when this
-        machine's clock is right: no verb can tell which of two clocks is. With `dry_run` nothing is changed.
+        A queue needs a repair if its time is ahead of this machine's clock by more than the setting maximum_clock_skew.
+        A single commit sets back the queue's time and its leases, and `receipts` records the event "clock repaired". If
+        such a clock made or changed the queue, another commit corrects the queue's timestamps and what has expired.
+        Call this only while this machine's clock is right, because no verb can tell which of two clocks is right. With
+        `dry_run` nothing is changed.
 
         Raises ClocksDisagree, ContentionOutlastedRetries, StorageFailed, LedgerIsReadOnly.
         """
@@ -443,17 +448,18 @@ class Ledger:
     def backup(self, dest: str | os.PathLike[str], report: Callable[[str], None] | None = None) -> BackupReport:
         """Copy one consistent version of all tables into the folder `dest`, while the ledger is in use.
 
-        `dest` is empty or not there. Both are on local paths. The copy has the messages, their states and the receipts,
-        and no past versions. Messages in flight are in flight after a restore, until their deadlines. `report` gets a
-        line of text for each step. A backup that failed is never taken for a complete one.
+        `dest` must be an empty folder or not exist. `dest` and the ledger must be on local paths. The copy has the
+        messages, their states and the receipts, and no past versions. Messages in flight are in flight after a restore,
+        until their deadlines. `report` gets a line of text for each step. A failed backup is never mistaken for a
+        complete one.
 
         Returns:
             A BackupReport: versions, files, bytes, and the time.
 
         Raises:
             InvalidParameterValue: `dest` or the ledger's place does not allow a backup.
-            StorageFailed: The storage failed, or an upkeep removed files before they were copied: then take the backup
-                again.
+            StorageFailed: The storage failed, or an upkeep removed files before they were copied. In the second case,
+                take the backup again.
         """
         from ledger.store.delta.backups import back_up
 
@@ -468,13 +474,14 @@ class Ledger:
         replace: bool = False,
         report: Callable[[str], None] | None = None,
     ) -> Path | None:
-        """Make the ledger `root` of a backup. Both are on local paths.
+        """Make a ledger at `root` from the backup `source`, both on local paths.
 
-        Nothing may be at `root`. With `replace` the call moves what is there aside, to the folder that it returns.
-        Processes that have that ledger open notice, and go on with the restored one. Nothing is at `root` before all is
-        copied.
+        Without `replace`, `root` must be an empty folder or not exist. With `replace` the restored ledger takes the
+        place of what `root` holds, which moves to another folder. The call returns that folder, or None. Processes that
+        have the replaced ledger open notice the change, and continue with the restored ledger. The restored ledger
+        appears at `root` only when everything is copied.
 
-        Raises InvalidParameterValue, also for an incomplete backup, LedgerTooNew and StorageFailed.
+        Raises InvalidParameterValue (also for an incomplete backup), LedgerTooNew and StorageFailed.
         """
         from ledger.store.delta.backups import restore_backup
 

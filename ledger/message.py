@@ -1,4 +1,4 @@
-"""A message, as users meet it."""
+"""A message as users see it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Message:
     dead_letter_source: str | None = None
     #: The ledger's account and region, for ARNs.
     account: Account = DEFAULT
-    #: The sender, as `Ledger.open(sender_id=...)` named it; None: the ledger's account.
+    #: The sender that `Ledger.open(sender_id=...)` named. None stands for the ledger's account.
     sender_id: str | None = None
 
     @property
@@ -54,7 +54,7 @@ class Message:
 
     @property
     def md5_of_message_attributes(self) -> str | None:
-        """SQS's MD5OfMessageAttributes; None without attributes."""
+        """SQS's MD5OfMessageAttributes, or None without attributes."""
         return md5_of_attributes(self.message_attributes)
 
     def attributes(self) -> dict[str, str]:
@@ -77,7 +77,7 @@ class Message:
 def public_message(
     queue: QueueRecord, stored: StoredMessage, now: int, receipt_id: str | None, account: Account = DEFAULT
 ) -> Message:
-    """Return a stored message as users see it; with a receipt id, with its receipt handle."""
+    """Return a stored message as users see it. With a `receipt_id` the message has a receipt handle."""
     handle = receipt_id and encode(ReceiptHandle(queue.id, stored.lane, stored.segment, stored.seq, receipt_id))
     record = stored.record
     shown: dict[str, Any] = dict(zip(_AS_STORED, _as_stored(stored)))

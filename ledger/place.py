@@ -1,6 +1,7 @@
-"""Places as this process names them, and folders that a write made in vain.
+"""Places as users name them, and the folders that a failed write made.
 
-`here` is `rules.location` for this process: relative paths begin at its working folder, and `~` is its user's home.
+`here` calls `rules.location.locate` for this process. Relative paths begin at its working folder, and `~` is its user's
+home.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def here(field: str, given: object) -> Location:
 
 
 def absent_folders(location: str) -> list[Path]:
-    """Return the missing folders of a local path, the innermost first; none for other places, which have no folders."""
+    """Return the missing folders of a local path, the innermost first. Other places have no folders."""
     place = recorded(location)
     if not place.is_local:
         return []
@@ -33,7 +34,7 @@ def absent_folders(location: str) -> list[Path]:
 
 
 def remove_empty(folders: Sequence[Path]) -> None:
-    """Remove the folders that a write has made, the innermost first, while they are empty."""
+    """Remove these folders in their order, and stop at the first that cannot be removed, such as one with files."""
     with contextlib.suppress(OSError):
         for folder in folders:
             folder.rmdir()

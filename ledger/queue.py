@@ -1,6 +1,6 @@
-"""A queue, as users call it.
+"""The queue object that users call.
 
-Each of its methods calls a module of one job; the store does the work.
+Each method calls a module that does one job. The store reads and commits.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Queue(Settling):
     def plot(self, last: float | None = None) -> Figure:
         """Return a matplotlib figure of the message states over time, with claims as bars by their holder.
 
-        Notebooks show it. Times are UTC. `last` limits the figure to so many seconds until now; without it the figure
-        shows all that is known. The data are the receipts, and the part of the log that is not copied there yet. Needs
-        matplotlib, and no Spark.
+        Notebooks show the figure. Times are UTC. `last` limits the figure to the last so many seconds. By default the
+        figure shows everything that is known. The data are the receipts, and the commits that are not copied to the
+        receipts yet. Needs matplotlib, and no Spark.
 
         Raises:
             InvalidParameterValue: `last` is no number of seconds.
@@ -112,50 +112,52 @@ class Queue(Settling):
     ) -> Sent | SentTable | list[SendOutcome]:
         """Send messages in one commit.
 
-        **A DataFrame**: every row is a message; any number of rows. Its body is the column `body` (`body=` names
-        another one), or the whole row as JSON when there is no such column. Beside the body the columns delay_seconds,
-        message_attributes, message_group_id, message_deduplication_id and aws_trace_header count. A delay on a FIFO
-        queue and a deduplication id on another queue are refused. Other columns beside a body are not sent, and the log
-        names them once. Returns a `Sent`, without Spark a `SentTable`: count, and `ids()`.
+        **A DataFrame**: every row is a message, and there may be any number of rows. The body is the column `body`, or
+        the column that `body=` names. If there is no column `body`, the body is the whole row as JSON. With a body
+        column, the columns delay_seconds, message_attributes, message_group_id, message_deduplication_id and
+        aws_trace_header are sent, too. Other columns are not sent, and the log names them once. A delay on a FIFO queue
+        and a deduplication id on a standard queue are refused. Returns a `Sent`, with `count` and `ids()`.
 
-        **An Arrow table** (or a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface) is sent as
-        a DataFrame is. It goes through Spark where the ledger has it; `ids()` is a pyarrow.Table. Its
-        message_attributes are a map, dicts (pandas), or a struct whose null fields are no attributes. They may also be
-        a list of structs of key and value, or JSON objects as texts. Their values are those of a list.
+        **An Arrow table**, a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface is sent as a
+        DataFrame is. If the ledger has a Spark session, the table goes through Spark. Returns a `SentTable`, whose
+        `ids()` is a pyarrow.Table. The column message_attributes may have maps, dictionaries (pandas), or structs,
+        whose null fields are no attributes. The column may also have lists of structs of key and value, or JSON objects
+        as text. The value of an attribute has the same form as in a list of entries.
 
         **A list** of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds",
         "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): returns a SendOutcome for
-        each, in order. It is the message's id, and knows its sequence number and MD5s. A dictionary in a list is always
-        such an entry. Another key in it is refused, because a misspelled key would silently change the message. To send
-        a dictionary as a JSON body use `json.dumps`; a table's row becomes JSON by itself. The keyword arguments hold
-        for all messages of a list that do not say otherwise.
+        each, in order. The outcome is the message's id as a text, and has its sequence number and MD5s. A dictionary in
+        a list is always an entry of SQS. An entry with another key is refused, because a misspelled key would silently
+        change the message. To send a dictionary as a JSON body, use `json.dumps`. The keyword arguments are defaults
+        for the entries of a list.
 
         M2: LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches, a wrong entry is refused alone, and the others are
-        sent. Its outcome is false and has the error. `all(outcomes)` says whether all were sent, and the log
-        ("ledger.send") warns if not. With `all_or_nothing=True` the error is raised, and nothing is sent. That always
-        holds for one string or entry without a list, and for tables. As in the service, it holds for an entry of a FIFO
-        queue without its group or deduplication id.
+        sent. The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent, and
+        the log ("ledger.send") warns if not. With `all_or_nothing=True` the error is raised, and nothing is sent. A
+        string or entry without a list, and a table, are always all or nothing. As in SQS, the same holds for a list if
+        an entry for a FIFO queue lacks its group or deduplication id.
 
-        **Retries.** `attempt_id` makes a retry safe: a send that was committed under it is not sent again, and its ids
-        are returned. The same list again under the same id has the same outcomes. An id that stands for another send
-        (other messages, another number of them, another queue of the ledger) is an error. In Airflow, {{ dag.dag_id
-        }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }} tells a task from all others. FIFO queues take no attempt
-        id. They need a group, and know a repeated message by its deduplication id, for 5 minutes (F1).
+        **Retries.** `attempt_id` makes a retry safe. A send that was committed under this id is not sent again, and the
+        retry returns its ids. The same list under the same id has the same outcomes. Another send under the same id
+        (other messages, another number of messages, another queue of the ledger) is an error. In Airflow, {{ dag.dag_id
+        }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }} tells a task from all others. A FIFO queue takes no
+        attempt id. Its messages need a group, and for 5 minutes it recognizes a repeated message by its deduplication
+        id (F1).
 
-        Under an attempt id a DataFrame is evaluated once more before it is written. If its rows (their number, bodies,
-        groups or attributes) come out differently, of a random UDF say, it is refused, and nothing is sent. With
-        engine="spark" it is evaluated once, and the executors keep its rows until they are sent. In both cases a later
-        call whose frame computes other rows is another send. Delays are not compared.
+        Under an attempt id a DataFrame is evaluated once more before it is written. If the rows then differ (in number,
+        bodies, groups or attributes), as with a random UDF, the call is refused and nothing is sent. With
+        engine="spark" the DataFrame is evaluated once, and the executors keep its rows until they are sent. In both
+        cases a later call whose DataFrame has other rows is another send. Delays are not compared.
 
-        An entry of a list is refused with the errors below that concern its body or group. For a DataFrame they name
-        the column and the value.
+        The errors below that concern a body or a group refuse only their entry of a list. For a DataFrame the errors
+        name the column and the value.
 
         Raises:
-            InvalidParameterValue: A body is no string, or over the queue's MaximumMessageSize. Also for a streaming
-                DataFrame (send its batches, in foreachBatch), for rows that Spark cannot compute, for a keyword
-                argument that can hold for no message, and for a missing column. Nothing was sent.
+            InvalidParameterValue: A body is no string, or over the queue's MaximumMessageSize. Or a column is missing,
+                Spark cannot compute the rows, or a keyword argument cannot hold for any message. Or the DataFrame is a
+                streaming one: send its batches in foreachBatch. Nothing was sent.
             MissingParameter: A body is empty, or a group is missing.
-            InvalidMessageContents: A body has a character that the service does not take (M1).
+            InvalidMessageContents: A body has a character that SQS does not allow (M1).
         """
         common = {
             "delay_seconds": delay_seconds,
@@ -174,43 +176,44 @@ class Queue(Settling):
     ) -> Claim:
         """Claim up to `max_messages` visible messages (None: all there are) under one new receipt, in one commit.
 
-        Returns a Claim; an empty one is false. It never has more messages than asked for, and has fewer when other
-        receivers compete. On FIFO queues (F2) a claim has the first messages of groups of which none is in flight, in
-        order. Groups come in the order in which they became receivable: their first message arrived, or their last hold
-        ended. Each group is drained before the next. D1: a message that was received as often as the queue's
-        RedrivePolicy allows goes to the dead-letter queue instead. Messages that a `claim.write` left in doubt and
-        whose table cannot be asked are left alone. Others are received beside them.
+        Returns a Claim. An empty claim is false. A claim never has more messages than `max_messages`, and may have
+        fewer when other receivers compete. On FIFO queues (F2) a claim has, in order, the first messages of groups
+        without a message in flight. Groups come in the order in which they became receivable: when their first message
+        arrived, or when their last claim ended. A claim takes all messages of a group before those of the next group.
+        D1: a message that was received as often as the queue's RedrivePolicy allows is moved to the dead-letter queue
+        and not received. Messages that a `claim.write` left in doubt are left alone if their output table cannot be
+        asked. Other messages are still received.
 
         Args:
-            visibility_timeout: For this claim, in seconds; without it the queue's VisibilityTimeout.
-            wait: For how many seconds to wait for a message when there is none; without it the queue's
+            visibility_timeout: The claim's timeout in seconds. The default is the queue's VisibilityTimeout.
+            wait: For how many seconds to wait for a message if there is none. The default is the queue's
                 ReceiveMessageWaitTimeSeconds.
-            attempt_id: While the attempt's earlier claim is held, the same id returns that claim again, its timeout
-                restarted. It is an error when that claim is larger than `max_messages`. Every task needs an id of its
-                own, as for `send`.
+            attempt_id: While the claim of an earlier receive under this id is held, the call returns that claim again,
+                and restarts its timeout. If that claim is larger than `max_messages`, the call raises
+                InvalidParameterValue. Every task needs an id of its own, as for `send`.
 
         Raises:
-            OverLimit: Q2, Q3: an SQS-limited standard queue is at its quota, and the call does not wait. FIFO returns
-                none.
-            OutputUnreadable: All there is was left in doubt, and the table, which the error names, cannot be asked.
-            QueueDoesNotExist: The queue is gone, also when it is deleted during the wait, whether it is made anew or
-                not.
+            OverLimit: Q2, Q3: a standard queue with Limits=SQS is at its quota, and the call does not wait. A FIFO
+                queue then returns an empty claim.
+            OutputUnreadable: All messages were left in doubt, and their output table, which the error names, cannot be
+                asked.
+            QueueDoesNotExist: The queue was deleted before the call or during the wait, even if it was made again.
         """
         return receive(self.access, max_messages, visibility_timeout, wait, attempt_id)
 
     def receive_many(self, requests: Sequence[Sequence[int | str | None]]) -> list[Claim]:
-        """Receive for several requests in one commit, which costs about as much as one receive of all their messages.
+        """Receive for several requests in one commit, at about the cost of one receive of all their messages.
 
-        Each request is (max_messages, visibility_timeout, attempt_id) as in `receive`; the last ones may be left out.
-        The call does not wait. It returns a Claim for each request, in their order, with a receipt of its own. The
-        claims are those of receives one after the other at one instant, with one difference: each message goes to one
-        claim only, also with a timeout of 0. On FIFO queues (F2) no group goes to two new claims: no claim gets what
-        another leaves of its last group. A request whose attempt holds a claim gets that claim again. All granted
-        claims have the same `version`. Safe to retry where every request has an attempt id.
+        Each request is (max_messages, visibility_timeout, attempt_id) as in `receive`. The last values may be left out.
+        The call does not wait. The result has a Claim for each request, in their order, each with its own receipt. The
+        claims are those of receives one after the other at one instant. But each message goes to one claim only, even
+        with a timeout of 0. On FIFO queues (F2) a group goes to one new claim only, also if that claim leaves messages
+        of the group. A request whose attempt holds a claim gets that claim again. All granted claims have the same
+        `version`. Safe to retry if every request has an attempt id.
 
-        An error of one request leaves the others as they are: its claim is empty and has the `error`. That is OverLimit
-        once a standard queue's quota is used up, by claims of this call too (Q2); InvalidParameterValue when its
-        attempt holds more than it asks for; OutputUnreadable as in `receive`.
+        If one request fails, its claim is empty and has the `error`, and the other requests are granted. OverLimit: a
+        standard queue's quota is used up, also by claims of this call (Q2). InvalidParameterValue: the attempt holds
+        more messages than the request asks for. OutputUnreadable: as in `receive`.
 
         Raises:
             InvalidParameterValue: A request is wrong, or two requests have the same attempt id. Nothing was received.
@@ -239,49 +242,51 @@ class Queue(Settling):
         """Run a worker's loop under a heartbeat: claim, run `function`, write its rows, acknowledge, repeat.
 
         Needs Spark. Each claim has up to `max_messages`. `function` gets `Claim.dataframe` and returns rows for the
-        table `output`. Their column message_id is written, too. A column receipt_handle is not written: handles end
-        with the claim. `function` returns one of:
+        table `output`. A column message_id of the rows is written. A column receipt_handle is not written, because
+        handles end with the claim. `function` returns one of:
 
         - one DataFrame: the whole claim is done, messages without a row too;
-        - one DataFrame, and `reason` names a column of it. A message failed where that column has a value. Every value
-          but null is one: "", 0, False and NaN too. The DataFrame is computed once. Such rows are not written, nor is
-          that column;
+        - one DataFrame, and `reason` names a column of it. A message failed if its row has a value in that column.
+          Every value but null counts, also "", 0, False and NaN. Neither such rows nor that column are written. The
+          DataFrame is computed once;
         - (done, failed), with the columns message_id and reason in `failed`: a message with a row in `done` is done. A
-          message without one failed. `failed` only tells why. It is computed apart, and only if something is left.
+          message without such a row failed. `failed` only tells why, and is computed separately if messages failed.
 
         A row that names no message of the claim is an error.
 
         **Failed messages** are released in the commit that acknowledges the others. The queue's RedrivePolicy says
-        after how many receives a message is a dead letter. Without a policy the message is parked once it was received
-        3 times: hidden for `park` seconds. With `maximum_receives` it is parked after so many receives, whatever the
-        policy says. Failed messages and their reasons pass through the driver. Each gets a row in the table `failures`,
-        if there is one, with message_id, reason, verdict, receive_count, receipt_handle and body. The verdict is
-        release, park, or dead_letter for the last receive that the queue's RedrivePolicy allows. With `stamped`, rows
-        of both tables also have receipt_id, claim_version, worker and written_at.
+        after how many receives a message is a dead letter. Without a policy a message is parked (hidden for `park`
+        seconds) after 3 receives. With `maximum_receives` a message is parked after so many receives, whatever the
+        policy says. Failed messages and their reasons pass through the driver. With `failures`, each gets a row in that
+        table with message_id, reason, verdict, receive_count, receipt_handle and body. The verdict is release, park, or
+        dead_letter for the last receive that the queue's RedrivePolicy allows. With `stamped`, rows of both tables also
+        have receipt_id, claim_version, worker and written_at.
 
-        **Errors.** Where `function` raises, or Spark does while it computes the rows, the claim is tried again in
-        halves, at most log2(n) times. Each part that succeeds is written and acknowledged by itself. Messages that
-        raise alone have failed, each with its own exception as the reason. A function that aggregates over the claim
-        then sees parts of it. Where everything raises alike, the claim is released and the error is raised. One message
-        that raises in a claim of n costs at most 2 log2(n) + 3 more calls. Where each row stands for itself, `per_row`
-        costs none.
+        **Errors.** If `function` raises, or Spark raises while it computes the rows, the claim is tried again in
+        halves, at most log2(n) times. Each part that succeeds is written and acknowledged by itself. If a message
+        raises alone, it failed, with its own exception as the reason. A function that aggregates over the claim then
+        gets only parts of it. If all parts raise alike, the claim is released and the error is raised. A single message
+        that raises in a claim of n costs at most 2 log2(n) + 3 more calls. If each row is computed by itself, use
+        `per_row`, which needs no more calls.
 
         **With `per_row`** the `function` gets a Row of one message in place of the DataFrame, in Spark's Python
-        workers. It returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. A message for which
-        it raises failed, with its error as the reason. Nothing is computed again (`ledger.work.functions.safely`). If
-        all messages of a claim fail alike, the claim is released, and a LedgerError says so. At least three of them
-        must have been received for the first time.
+        workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. If
+        `function` raises for a message, the message failed, with the error as the reason. Nothing is computed again
+        (`ledger.work.functions.safely`). If all messages of a claim fail alike, the claim is released and a LedgerError
+        is raised. This needs at least three messages that were received for the first time.
 
-        **The end.** `until` "empty" ends when nothing is stored and no lease ends within the visibility timeout: the
-        loop waits for what a dead worker held. "once" ends after one receive, "forever" never. At any error the claim
-        in hand is released. That receive counts only where the JVM or the memory came to its end. SIGTERM in the main
-        thread does the same, and ends as SystemExit. A claim that others took over is left to them.
+        **The end.** With `until` "empty" the loop ends when no message is stored and no lease ends within the
+        visibility timeout. The loop therefore waits for messages that a dead worker held. "once" ends after one
+        receive, "forever" never. At any error the current claim is released. The receive of that claim counts only if
+        the JVM died or the memory ran out. SIGTERM in the main thread also releases the claim, and raises SystemExit. A
+        claim that others took over is left to them.
 
-        With `attempt_id` a retry gets back what the failed run still holds, before new work. `schema` is as in
-        `Claim.write`. `report` gets a line of text for each step. Without it the lines are printed in notebooks and at
-        prompts, and logged elsewhere. `bar` is as in `consume`; each claim moves it on.
+        With `attempt_id` a retry first gets back the claim that the failed run still holds. `schema` is as in
+        `Claim.write`. `report` gets a line of text for each step. By default the lines are printed in notebooks and at
+        prompts, and logged elsewhere. `bar` is as in `consume`, and advances with each claim.
 
-        Returns what it did. Raises what `function` and `Claim.write` raise for everything alike, but not LeaseLost.
+        Returns counts of what was done. Raises what `function` and `Claim.write` raise for all messages alike, but not
+        LeaseLost.
         """
         of_frame: Callable[..., object] = function
         if per_row:
@@ -324,69 +329,72 @@ class Queue(Settling):
         bar: bool | None = None,
         report: Callable[[str], None] | None = None,
     ) -> Consumed:
-        """Call `handler` for each message, write its rows to the table `output`, and acknowledge; without Spark.
+        """Call `handler` for each message, write its rows to the table `output`, and acknowledge, without Spark.
 
-        Each row is written once, and no row is lost, wherever the process is killed: rows and acknowledgements are one
-        `Claim.write`. The claims in hand are under heartbeats.
+        Each row is written once, and no row is lost, whenever the process is killed: rows and acknowledgements are one
+        `Claim.write`. Heartbeats extend the current claims.
 
         Args:
             handler: Gets a Message, or with `batch` a list of at most so many. `concurrency` threads call a plain
-                function; as many tasks of one event loop call an `async def`. It returns the message's row (a dict, a
-                dataclass or a named tuple), a list of rows, or None for no row. With `batch` it returns None, or a list
-                with such an answer for each message, in their order. An exception in that list belongs to its message
-                alone. Rows get the column message_id.
-            output: A Delta table, as in `Claim.write`. Without one the handler must return None, and messages are
+                function. The same number of tasks of one event loop call an `async def`. The handler returns the
+                message's row (a dict, a dataclass or a named tuple), a list of rows, or None for no row. With `batch`
+                it returns None, or a list with such an answer for each message, in order. An exception in that list
+                fails only its message. Rows get the column message_id.
+            output: A Delta table, as in `Claim.write`. Without an output the handler must return None, and messages are
                 deleted.
             processes: How many processes, started by spawn, consume side by side, each with this `concurrency`. The
-                handler must be importable: a function at the top level of a module. The messages of a process that is
-                killed come back when their lease ends, and the others go on.
-            max_messages: Of one claim. Without it a claim holds about as many as are handled in `flush_seconds`, and no
-                more than fit in `max_bytes`. At most two claims are in hand.
-            max_bytes: How many bytes of bodies each process holds in memory, and one body more. Bodies count while
+                handler must be importable: a function at the top level of a module. If a process is killed, its
+                messages can be received again when their lease ends, and the other processes continue.
+            max_messages: The most messages of one claim. By default a claim has about as many as are handled in
+                `flush_seconds`, and no more than fit in `max_bytes`. A process holds at most two claims.
+            max_bytes: How many bytes of bodies each process holds in memory, plus at most one body. Bodies count while
                 their messages wait, are with the handler, or have rows that are not written yet. The process reads more
-                only while the handler raises for everything, until it is known whether it is broken.
-            visibility_timeout, attempt_id, until: As in `work`. Consumers that run at once have each an `attempt_id` of
-                their own, or none. Under a shared id they have the same messages, and pay for them twice, until one of
-                them finds rows of the other. It counts these messages as lost, warns, and receives others from then on.
-            flush_rows, flush_seconds: Messages are settled in one commit when so many are handled, when the first of
-                them was handled so long ago, or when all of their claim are handled.
-            maximum_receives: A message that failed so often is parked: hidden for `park` seconds. Without it the
-                queue's RedrivePolicy decides; without a policy the limit is 3.
-            retry_after: For so many seconds a message that failed is hidden before it is received again.
-            schema: As in `Claim.write`. Without it a table that `consume` made has columns of numbers that become wider
-                where later rows need it.
-            cost: A column of numbers in the rows, of which the sum is reported.
-            flush_cost: Messages are also settled when the rows that are not written yet have cost so much. A process
-                that is killed repeats about so much, and the calls that ran.
-            group_limits: How much of a message group may be with handlers, in all processes together. It is a
-                GroupLimit for each group, or a dictionary of them by group; None in it is for each group that it does
-                not name. A message that its group's limit refuses is released uncounted, hidden until its turn. Other
-                groups go on. Messages without a group have no limit.
-            limits_folder: Several `consume` on one machine that name the same folder share their limits. Without it
-                limits hold for the processes of this call.
-            bar: True shows a progress bar, False does not. Without it terminals and notebooks have one where `rich` is
-                installed (the extra `progress`). Elsewhere a line is reported every 10 seconds.
+                only while the handler raises for all messages, until the process has decided whether the handler is
+                broken.
+            visibility_timeout, attempt_id, until: As in `work`. Consumers that run at once must have different attempt
+                ids, or none. Under a shared id they handle the same messages twice, until one of them finds rows of the
+                other. The consumer that finds them counts these messages as lost, warns, and then receives other
+                messages.
+            flush_rows, flush_seconds: One commit settles the handled messages when there are `flush_rows` of them, or
+                when the first was handled `flush_seconds` ago. The same happens when all messages of their claim are
+                handled.
+            maximum_receives: A message that failed so often is parked (hidden for `park` seconds). By default the
+                queue's RedrivePolicy decides. Without a policy the limit is 3.
+            retry_after: A message that failed is hidden for so many seconds before it is received again.
+            schema: As in `Claim.write`. By default, the number columns of a table that `consume` made become wider if
+                later rows need it.
+            cost: A column of numbers in the rows. Its sum is reported.
+            flush_cost: Messages are also settled when the unwritten rows have cost so much. If a process is killed,
+                about this cost, and the calls that were running, are repeated.
+            group_limits: How many messages of a group the handlers of all processes together may get. Give one
+                GroupLimit for every group, or a dictionary with a GroupLimit for each group. Its key None is for every
+                group that it does not name. A message over its group's limit is released uncounted, and hidden until
+                the limit allows it. Other groups continue. Messages without a group have no limit.
+            limits_folder: Several calls of `consume` on one machine that name the same folder share their limits. By
+                default the limits hold for the processes of this call.
+            bar: True shows a progress bar, False does not. By default terminals and notebooks show one if `rich` is
+                installed (the extra `progress`). Otherwise a line is reported every 10 seconds.
             report: As in `work`.
 
-        A handler that raises fails its message alone: the message is released with the exception as the reason. An
-        answer that cannot be written fails its message, too, and the handler is not called for it again. The message is
-        a dead letter at once, or parked. Its reason has what the handler returned (500 characters, of 100 messages a
-        commit). A batch that raises is called again in halves until the messages that raise stand alone.
-        `ledger.RetryLater` and `ledger.Reject` say otherwise. Where everything raises alike, the claims are released
-        uncounted, and the error is raised; `ledger.work.handler_evidence` has the rules. On a FIFO queue each group is
-        handled in order, one message or batch at a time. Messages behind a released message are released uncounted,
-        too.
+        If the handler raises, only that message fails: it is released with the exception as the reason. A message whose
+        answer cannot be written fails, too, and the handler is not called for it again. The message becomes a dead
+        letter at once, or is parked. Its reason shows what the handler returned (500 characters, for 100 messages a
+        commit). If a batch raises, the handler is called again with its halves, until each message that raises is
+        alone. A handler raises `ledger.RetryLater` or `ledger.Reject` for another treatment. If all messages raise
+        alike, the claims are released uncounted and the error is raised (rules: `ledger.work.handler_evidence`). On a
+        FIFO queue each group is handled in order, one message or batch at a time. The group's messages after a released
+        message are released uncounted, too.
 
-        SIGTERM, and the first Ctrl-C, in the main thread drain. No new call begins, and running calls are waited for.
-        Finished work is written, the rest is released uncounted. The second one releases everything at once. Then
+        After SIGTERM or the first Ctrl-C in the main thread no new call begins, and running calls are waited for.
+        Finished work is written, and the rest is released uncounted. A second signal releases everything at once. Then
         SystemExit or KeyboardInterrupt is raised.
 
         Returns:
-            What was done.
+            The counts of what was done.
 
         Raises:
             InvalidParameterValue, SparkIsNeeded: The call cannot be done. No message was claimed.
-            Exception: What the handler raises for everything alike, and what `Claim.write` raises, but LeaseLost.
+            Exception: What the handler raises for all messages alike, and what `Claim.write` raises, but not LeaseLost.
         """
         consumption = Consumption(
             handler, output, concurrency, batch, processes, max_messages, visibility_timeout, attempt_id, until,
@@ -397,19 +405,19 @@ class Queue(Settling):
         return consume(self.access, consumption, bar)
 
     def claim(self, receipt_id: str) -> Claim:
-        """Return the claim of a receipt, so that another process can carry on.
+        """Return the claim of a receipt, so that another process can continue its work.
 
-        The claim has the messages that nobody deleted or took. It is empty, and so false, where nothing is held under
-        the receipt any more: `if claim:` tells. On a FIFO queue `messages()` has each group in order and by itself, and
-        the groups as their first messages arrived. The order in which they were granted is not recorded. The same holds
-        for an attempt that gets its claim again. None, the receipt of an empty claim, gives an empty claim.
+        The claim has the messages under this receipt that nobody deleted, released or received again. If there are
+        none, the claim is empty and false. On a FIFO queue `messages()` has one group after the other, each in order.
+        Groups come in the order in which their first messages arrived, because the order of the grant is not recorded.
+        An attempt that gets its claim again has the same order. For None, the receipt of an empty claim, an empty claim
+        is returned.
 
         Raises:
             InvalidParameterValue: The value cannot be a receipt.
         """
         record = self.access.record()
-        # An empty claim has no receipt. Its None must not find the messages that nobody received, which have no receipt
-        # either.
+        # An empty claim has no receipt. None must not find messages that nobody received, which have no receipt either.
         checked_receipt = receipt_id if is_receipt(receipt_id) else None
         grant = None if checked_receipt is None else self.access.store.held(record, checked_receipt)
         return Claim(self.access, grant, int(record.attributes["VisibilityTimeout"]), asked=checked_receipt)
@@ -418,10 +426,10 @@ class Queue(Settling):
         """Show what a verb would commit now, and change nothing: the statement and its source rows.
 
         `queue.explain("receive", 10, visibility_timeout=60)` explains `queue.receive(10, visibility_timeout=60)`. The
-        verb reads and decides as ever, and ends where it would commit. Its return value is not known, and a receive
-        does not wait. A verb of two commits (the purge of a FIFO queue) shows the first. Handles and messages are lists
-        or Arrow tables. Works with each value of the setting `merge`, and on a ledger that is open read-only. `print`
-        shows the result as text.
+        verb reads and decides as usual, and stops before the commit. Its return value is not known, and a receive does
+        not wait. For a verb of two commits (the purge of a FIFO queue) the result shows the first commit. Handles and
+        messages must be lists or Arrow tables. Works with each value of the setting `merge`, and on a ledger that is
+        open read-only. `print` shows the result as text.
 
         Raises what the verb raises. Raises InvalidParameterValue for another verb than receive, receive_many, send,
         delete, change_visibility, settle, lock, purge, restore, release_postponed, redrive, set_attributes, set_tags,
@@ -442,7 +450,7 @@ class Queue(Settling):
         return public_message(record, stored, self.access.clock(), None, self.access.settings.account)
 
     def lock(self, message_id: str, visibility_timeout: int) -> None:
-        """V12: hide a message that nobody holds for so many seconds.
+        """V12: hide a message that nobody holds, for `visibility_timeout` seconds.
 
         Raises:
             LedgerError: The message is in flight or deleted.
@@ -458,13 +466,13 @@ class Queue(Settling):
             )
 
     def purge(self, older_than: float | None = None) -> int:
-        """Delete every message there is now, in flight or not; return how many. Messages that are sent meanwhile stay.
+        """Delete every message that is in the queue now, in flight or not. Return how many.
 
-        M3: a FIFO queue forgets all deduplication ids, also when it is empty: a message that was sent before is sent
-        again. With `older_than` (seconds, 0 or more) only messages that were sent longer ago are deleted, counted from
-        the call by this process's clock. Such a purge is one commit, forgets no deduplication id, and has no interval.
-        The age of a dead letter counts from its first send. A holder of a purged message keeps its copy of it. As after
-        a delete, its receipt changes nothing any more.
+        Messages that are sent during the call stay. M3: a FIFO queue, even an empty one, forgets all deduplication ids.
+        A message that was sent before can then be sent again. With `older_than` (seconds, 0 or more) only messages that
+        were sent longer ago are deleted, counted from the call by this process's clock. Such a purge is one commit,
+        forgets no deduplication id, and has no interval. The age of a dead letter counts from its first send. A receipt
+        of a purged message changes nothing any more, as after a delete.
 
         Raises:
             PurgeQueueInProgress: With Limits=SQS, within the setting purge_interval (60 s) of the last purge of all
@@ -484,24 +492,25 @@ class Queue(Settling):
         bar: bool | None = None,
         report: Callable[[str], None] | None = None,
     ) -> Copied:
-        """Send every message of this queue to another queue, of this ledger or another one, and keep them here.
+        """Send every message of this queue to another queue, of any ledger, and keep them in this queue.
 
-        Copied is every message that is neither deleted nor expired: visible, delayed, locked or held. A copy has the
-        body, attributes, group, deduplication id, trace header and sender, and was never received. The message ids are
-        others. In a standard queue a copy is as old as its message, and a delay goes on. If the target's
-        MessageRetentionPeriod would end such a copy at once, it is new. In a FIFO queue a copy is sent now, because
-        arrival decides the order. Each group is in order, and no deduplication id leaves one out.
+        The call copies every message that is neither deleted nor expired: visible, delayed, locked or held. A copy has
+        the message's body, attributes, group, deduplication id, trace header and sender, but a new id, and was never
+        received. In a standard queue a copy is as old as its message, and a delay continues. If such a copy would
+        expire at once by the target's MessageRetentionPeriod, it counts as sent now. In a FIFO queue every copy counts
+        as sent now, because the arrival decides the order. Each group stays in order, and no copy is dropped as a
+        duplicate.
 
         Only messages that arrived before the call began are copied, held ones too. Stop the senders and receivers of
-        this queue, or read in the source and the target what they did meanwhile. This ledger may be open read-only.
+        this queue, or check in both queues what they did during the copy. This ledger may be open read-only.
 
-        Safe to retry, and beside another call: each part is one commit, which also notes the copy's progress. The same
-        call again sends what is missing, and nothing twice: nothing at all where the copy was complete. To copy the
-        queue once more give an `attempt_id`, another one each time. `bar` and `report` are as in `consume`.
+        Safe to retry, and beside another call: each part is one commit, which also records the copy's progress. The
+        same call again sends only messages that are missing, and none if the copy is complete. To copy the queue once
+        more, give a new `attempt_id`. `bar` and `report` are as in `consume`.
 
         Raises:
             InvalidParameterValue: The target is of the other kind (FIFO or standard), or a message is over the target's
-                MaximumMessageSize. The messages before it are copied, and the same call goes on.
+                MaximumMessageSize. The messages before it are copied, and the same call later continues after them.
             QueueDoesNotExist: A queue is gone.
         """
         if not isinstance(target, Queue):
@@ -515,12 +524,12 @@ class Queue(Settling):
         bar: bool | None = None,
         report: Callable[[str], None] | None = None,
     ) -> Exported:
-        """Write every message that this queue has, as `copy_to` says, to a new Parquet file on a local path.
+        """Write every message that `copy_to` would copy to a new Parquet file on a local path.
 
         The file has a row for each message, in order: message_id, body, message_attributes, message_group_id,
         message_deduplication_id, aws_trace_header, sender_id, sequence_number, sent_at, enqueued_at, available_at and
-        receive_count. The queue's attributes are in the file's metadata. The messages stay in the queue. The file is
-        either complete, and survives a power cut, or not there.
+        receive_count. The queue's attributes are in the file's metadata. The messages stay in the queue. A file that
+        exists is complete, and survives a power cut.
 
         Raises:
             InvalidParameterValue: The name is taken, or there is no folder to write in.
@@ -538,42 +547,44 @@ class Queue(Settling):
     ) -> Copied:
         """Send the messages of an exported file to this queue, as `copy_to` sends those of a queue.
 
-        Safe to retry, as `copy_to` is: the same file again sends what is missing, and nothing twice. To import a file
-        once more give an `attempt_id`.
+        Safe to retry, as `copy_to` is: the same file again sends only messages that are missing. To import a file once
+        more, give a new `attempt_id`.
 
         Raises:
             InvalidParameterValue: The file is no export, was changed, or is of the other kind of queue. Or the queue
-                does not take a row, which the error names.
+                refuses a row, which the error names.
             StorageFailed: The file cannot be read.
         """
         return transfers.import_file(self.access, path, attempt_id, report, bar)
 
     def release_postponed(self, receipt_id: str | None = None, reason: str | None = None) -> int:
-        """Make messages that are parked or postponed visible now; return how many.
+        """Make messages that are parked or postponed visible now. Return how many.
 
-        `work` and `consume` parked them because they failed too often; these, RetryLater or a group's limit postponed
-        them. The view `in_flight` lists them by receipt, state and reason. Nobody holds these messages. With a
-        `receipt_id` only those released under it become visible. A message that somebody receives meanwhile stays with
-        its receiver. Counts of receives stay, so that a parked message is parked again at its next failure. `reason` is
-        as in `Claim.release`; without one each message keeps the reason for which it was parked or postponed.
+        `work` and `consume` park messages that failed too often. `work`, `consume`, RetryLater or a group's limit
+        postpone messages for a retry. Nobody holds these messages. The view `in_flight` lists them by receipt, state
+        and reason. With a `receipt_id` only messages that were released under it become visible. A message that
+        somebody receives during the call stays with its receiver. Receive counts stay, so a parked message is parked
+        again at its next failure. `reason` is as in `Claim.release`. By default each message keeps the reason for which
+        it was parked or postponed.
         """
         return settling.release_postponed(self.access, receipt_id, reason)
 
     def restore(self, receipt_id: str) -> int:
-        """Undo the acknowledgement of a claim: make its deleted messages visible; return how many.
+        """Undo the acknowledgement of a claim: make its deleted messages visible. Return how many.
 
-        Old receipts stay stale. The receipts ledger keeps both, the deletion and the restoring. Only messages within
-        their retention are restored, and only while their receipts are kept (the setting keep_deleted_receipts).
-        Returns 0 when nothing was deleted under the receipt, it is forgotten, or there is none (None).
+        Old receipts stay stale. The receipts ledger keeps both the deletion and the restore. Only messages within their
+        retention are restored, and only while their receipts are kept (the setting keep_deleted_receipts). Returns 0 if
+        nothing was deleted under the receipt, if it is no longer kept, or if it is None.
 
-        A `claim.write` may have left messages in doubt under the receipt. These are restored once their deadline has
-        passed, whether their rows are in or not. The output table is asked first. A write that is not in is fenced off,
-        so that a writer that still runs somewhere cannot write its rows later. A table that is gone (there is none, or
-        another one in its place) cannot be fenced off: the call then trusts the owner that the table is gone for good.
-        If the table comes back, or is made anew, such a writer could write its rows beside those of the next receiver.
+        A `claim.write` may have left messages in doubt under the receipt. These are restored if their deadline has
+        passed, whether or not their rows are in the output table. The call first asks the table. If the rows are not in
+        it, the call commits a fence, so that a writer that is still running cannot write them later. A table that is
+        gone (it is missing, or another table is in its place) cannot be fenced. The call then assumes that the table is
+        gone for good. If the table comes back, or is made again, a writer that is still running could add its rows to
+        those of the next receiver.
 
         Raises:
-            OutputUnreadable: The table is there and cannot be read or written to. Nothing is restored.
+            OutputUnreadable: The table exists, but cannot be read or written to. Nothing is restored.
             InvalidParameterValue: The value cannot be a receipt.
         """
         if not is_receipt(receipt_id):
@@ -591,15 +602,17 @@ class Queue(Settling):
     def delete(self, receipt_handles: str | Handles) -> Outcomes | None:
         """Acknowledge messages, in one commit.
 
-        - One handle: succeeds (V8, V10, V13), but raises ReceiptHandleIsInvalid if the handle is not of this queue.
+        - One handle: returns None (V8, V10, V13). Raises ReceiptHandleIsInvalid if this queue did not issue the handle,
+          and InvalidParameterValue if a FIFO queue's handle has expired.
         - A list: returns a HandleOutcome per handle, in order.
-        - A DataFrame with a column `receipt_handle`: returns a DataFrame of receipt_handle, action, outcome, error_code
-          and error_message (strings; both null for a success), a row per distinct handle. It is evaluated once, and the
-          outcomes are of exactly the handles that were acted on.
+        - A DataFrame with a column `receipt_handle`: returns a DataFrame with a row per distinct handle. Its columns
+          are strings: receipt_handle, action, outcome, error_code and error_message. The last two are null for a
+          success. The DataFrame of handles is evaluated once, so the outcomes are those of exactly the handles that the
+          call used.
         - An Arrow table (or a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface): returns a
-          pyarrow.Table of the same columns, a row for each row, in order. Needs no Spark.
+          pyarrow.Table of the same columns, with a row for each row of the input, in order. Needs no Spark.
 
-        A receipt that a later receive replaced changes nothing; its outcome is "stale".
+        A receipt that a later receive replaced changes nothing, and its outcome is "stale".
         """
         if isinstance(receipt_handles, str):
             settling.delete_one(self.access, receipt_handles)
@@ -617,11 +630,12 @@ class Queue(Settling):
     @overload
     def change_visibility(self, receipt_handles: ArrowTable, visibility_timeout: int | str) -> pa.Table: ...
     def change_visibility(self, receipt_handles: str | Handles, visibility_timeout: Timeouts) -> Outcomes | None:
-        """Set how many seconds from now messages stay hidden; 0 releases them. One commit.
+        """Set for how many seconds from now messages stay hidden, in one commit. 0 releases them.
 
         One handle: raises MessageNotInflight, ReceiptHandleIsInvalid, InvalidParameterValue. A list takes one timeout,
-        or one per handle. A table takes one timeout, or the name of its column of timeouts. Both return outcomes, as
-        `delete`. When there are several timeouts, one that is out of bounds or null fails its own handle only (M2).
+        or one per handle. A table takes one timeout, or the name of its column of timeouts. Lists and tables return
+        outcomes, as in `delete`. If there are several timeouts, a timeout that is out of bounds or null fails only its
+        own handle (M2).
         """
         if isinstance(receipt_handles, str):
             settling.change_one(self.access, receipt_handles, visibility_timeout)
@@ -629,30 +643,31 @@ class Queue(Settling):
         return settling.change_many(self.access, receipt_handles, visibility_timeout)
 
     def dead_letter_source_queues(self, after: str = "", max_results: int | None = None) -> list[str]:
-        """Return the names of the queues whose RedrivePolicy names this one, in order.
+        """Return the names of the queues whose RedrivePolicy names this queue, sorted.
 
-        As SQS's ListDeadLetterSourceQueues. For paging, return at most `max_results` behind the name `after` (SQS's
-        NextToken: the last name of the page before).
+        As SQS's ListDeadLetterSourceQueues. For paging, return at most `max_results` names after `after`, the last name
+        of the page before (SQS's NextToken).
         """
         return queue_settings.source_queues(self.access, after, max_results)
 
     def redrive(
         self, where: str | Sequence[str] | None = None, destination: str | None = None, max_messages: int | None = None
     ) -> int:
-        """D2: move visible messages of this dead-letter queue back to their origins, in one commit; return how many.
+        """D2: move visible messages of this dead-letter queue back to their origins, in one commit. Return how many.
 
-        With `destination` (a queue's name or ARN) they go to that queue. There they are new: never received, kept from
-        now on. A message whose origin is gone stays.
+        With `destination` they move to that queue. In the new queue they count as never received, and are kept from now
+        on. A message whose origin is gone stays.
 
         Args:
-            where: A SQL predicate on the view `messages` (such as "receive_count >= 3 AND body LIKE '%late%'"; needs
+            where: A SQL predicate on the view `messages`, such as "receive_count >= 3 AND body LIKE '%late%'" (needs
                 Spark), or a list of message ids.
             destination: The name or ARN of a queue.
             max_messages: At most so many messages move.
 
         Raises:
-            InvalidParameterValue: `where` is no predicate, in the parser's words. Or there is no destination, and no
-                queue's RedrivePolicy names this one: its messages are work, wherever they came from. Nothing is moved.
+            InvalidParameterValue: `where` is no predicate, and the error has the parser's words. Or there is no
+                destination, and no queue's RedrivePolicy names this queue, so it is no dead-letter queue. Nothing is
+                moved.
         """
         return queue_settings.redrive(self.access, where, destination, max_messages)
 
@@ -661,24 +676,24 @@ class Queue(Settling):
     ) -> str:
         """Start moving the messages of this dead-letter queue to their origins, or to `destination`.
 
-        As SQS's StartMessageMoveTask. Returns the task's handle, which like the service's tells the queue's ARN.
-        Without a rate all messages move in one commit, before the return. With one, this process moves that many a
-        second in the background. If the process ends, `Ledger.upkeep` in any process carries the task on.
+        As SQS's StartMessageMoveTask. Returns the task's handle, which contains the queue's ARN as in SQS. Without a
+        rate all messages move in one commit, before the return. With a rate, this process moves that many messages a
+        second in the background. If the process ends, `Ledger.upkeep` in any process continues the task.
 
         Raises:
-            InvalidParameterValue: No queue names this one in its RedrivePolicy, or a task is running already.
+            InvalidParameterValue: No queue's RedrivePolicy names this queue, or a task is running already.
             ResourceNotFound: There is no queue `destination`.
         """
         task = self._move_tasks().start(destination, max_messages_per_second, self.dead_letter_source_queues())
         return move_task.handle_of(task, self.arn)
 
     def list_message_move_tasks(self, max_results: int = 1) -> list[MoveTask]:
-        """Return the latest message move tasks of this queue, the latest first; `task` is each one's handle."""
+        """Return the latest message move tasks of this queue, the latest first. Each one's `task` is its handle."""
         most = bounds.maximum_messages(max_results, bounds.UNBOUNDED, "MaxResults")
         return [task._replace(task=move_task.handle_of(task, self.arn)) for task in self._move_tasks().all()[:most]]
 
     def cancel_message_move_task(self, task_handle: str) -> int:
-        """Cancel a running task; return about how many messages it had moved, which stay moved.
+        """Cancel a running task. Return the approximate number of messages that it moved, which stay moved.
 
         Raises:
             InvalidParameterValue: The value is no handle.
@@ -693,15 +708,15 @@ class Queue(Settling):
         """Return all attributes as text, as SQS does.
 
         QueueArn, CreatedTimestamp and LastModifiedTimestamp (seconds) are among them.
-        `ledger.rules.attribute_kinds.OURS` names those that SQS does not have.
+        `ledger.rules.attribute_kinds.OURS` names the attributes that SQS does not have.
         """
         return queue_settings.attributes(self.access)
 
     def set_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Change the named attributes, for receives from now on, and no other.
+        """Change only the named attributes, for receives from now on.
 
-        Every change of a queue is one commit on this very queue. Changes at the same time all count, and none reaches a
-        queue that was made anew under the name (QueueDoesNotExist). Raises InvalidAttributeName, InvalidAttributeValue;
+        Every change is one commit. Changes at the same time all take effect. If the queue was deleted and made again
+        under the name, the call raises QueueDoesNotExist. Raises InvalidAttributeName, InvalidAttributeValue, and
         InvalidParameterValue for a RedrivePolicy or a RedriveAllowPolicy.
         """
         queue_settings.change_attributes(self.access, lambda known: attributes)
@@ -713,17 +728,17 @@ class Queue(Settling):
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Replace the queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256.
 
-        A key must not begin with aws:, which is the service's own.
+        A key must not begin with aws:, which SQS reserves.
         """
         queue_settings.change_tags(self.access, lambda known: tags)
 
     def tag(self, tags: Mapping[str, str]) -> None:
-        """Add these tags, over those of the same keys, as SQS's TagQueue; at most 50 in all."""
+        """Add these tags, or replace tags of the same keys, as SQS's TagQueue. A queue has at most 50."""
         new_tags = attribute_rules.tags(tags)
         queue_settings.change_tags(self.access, lambda known: {**known, **new_tags})
 
     def untag(self, keys: Sequence[str]) -> None:
-        """Remove the tags of these keys, as SQS's UntagQueue; keys that the queue does not have are no error."""
+        """Remove the tags of these keys, as SQS's UntagQueue. Keys that the queue does not have are no error."""
         removed_keys = attribute_rules.tag_keys(keys)
         queue_settings.change_tags(
             self.access, lambda known: {key: value for key, value in known.items() if key not in removed_keys}
@@ -732,8 +747,8 @@ class Queue(Settling):
     def add_permission(self, label: str, account_ids: Sequence[str], actions: Sequence[str]) -> None:
         """Add a statement to the queue's Policy, as SQS's AddPermission.
 
-        The policy is stored. Only `ledger serve` enforces it, on its callers: the storage decides who may read and
-        write a ledger.
+        The policy is stored with the queue. Only `ledger serve` enforces it, for its callers. Otherwise the storage
+        decides who may read and write a ledger.
 
         Raises:
             InvalidParameterValue: The label is in use, or an action is not granted to others.
@@ -746,10 +761,10 @@ class Queue(Settling):
     def remove_permission(self, label: str) -> None:
         """Remove the statement of this label from the queue's Policy.
 
-        Raises InvalidParameterValue when there is none.
+        Raises InvalidParameterValue if there is no such statement.
         """
         queue_settings.change_policy(self.access, lambda text: policy.without_permission(text, label))
 
     def counts(self) -> Counts:
-        """Return how many messages are in each state, and the oldest one's age, without reading a message."""
+        """Return how many messages are in each state, and the oldest message's age, without reading a message."""
         return queue_settings.counts(self.access)

@@ -1,4 +1,4 @@
-"""The results of verbs: an outcome for each entry or handle, or a number."""
+"""The results of verbs: an outcome for each entry or handle, or counts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class OutcomeList(list[One]):
 class SendOutcome(str):
     """The outcome of one entry that was sent: an entry of SQS's SendMessageBatchResult.
 
-    As text it is the id of its message, so `ids = queue.send(bodies)` holds ids. A refused entry has no message: as
-    text it is empty, and so it is false. `all(queue.send(bodies))` says whether all were sent.
+    The outcome is a text: the id of the message. `ids = queue.send(bodies)` is a list of ids. A refused entry has no
+    message, so its outcome is an empty text, which is false. `all(queue.send(bodies))` says whether all were sent.
 
     `sequence_number` is for FIFO queues. A duplicate (F1) has the id and the number of its original. `error` is the
-    error for which an entry was refused, which can be raised; None for a success.
+    exception for which the entry was refused, or None.
     """
 
     sequence_number: int | None
@@ -46,7 +46,7 @@ class SendOutcome(str):
     def __repr__(self) -> str:
         if self.error is None:
             return f"SendOutcome(message_id={self.message_id!r})"
-        # Show the advice, too: the service's sentence does not say what to do.
+        # Show the advice, too, because SQS's sentence does not say what to do.
         return f"SendOutcome(error_code={self.error_code!r}, error={str(self.error)!r})"
 
     def _repr_html_(self) -> str:
@@ -60,7 +60,7 @@ class SendOutcome(str):
 
     @property
     def message_id(self) -> str | None:
-        """The id of the message; None when the entry was refused."""
+        """The id of the message, or None when the entry was refused."""
         return str(self) or None
 
     @property
@@ -70,28 +70,28 @@ class SendOutcome(str):
 
     @property
     def md5_of_message_attributes(self) -> str | None:
-        """SQS's MD5OfMessageAttributes; None without attributes."""
+        """SQS's MD5OfMessageAttributes, or None without attributes."""
         return self._entry and md5_of_attributes(self._entry.message_attributes)
 
     @property
     def md5_of_system_attributes(self) -> str | None:
-        """SQS's MD5OfMessageSystemAttributes, of the AWSTraceHeader; None without one."""
+        """SQS's MD5OfMessageSystemAttributes, of the AWSTraceHeader, or None without this header."""
         header = self._entry and self._entry.aws_trace_header
         return header and md5_of_attributes({"AWSTraceHeader": Attribute("String", header)})
 
     @property
     def error_code(self) -> str | None:
-        """SQS's name of the failure; None for a success."""
+        """SQS's name of the failure, or None for a success."""
         return None if self.error is None else self.error.code
 
     @property
     def error_message(self) -> str | None:
-        """The service's sentence about the failure; None for a success."""
+        """SQS's sentence about the failure, or None for a success."""
         return None if self.error is None else self.error.message
 
     @property
     def sender_fault(self) -> bool:
-        """SQS's SenderFault: the sender has to correct a refused entry."""
+        """SQS's SenderFault: True for a refused entry, which the sender has to correct."""
         return self.error is not None
 
 
@@ -99,7 +99,7 @@ class SendOutcome(str):
 class HandleOutcome:
     """The outcome of one receipt handle of a list. A failure is false: `all(queue.delete(handles))`.
 
-    `error_code` is SQS's name of the failure, and `error_message` the service's sentence about it; both None for a
+    `error_code` is SQS's name of the failure, and `error_message` is SQS's sentence about it. Both are None for a
     success.
     """
 
@@ -122,11 +122,11 @@ class HandleOutcome:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many messages a queue has (Q1), and the age in seconds of the oldest one still there (None: none).
+    """How many messages a queue has (Q1), and the age in seconds of the oldest one (None: no message).
 
-    The oldest message is no older than `age_of_oldest`. Where small sends were joined into one file, that may be the
-    age of a finished message, sent up to the setting `open_segment_seconds` earlier. `deleted`, `expired` and `moved`
-    (to a dead-letter queue, or back) count messages that upkeep has not removed yet.
+    The oldest message is no older than `age_of_oldest`. If small sends were joined into one file, this may be the age
+    of a finished message, sent up to the setting `open_segment_seconds` earlier. `deleted`, `expired` and `moved` (to a
+    dead-letter queue, or back) count messages that upkeep has not removed yet.
     """
 
     visible: int
@@ -143,21 +143,21 @@ class Counts:
 
     @property
     def stored(self) -> int:
-        """S2: "sent to a queue by a producer, but not yet received" (or released since)."""
+        """S2: "sent to a queue by a producer, but not yet received", or released since then."""
         return self.visible + self.delayed + self.locked
 
 
 def _added(one: Worked | Consumed, other: Worked | Consumed) -> list[Any]:
     """Return the fields of two results of one kind, added pairwise."""
-    return [mine + more for mine, more in zip(astuple(one), astuple(other))]
+    return [first + second for first, second in zip(astuple(one), astuple(other))]
 
 
 @dataclass(frozen=True)
 class Worked:
     """The result of `Queue.work`.
 
-    `claims`: how many claims it worked on. `messages`: how many messages are done. `failed`: how many receives failed.
-    `lost`: how many messages others have by now, because their lease was lost during the work.
+    `claims`: how many claims were worked on. `messages`: how many messages are done. `failed`: how many receives
+    failed. `lost`: how many messages were lost to others, because their lease ended during the work.
     """
 
     claims: int
@@ -175,14 +175,14 @@ class Worked:
 
 @dataclass(frozen=True)
 class Consumed:
-    """The result of `Queue.consume`, in messages unless it says otherwise.
+    """The result of `Queue.consume`. The numbers count messages, unless stated otherwise.
 
-    `claims`: how many claims were received. `messages`: handled and acknowledged. `failed`: receives in which the
-    handler raised, or whose rows could not be written: a message that failed three times counts three times. `retried`:
-    receives that RetryLater gave back for later. `limited`: receives that a group's limit gave back for later.
-    `rejected`: by Reject. `parked`: hidden for `park` seconds, after too many failures, or rejected without a
-    RedrivePolicy. `lost`: others have them by now. `rows`: rows written. `cost`: the sum of the column of the rows that
-    `cost` names.
+    `claims`: how many claims were received. `messages`: messages handled and acknowledged. `failed`: receives in which
+    the handler raised, or whose rows could not be written: a message that failed three times counts three times.
+    `retried`: receives that RetryLater gave back for later. `limited`: receives that a group's limit gave back for
+    later. `rejected`: messages for which the handler raised Reject. `parked`: messages hidden for `park` seconds,
+    because they failed too often or were rejected without a RedrivePolicy. `lost`: messages lost to others. `rows`:
+    rows written. `cost`: the sum of the rows' column that the argument `cost` names.
     """
 
     claims: int = 0
@@ -234,8 +234,8 @@ class Exported:
 class Settled:
     """The result of a verb on a whole claim.
 
-    `messages`: how many messages the verb changed. `lost`: how many of the claim others have by now. `failed`: how many
-    messages a `write` released, or hid for longer, because the caller named them as failed.
+    `messages`: how many messages the verb changed. `lost`: how many messages of the claim ran out, or others hold or
+    ended. `failed`: how many messages a `write` released, or hid for longer, because the caller named them as failed.
     """
 
     messages: int

@@ -37,12 +37,12 @@ TEXTS = {
 }
 #: The greatest value of each number setting. All of them are greater than 0, except MAY_BE_0.
 MOST = {
-    # The pause between two attempts doubles, and a double-precision number has no room for 1,030 doublings.
+    # The pause between two attempts doubles, and a double-precision number overflows after about 1,030 doublings.
     "maximum_attempts": 1_000,
     "losses_before_waiting": 1_000,
     "messages_per_segment": SEQ_BOUND,
     "messages_per_file": SEQ_BOUND,
-    # A waiting receive looks once a second in any case.
+    # A waiting receive looks at least once a second.
     "poll_interval": 1,
     "keep_deleted_receipts": YEAR,
     "open_segment_seconds": YEAR,
@@ -53,7 +53,7 @@ MOST = {
     "log_retention": YEAR,
     "deleted_file_retention": YEAR,
 }
-#: The smallest values of settings for which more than 0 is not enough: a reader of a version takes its time.
+#: The smallest values of these settings, because a reader of a version needs its commits and files while it reads.
 LEAST = {"log_retention": 3_600, "deleted_file_retention": 3_600}
 #: The settings that may be 0, which turns their rule off.
 MAY_BE_0 = ("mark_seconds", "purge_interval", "deletion_interval")
@@ -61,49 +61,50 @@ MAY_BE_0 = ("mark_seconds", "purge_interval", "deletion_interval")
 
 @dataclass(frozen=True)
 class Settings:
-    """How a ledger works; durations in seconds. Raises InvalidParameterValue for a value out of bounds."""
+    """How a ledger works. Durations are in seconds. Raises InvalidParameterValue for a value out of bounds."""
 
     #: The engine that commits: auto, spark or delta-rs.
     engine: str = "auto"
-    #: How verbs commit. auto writes small commits out directly where storage and table allow it. statement runs the
-    #: engine's MERGE statement for each.
+    #: How verbs commit. With auto the ledger writes the files of small commits itself where storage and table allow it.
+    #: With statement the engine runs a MERGE statement for each commit.
     merge: str = AUTO
-    #: How often a verb is tried before ContentionOutlastedRetries.
+    #: How often a verb is tried before it raises ContentionOutlastedRetries.
     maximum_attempts: int = 60
-    #: After so many losses a writer on a local path waits for its turn and then has the table alone.
+    #: After so many lost commits a writer on a local path waits until it has the table's turn alone.
     losses_before_waiting: int = 3
-    #: Most messages of one segment of a bulk send.
+    #: The most messages of one segment of a bulk send.
     messages_per_segment: int = 1_000_000
-    #: Most messages of one data file of a bulk send: a small receive reads one file.
+    #: The most messages of one data file of a bulk send. A small receive reads one file.
     messages_per_file: int = 250_000
-    #: An answered verb survives a power cut: files are synced to the disk before the answer. False saves half a
-    #: millisecond a verb. Then a power cut loses the answers of the last half minute, or the ledger: for scratch
-    #: ledgers and tests.
+    #: True syncs files to the disk before a verb returns, so that the verb survives a power cut. False saves half a
+    #: millisecond a verb, but a power cut may lose the verbs of the last half minute, or the ledger. Use False for
+    #: scratch ledgers and tests.
     sync: bool = True
-    #: True promises that only one driver writes to output tables on S3 that Spark has to commit to.
+    #: True promises that only one driver writes where commits could get lost: to output tables on S3 to which Spark
+    #: commits, and to a local path that machines share.
     single_driver: bool = False
     #: How long a waiting receive sleeps between looks at the tables' versions.
     poll_interval: float = 0.2
-    #: Deleted messages keep their receipt this long; then upkeep joins their rows.
+    #: Deleted messages keep their receipt for this time. Then upkeep joins their rows.
     keep_deleted_receipts: int = 3_600
-    #: An open segment is no longer appended to once it is this old.
+    #: A process appends no more sends to an open segment of this age.
     open_segment_seconds: int = 3_600
-    #: How far apart the clocks of drivers may be. Beyond it verbs raise ClocksDisagree.
+    #: How far apart the clocks of drivers may be. Beyond this, verbs raise ClocksDisagree.
     maximum_clock_skew: float = 30.0
-    #: How long before a drop an earlier look must have found the same age, by the wall clock and by the time that
-    #: passed. 0: one look at the clock is enough.
+    #: Upkeep drops messages for their age only if it also looked at the clock this long before. Both the wall clock and
+    #: the passing time must show that this time is over. 0: one look at the clock is enough.
     mark_seconds: int = 300
-    #: The account and the region in ARNs. They name queues to SQS's callers; they neither grant nor refuse anything.
+    #: The account and the region in ARNs. They name queues to SQS's callers, and do not grant or refuse anything.
     account_id: str = arns.DEFAULT.account_id
     region: str = arns.DEFAULT.region
     #: M3, queues with Limits=SQS: another purge within this time raises PurgeQueueInProgress. 0: never.
     purge_interval: int = 60
-    #: M3, queues with Limits=SQS: a new queue of a deleted one's name within this time raises QueueDeletedRecently. 0:
-    #: never. Not longer than log_retention.
+    #: M3, queues with Limits=SQS: a new queue with the name of a queue that was deleted within this time raises
+    #: QueueDeletedRecently. 0: never. At most log_retention.
     deletion_interval: int = 60
-    #: How long commits stay in the tables' logs, and how long files stay that no present version needs. They decide
-    #: which past versions can be read. An upkeep makes them properties of the tables. None: it leaves the tables as
-    #: they are. A new ledger's tables say 30 days and 7 days.
+    #: How long commits stay in the tables' logs, and how long files stay that the present version does not need. Both
+    #: decide which past versions can be read. Upkeep makes them properties of the tables. None: upkeep leaves the
+    #: properties as they are. In a new ledger they are 30 days and 7 days.
     log_retention: int | None = None
     deleted_file_retention: int | None = None
 
@@ -146,7 +147,7 @@ class Settings:
 def require_within(
     log_retention: int, name: str, value: int | None, fix: str = "Lower it, or raise log_retention."
 ) -> None:
-    """Raise InvalidParameterValue for a setting that is longer than the log reaches back."""
+    """Raise InvalidParameterValue for a setting that is longer than `log_retention`."""
     if value is not None and value > log_retention:
         bound = f"Must be at most log_retention, which is {log_retention}: what is kept is found by the log"
         raise InvalidParameterValue(name, value, bound, fix)
@@ -187,7 +188,7 @@ def _tables(path: str | Path) -> dict[str, Any]:
 
 
 def _known(tables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the table [ledger]. It must be the only table, and name settings only."""
+    """Return the table [ledger]. Raise InvalidParameterValue for another table or an unknown setting."""
     for name in sorted(set(tables) - {TABLE}):
         raise InvalidParameterValue(
             name, tables[name], f"Settings stand in the table [{TABLE}]", f"Put it below a line [{TABLE}]."

@@ -1,24 +1,24 @@
 """The loop that runs rounds of upkeep when enough commits were made or enough time has passed.
 
-Once a period `Upkeeper.run` checks whether a round is due (a *look*), and runs it. Only one of several processes runs
-it.
+Once a period `Upkeeper.run` checks whether a round is due (a *look*), and runs it. If several processes look, only one
+of them runs the round.
 
-**A look** reads the newest version numbers of three tables. On a local path it tests for each table whether the next
-log file exists; on an object store it makes three requests. The record of the last round is read again only if it has
-changed. `rules.upkeep` says when a round is due, and `store.delta.verbs.rounds` how the record and the lease work.
+**A look** reads the newest version numbers of three tables. On a local path the look tests for each table whether the
+next log file exists. On an object store it makes three requests. The record of the last round is read again only if it
+has changed. `rules.upkeep` says when a round is due, and `store.delta.verbs.rounds` how the record and the lease work.
 
 **One at a time.** A process that wants to run a round takes the upkeep lease, the right to run upkeep of this ledger.
-If another process holds the lease, this one leaves the round to it. A killed holder never gives the lease back. So a
-process that has seen the same lease held for LEASE_SECONDS takes the next lease. It measures these seconds by the
-machine's uptime, not by the wall clock.
+If another process holds the lease, this process leaves the round to that one. A killed holder never gives the lease
+back. Therefore a process that has seen the same lease held for LEASE_SECONDS takes the next lease. The seconds are
+measured by the machine's uptime, not by the wall clock.
 
 **Failures.** A round that failed is logged with its cause and tried again. After each failure in a row the pause
-doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level error, and
-tried again all the same: somebody may repair the ledger meanwhile. The ledger's other errors are logged as warnings. No
-error of a round ends the loop.
+doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level error. The
+round is tried again, because somebody may repair the ledger meanwhile. The ledger's other errors are logged as
+warnings. No error of a round ends the loop.
 
-**The end.** Before each step of a round the loop asks whether it must end. If so, it stops the round, gives the lease
-back, and returns.
+**The end.** Before each step of a round the loop asks whether it must end. If it must, the loop stops the round, gives
+the lease back, and returns.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Wait = Callable[[float], bool]
 LEASE_SECONDS = 900.0
 #: The longest pause after failures, in seconds. If the period is longer, the pause is the period.
 LONGEST_PAUSE = 3_600.0
-#: Each pause is made up to this fraction longer or shorter, at random. So processes that started together do not look
+#: Each pause is up to this fraction longer or shorter, at random. Processes that started together therefore do not look
 #: at the same time.
 JITTER = 0.1
 #: The errors that a retry cannot fix: a person has to.
@@ -107,9 +107,11 @@ class Upkeeper:
 
         Args:
             ledger: A ledger on Delta tables.
-            period: About how many seconds lie between two looks (see JITTER); after failures more.
+            period: The approximate number of seconds between two looks (see JITTER). After failures the pause is
+                longer.
             vacuum: As in `Ledger.upkeep`.
-            report: Called with the report of each round that did something; by default the log gets it, at level info.
+            report: Called with the report of each round that did something. By default the report is logged at level
+                info.
             passing: Returns seconds that only grow as time passes, even when somebody sets the clock.
             jitter: Returns a number from 0 to 1, another one each time.
         """
@@ -117,7 +119,7 @@ class Upkeeper:
         self._report, self._passing, self._jitter = report or _log, passing, jitter
         self._rounds = ledger.rounds()
         self._failures = 0
-        #: The last round on record when this was filled, and how many seconds the commits of `visibility` are kept.
+        #: For how many seconds the commits of `visibility` are kept, and the last round on record when this was read.
         self._retention: tuple[Round | None, int] | None = None
         #: The number of the lease that was last seen held, and when it was first seen, as a value of `passing`.
         self._seen: tuple[int, float] | None = None
@@ -127,8 +129,8 @@ class Upkeeper:
 
         Args:
             wait: Waits, and returns whether the loop must end.
-            is_ended: Returns whether the loop must end; called before each step of a round.
-            first: How many seconds before the first look.
+            is_ended: Returns whether the loop must end. It is called before each step of a round.
+            first: How many seconds to wait before the first look.
         """
         pause = first
         while not wait(pause):
@@ -149,7 +151,7 @@ class Upkeeper:
         return self._pause()
 
     def run_if_due(self, is_ended: Callable[[], bool] = lambda: False) -> UpkeepReport | None:
-        """Run a round if one is due and no other process holds the lease; return its report, or None without a round.
+        """Run a round if one is due and no other process holds the lease. Return its report, or None without a round.
 
         Raises what `Ledger.upkeep` raises, StorageFailed, and _Ended if `is_ended` returns True during the round.
         """
@@ -179,7 +181,7 @@ class Upkeeper:
     def _is_over(self, looked: Look) -> bool:
         """Tell whether this process may take the next lease. Note the time at which a lease is first seen held.
 
-        It may if the lease of the look was given back, or if this process has seen it held for LEASE_SECONDS.
+        The process may take it if the lease of the look was given back, or was seen held for LEASE_SECONDS.
         """
         if not looked.is_held:
             self._seen = None
@@ -224,6 +226,6 @@ def _log(done: UpkeepReport) -> None:
 
 
 def in_words(done: UpkeepReport) -> str:
-    """Return what a round did; work with a count of 0 is left out."""
+    """Return in words what a round did, without work whose count is 0."""
     counts = {name.replace("_", " "): count for name, count in vars(done).items() if count}
     return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "nothing"

@@ -1,4 +1,4 @@
-"""How a claim passes from one Airflow task to another: its description, its attempt id, its release after a crash.
+"""A claim between Airflow tasks: its description, its attempt id, its release after a crash.
 
 This module imports nothing of Airflow.
 """
@@ -37,7 +37,7 @@ def told(claim: Claim) -> dict[str, Any]:
 
 
 def require_told(claim: object) -> Mapping[str, Any]:
-    """Return `claim` if it has all fields of a description made by `told`; else raise InvalidParameterValue."""
+    """Return `claim` if it has all fields of a description by `told`. Else raise InvalidParameterValue."""
     if isinstance(claim, Mapping) and set(NAMES) <= set(claim):
         return claim
     fix = "LedgerReceiveOperator returns a list of them: work_operator.partial(...).expand(claim=receive.output)."
@@ -47,8 +47,9 @@ def require_told(claim: object) -> Mapping[str, Any]:
 def was_acknowledged(queue: Queue, told_of: Mapping[str, Any]) -> bool:
     """Tell whether the messages of a claim that holds none any more are deleted, by any holder or by a purge.
 
-    Only the message `message_id` of the description is looked at. If upkeep has removed this message, it was deleted
-    or has expired, and the answer is True.
+    The call looks only at the message `message_id` of the description. If the queue does not have this message any
+    more, the answer is True. Upkeep has then removed it (it was deleted or had expired), or it was moved to another
+    queue.
     """
     try:
         return queue.peek(told_of["message_id"]).status is Status.DELETED
@@ -71,6 +72,6 @@ def give_back(queue: Queue, attempt_id: str) -> int:
         try:
             released += queue.claim(receipt_id).release().messages
         except LeaseLost:
-            # The claim ran out meanwhile. Other holders may have its messages.
+            # The claim ran out after `leases` was read. Other receivers may have its messages.
             continue
     return released

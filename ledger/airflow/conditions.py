@@ -1,8 +1,8 @@
 """Conditions of a sensor and triggers, and the rule for repeated announcements. No I/O.
 
-A watcher's event starts a run of a DAG. So a watcher is edge-triggered: it fires one event when work appears, and none
-while that work waits, is being done, or is done. The watcher reads only a queue's counts and receives nothing. So a run
-that never starts raises no receive count, and no message waits for a visibility timeout.
+A watcher's event starts a run of a DAG. Therefore a watcher is edge-triggered: it fires one event when work appears,
+and none while that work waits, is being done, or is done. The watcher reads only a queue's counts and receives nothing.
+A run that never starts therefore raises no receive count and hides no message.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Announcements:
     Announced work is announced again when
 
     - the condition did not hold in between;
-    - nothing is in flight, but somebody has received from the queue since, or settled received messages: nobody works
-      on the messages that remain;
+    - nothing is in flight, but since then somebody has received from the queue, or settled received messages: nobody
+      works on the messages that remain;
     - nothing is in flight, and `again_after` seconds have passed: the announced run may have failed to start.
 
-    While anything is in flight, its holder is expected to go on. Messages that receivers settle and messages that
-    upkeep removes change the counts alike. So upkeep beside waiting work may cause one event too many, never one too
-    few.
+    While any message is in flight, its holder is expected to continue. Messages that receivers settle and messages that
+    upkeep removes change the counts alike. Upkeep beside waiting work may therefore cause one event too many, but never
+    one too few.
     """
 
     def __init__(self, condition: Condition, again_after: float) -> None:

@@ -65,7 +65,7 @@ class Place:
     def environment(self) -> dict[str, str]:
         """Return the storage options as environment variables, for a process that opens the ledger itself.
 
-        A command line would show secrets to other users of the machine; the environment does not. Options in
+        A command line would show secrets to other users of the machine. The environment does not. Options in
         OF_THE_CLIENT are left out: no environment variable has them, and a Spark worker has its own.
 
         Raises InvalidParameterValue for any other option whose name does not begin with aws_, azure_ or google_.

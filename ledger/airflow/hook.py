@@ -34,10 +34,10 @@ class LedgerHook(BaseHook):
 
     @cached_property
     def place(self) -> Place:
-        """The place of the ledger; raises InvalidParameterValue for a connection that does not name one."""
+        """The place of the ledger. Raises InvalidParameterValue for a connection that does not name one."""
         connection = self.get_connection(self.ledger_conn_id)
         place = place_of(self.ledger_conn_id, connection.host, connection.extra)
-        # Reading extra_dejson has a side effect: from here on logs mask the secrets in the extra.
+        # Reading extra_dejson has a side effect: after it, logs mask the secrets in the extra.
         _ = connection.extra_dejson
         return place
 
@@ -47,15 +47,15 @@ class LedgerHook(BaseHook):
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The ledger; raises LedgerDoesNotExist, and what `Ledger.open` raises."""
+        """The ledger. Raises LedgerDoesNotExist, and what `Ledger.open` raises."""
         return self.open()
 
     def get_conn(self) -> Ledger:
-        """Return the ledger; Airflow's hooks have this method."""
+        """Return the ledger. Airflow's hooks have this method."""
         return self.ledger
 
     def get_queue(self, name: str) -> Queue:
-        """Return the queue of this name; raise QueueDoesNotExist."""
+        """Return the queue of this name. Raises QueueDoesNotExist."""
         return self.ledger.queue(name)
 
     def test_connection(self) -> tuple[bool, str]:
@@ -71,5 +71,5 @@ class LedgerHook(BaseHook):
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """Return the form's fields for Airflow 3.1; later versions read them in the provider's description."""
+        """Return the form's fields for Airflow 3.1. Later versions read them in the provider's description."""
         return {"hidden_fields": HIDDEN_FIELDS, "relabeling": RELABELING, "placeholders": PLACEHOLDERS}

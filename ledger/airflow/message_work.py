@@ -49,7 +49,7 @@ class MessageWork:
             raise InvalidParameterValue("reason", self.reason, bound, "Name an output, or return {message_id: reason}.")
 
     def on(self, claim: Claim, keeps: Keeps = never) -> tuple[int, int]:
-        """Work on one claim and settle it; return how many messages are done, and how many failed.
+        """Work on one claim and settle it. Return how many messages are done, and how many failed.
 
         After an error, give back the messages that are still held, unless `keeps` returns True for the error. Then
         raise the error.

@@ -1,4 +1,4 @@
-"""Operators for queues, sends, receives and upkeep; a sensor; the base class `LedgerOperator`."""
+"""Operators for queues, sends, receives and upkeep, a sensor, and their base class."""
 
 from __future__ import annotations
 
@@ -55,8 +55,10 @@ class LedgerOperator(BaseOperator):
         return LedgerHook(self.ledger_conn_id, owner=self.attempt_id)
 
     def opened_queue(self) -> Queue:
-        """Return the task's queue; raise LedgerDoesNotExist, QueueDoesNotExist, or InvalidParameterValue for the
-        connection."""
+        """Return the task's queue.
+
+        Raises LedgerDoesNotExist, QueueDoesNotExist, and InvalidParameterValue for the connection.
+        """
         return self.hook.get_queue(self.ledger_queue)
 
 
@@ -69,8 +71,8 @@ def has_another_try(context: Context) -> bool:
 class LedgerCreateQueueOperator(LedgerOperator):
     """Creates the queue, and the ledger, if there are none. Returns the queue's name.
 
-    `attributes` and `tags` as in `Ledger.create_queue`, whose errors it raises: an existing queue with another value of
-    a given attribute raises QueueNameExists.
+    `attributes` and `tags` are as in `Ledger.create_queue`. Raises what `Ledger.create_queue` raises, such as
+    QueueNameExists if the queue exists with another value of a given attribute.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "attributes", "tags")
@@ -91,15 +93,15 @@ class LedgerSendOperator(LedgerOperator):
     """Sends messages once, in one commit, all or nothing: a retry or a cleared task does not send them again.
 
     `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows it, as all templates. Use
-    `function` instead to call a function when the task runs; it returns such a list, or an Arrow, pandas or polars
-    table. `options` are keyword arguments of `Queue.send` (delay_seconds, message_group_id, message_attributes,
+    `function` instead to call a function when the task runs. The function returns such a list, or an Arrow, pandas or
+    polars table. `options` are keyword arguments of `Queue.send` (delay_seconds, message_group_id, message_attributes,
     message_deduplication_id).
 
-    A retry must send the same messages: others under the same attempt id raise InvalidParameterValue. To send others,
-    start a new run, or give another `attempt_id`. FIFO queues recognize a repeated message by its deduplication id
-    instead.
+    A retry must send the same messages: other messages under the same attempt id raise InvalidParameterValue. To send
+    other messages, start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id, and recognizes a
+    repeated message by its deduplication id.
 
-    Returns ledger_queue and the number of `messages`; no body and no id goes through an XCom. Raises what `Queue.send`
+    Returns ledger_queue and the number of `messages`. No body and no id is stored in an XCom. Raises what `Queue.send`
     raises.
     """
 
@@ -141,13 +143,13 @@ class LedgerSendOperator(LedgerOperator):
 class LedgerReceiveOperator(LedgerOperator):
     """Claims messages for other tasks: `claims` claims of at most `max_messages` each, in one commit.
 
-    Returns a list with what LedgerWorkOperator needs of each claim (receipt, count; no body), without empty claims.
-    Expand over it: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat holds a claim before
-    its task starts, so `visibility_timeout` (seconds; default: the queue's) has to last until then.
+    Returns a list with what LedgerWorkOperator needs of each claim (such as receipt and count, but no body), without
+    empty claims. Expand over it: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat holds a
+    claim before its task starts, so `visibility_timeout` has to last until then (in seconds, by default the queue's).
 
     A retry returns the same claims with restarted timeouts, even if a worker was killed before it returned its claims.
-    Acknowledged messages do not come back: if the task is cleared and runs again after its claims are finished, it
-    receives new messages, if there are any. Raises what `Queue.receive_many` raises.
+    Acknowledged messages do not come back. If the task is cleared and runs again after its claims are finished, it
+    receives new messages. Raises what `Queue.receive_many` raises.
     """
 
     def __init__(
@@ -182,10 +184,9 @@ class LedgerReceiveOperator(LedgerOperator):
 class LedgerUpkeepOperator(BaseOperator):
     """Runs a round of upkeep of the connection's ledger.
 
-    With `only_if_due`, the round runs only if the commits since the last round make one due, and no other process runs
-    one. So a DAG may run every few minutes, and reads only three version numbers if there is nothing to do. Returns the
-    round's counts, or None if no round ran. A retry is another round, which is safe. Raises what `Ledger.upkeep`
-    raises.
+    With `only_if_due`, the round runs only if it is due (see `rules.upkeep`) and no other process runs one. A DAG may
+    therefore run every few minutes, because the check reads little if no round is due. Returns the round's counts, or
+    None if no round ran. A retry is another round, which is safe. Raises what `Ledger.upkeep` raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id",)
@@ -224,7 +225,7 @@ class LedgerSensor(BaseSensorOperator):
 
     With `deferrable` (default: the setting operators.default_deferrable) the triggerer waits, not a worker. Without
     `deferrable` the sensor pokes every `poke_interval` seconds. Returns ledger_conn_id, ledger_queue, visible and
-    age_of_oldest. Raises InvalidParameterValue; its task raises what opening the ledger raises, and QueueDoesNotExist.
+    age_of_oldest. Raises InvalidParameterValue. Its task raises QueueDoesNotExist, and what opening the ledger raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue")
@@ -253,7 +254,7 @@ class LedgerSensor(BaseSensorOperator):
         return LedgerHook(self.ledger_conn_id).place.open(read_only=True)
 
     def execute(self, context: Context) -> Any:
-        """Wait, here or in the triggerer; return the event."""
+        """Wait in this process or in the triggerer, and return the event."""
         if not self.deferrable:
             return super().execute(context)
         poked = self.poke(context)

@@ -38,10 +38,10 @@ class TaskProcess:
         return self._process.pid
 
     def wait(self, grace: float) -> int:
-        """Wait until the command ends; return its exit code, negative for a signal.
+        """Wait until the command ends. Return its exit code, negative for a signal.
 
-        Then ask the command's remaining children to end, too: a killed spark-submit leaves its driver, which gives its
-        claim back. Kill them after `grace` seconds. All printed lines have been passed to `say` by then.
+        Then ask the command's remaining children to end, too, and kill them after `grace` seconds. A killed
+        spark-submit leaves its driver, which gives its claim back. All printed lines have been passed to `say` by then.
         """
         code = self._process.wait()
         give_up = time.monotonic() + grace
@@ -54,7 +54,7 @@ class TaskProcess:
         return code
 
     def terminate(self, grace: float) -> None:
-        """Ask the command to end, by SIGTERM, and return; kill it after `grace` seconds."""
+        """Ask the command to end, by SIGTERM, and return. Kill it after `grace` seconds."""
         if self._process.poll() is None:
             self._process.terminate()
             killer = threading.Timer(grace, self._process.kill)
@@ -62,7 +62,7 @@ class TaskProcess:
             killer.start()
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to the remaining processes of the group; return whether there are any."""
+        """Send a signal to the remaining processes of the group. Return whether there are any."""
         try:
             os.killpg(self._process.pid, number)
         except ProcessLookupError:

@@ -23,7 +23,7 @@ class LedgerTrigger(BaseTrigger):
     """Fires once when the condition on a queue holds (see `Condition`).
 
     The event has ledger_conn_id, ledger_queue, visible and age_of_oldest. The trigger has no state but its arguments,
-    so a restarted triggerer goes on with it. Raises InvalidParameterValue.
+    so a restarted triggerer continues with it. Raises InvalidParameterValue.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class LedgerQueueTrigger(BaseEventTrigger):
     """Fires when new work appears in a queue, for an AssetWatcher.
 
     New work causes one event. No further event comes while the work waits or is being done (see `Announcements`). After
-    `again_after` seconds the event is repeated if nobody has begun the work.
+    `again_after` seconds the event is repeated if nothing is in flight.
 
     Triggers with the same arguments share one look at the queue. If Airflow can acknowledge (3.3), an event counts as
     announced once it is stored, and a lost event is announced again. Otherwise an event counts as announced once it is
-    handed over. Only the triggerer's process remembers announcements: a new process announces waiting work once more.
-    So a run may find that nothing is left to do, but work is never left without a run.
+    handed over. Only the triggerer's process remembers announcements: a new process announces waiting work once more. A
+    run may therefore find nothing to do, but work is never left without a run.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class LedgerQueueTrigger(BaseEventTrigger):
                 announcements.announced(counts, time.monotonic())
 
     def shared_stream_key(self) -> Hashable | None:
-        """Return a key that equal triggers share; None if Airflow cannot acknowledge."""
+        """Return a key that equal triggers share, or None if Airflow cannot acknowledge."""
         try:
             from airflow.triggers.shared_stream import SharedStreamProducer  # noqa: F401
         except ImportError:
@@ -118,8 +118,10 @@ class LedgerQueueTrigger(BaseEventTrigger):
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
-        """Return the producer that looks at the queue for all triggers with these arguments, and learns which events
-        were stored."""
+        """Return the producer that looks at the queue for all triggers with these arguments.
+
+        The producer learns from Airflow which events were stored.
+        """
         from ledger.airflow.acknowledging import AcknowledgedLooks
 
         return AcknowledgedLooks(cls(**kwargs))

@@ -23,11 +23,12 @@ async def looks_at(ledger_conn_id: str, ledger_queue: str, poll_interval: float)
     """Yield the counts of a queue every `poll_interval` seconds, for ever.
 
     A queue that is deleted and created again is read in its new state. After a storage failure the next look tries
-    again, MOST_FAILURES times in a row. Raises what opening the ledger raises, QueueDoesNotExist, StorageFailed.
+    again. After MOST_FAILURES failures in a row the call raises StorageFailed. Raises QueueDoesNotExist, and what
+    opening the ledger raises.
     """
     connection = await get_async_connection(ledger_conn_id)
     place = place_of(ledger_conn_id, connection.host, connection.extra)
-    # Calls run in threads, as they block.
+    # Calls run in threads, because they block.
     ledger = await asyncio.to_thread(partial(place.open, read_only=True))
     failures = 0
     while True:
@@ -45,7 +46,7 @@ async def looks_at(ledger_conn_id: str, ledger_queue: str, poll_interval: float)
 
 
 def seconds(name: str, value: Any) -> float:
-    """Return a number of seconds above 0; raise InvalidParameterValue for other values."""
+    """Return a number of seconds above 0. Raise InvalidParameterValue for other values."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         raise InvalidParameterValue(name, value, "Must be a number of seconds above 0")
     return value

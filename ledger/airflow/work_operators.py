@@ -35,26 +35,27 @@ TERMINATED = 143
 class LedgerWorkOperator(LedgerOperator):
     """Runs `function` on the list of messages of a claim, under a heartbeat, and acknowledges them.
 
-    `claim` describes one claim of a LedgerReceiveOperator; expand over these descriptions. (LedgerConsumeOperator is a
+    `claim` describes one claim of a LedgerReceiveOperator. Expand over these descriptions. (LedgerConsumeOperator is a
     task that receives by itself.) `function` returns
 
     - without `output_table`: None if all messages are done, or {message_id: reason} of those that failed;
     - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. The whole
       claim is done, and its rows are in the table once, wherever a worker dies. `reason` may name a column of the rows.
-      If a row has a value there, its message failed, and the row is not written. The rows then also need a column
-      message_id.
+      If a row has a value in this column, its message failed, and the row is not written. The rows then also need a
+      column message_id.
 
-    Failed messages are hidden for `hide_failed` seconds, and then received again; a RedrivePolicy says how often.
+    Failed messages are hidden for `hide_failed` seconds, and can then be received again, as often as the queue's
+    RedrivePolicy allows.
 
     When the function raises, the task fails. The claim is kept for the next try, and the last try gives it back.
-    SIGTERM (on_kill) ends the function and gives the claim back. A heartbeat holds the claim for `visibility_timeout`
-    seconds, by default for the time that it was received for.
+    SIGTERM (on_kill) ends the function and gives the claim back. Each beat of the heartbeat holds the claim for
+    `visibility_timeout` seconds, by default the timeout of its receive.
 
     If the claim is finished when the task runs again, the task does nothing. If others have the claim's messages by
-    then, or the claim was given back, the task fails for good: clear the task that received it, too.
+    then, or the claim was given back, the task fails for good. Clear the task that received the claim, too.
 
-    A relative `output_table` begins at the folder that holds the ledger's root; the log names the place. Returns the
-    numbers of `claims`, of done `messages` and of `failed` ones, and the place of a relative `output_table`. Raises
+    A relative `output_table` begins at the folder that holds the ledger's root, and the log names the place. Returns
+    the numbers of `claims`, of done `messages` and of `failed` ones, and the place of a relative `output_table`. Raises
     what `function` raises.
     """
 
@@ -93,8 +94,10 @@ class LedgerWorkOperator(LedgerOperator):
         return {**done, **({"output_table": place} if anchored else {})}
 
     def on_kill(self) -> None:
-        """End the work. Airflow calls this when SIGTERM interrupts a task, and would then let the task go on. The exit
-        gives the claim back. When no work runs, do nothing."""
+        """End the work by SystemExit, which gives the claim back. Do nothing when no work runs.
+
+        Airflow calls this when SIGTERM interrupts a task, and would then let the task continue.
+        """
         if self._works and threading.current_thread() is threading.main_thread():
             raise SystemExit(TERMINATED)
 
@@ -117,7 +120,7 @@ class LedgerWorkOperator(LedgerOperator):
         return {"claims": 1, "messages": done, "failed": failed}
 
     def _keeps(self, claim: Claim, error: BaseException) -> bool:
-        """Keep the claim until the next try has begun, and return True. Return False if there is no retry."""
+        """Keep the claim until the next try has begun, and return True. Return False if no retry follows this error."""
         retried = isinstance(error, (Exception, AirflowTaskTimeout))
         if not retried or isinstance(error, (AirflowFailException, AirflowSkipException)):
             return False
@@ -145,9 +148,9 @@ class LedgerConsumeOperator(LedgerOperator):
     """Runs `Queue.consume`: calls `handler` for each message, writes its rows to `output_table`, and acknowledges.
 
     `options` are further keyword arguments of `Queue.consume`: concurrency, batch, processes, until, retry_after, ... A
-    message for which the handler raises fails alone, and the task goes on. If the handler raises for everything alike,
-    the task fails, and no receive counts. If a task's worker was killed, the retry first gets back what the worker
-    held. SIGTERM (on_kill) ends the task: finished messages are written, the others are given back uncounted. A
+    message for which the handler raises fails alone, and the task continues. If the handler raises for all messages
+    alike, the task fails, and no receive counts. If a task's worker was killed, the retry first gets back what the
+    worker held. SIGTERM (on_kill) ends the task: finished messages are written, the others are given back uncounted. A
     relative `output_table` begins at the folder that holds the ledger's root. Returns the fields of a `Consumed` by
     name, and the `output_table`. Raises what `Queue.consume` raises.
     """
@@ -170,7 +173,7 @@ class LedgerConsumeOperator(LedgerOperator):
         self._works = False
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Consume."""
+        """Consume the queue. Return the counts and the output table."""
         output = None if self.output_table is None else self.hook.place.output(self.output_table)
         self._works = True
         try:
@@ -187,30 +190,35 @@ class LedgerConsumeOperator(LedgerOperator):
         return {**asdict(done), "output_table": output}
 
     def on_kill(self) -> None:
-        """End the work. Airflow calls this when SIGTERM interrupts a task, and would then let the task go on."""
+        """End the work by SystemExit. Do nothing when no work runs.
+
+        Airflow calls this when SIGTERM interrupts a task, and would then let the task continue.
+        """
         if self._works and threading.current_thread() is threading.main_thread():
             raise SystemExit(TERMINATED)
 
 
 class LedgerSparkWorkOperator(LedgerOperator):
-    """Runs the worker jobs/work.py in a process until the queue is empty. The worker claims messages, runs `function`
-    (module:name) on a DataFrame of them, writes its rows to the table `output_table`, and acknowledges. A heartbeat
-    holds each claim.
+    """Runs the worker jobs/work.py in a process until the queue is empty.
+
+    The worker claims messages, runs `function` (module:name) on a DataFrame of them, writes its rows to the table
+    `output_table`, and acknowledges. A heartbeat holds each claim.
 
     `submit` is the command up to the job's file: ["spark-submit", "--properties-file", "...", "/opt/jobs/work.py"], or
-    a Python that has pyspark, and the file. The operator adds the connection's root and settings, and puts `env` and
-    the storage options whose names begin with aws_, azure_ or google_ into the environment. `arguments` are further
-    arguments of the job: ["--claim", "100000", "--reason", "error"].
+    a Python that has pyspark, and the file. The operator adds the connection's root and settings. The environment gets
+    `env` and the connection's storage options (see `Place.environment`). `arguments` are further arguments of the job:
+    ["--claim", "100000", "--reason", "error"].
 
-    The task ends with the process; the process's output is the task's log. An exit code other than 0 raises
-    LedgerError; wrong arguments raise InvalidParameterValue. A relative `output_table` begins at the folder that holds
-    the ledger's root, whatever the process's folder; the log and the task's result name the place.
+    The task ends with the process, whose output is the task's log. An exit code other than 0 raises LedgerError. Wrong
+    arguments raise InvalidParameterValue. A relative `output_table` begins at the folder that holds the ledger's root,
+    not at the process's folder. The log and the task's result name the place.
 
-    The process sends heartbeats while it runs, and gives its claim back when it fails or is asked to end. on_kill sends
-    SIGTERM, and kills what is left after `grace` seconds. If Airflow's own worker is killed, the kernel sends SIGTERM
-    (on Linux). If the process itself is killed, its claim is kept for the retry, which gets it back and carries on; the
-    last try gives it back. (A driver in a cluster's own deploy mode is not this process, and goes on when this process
-    is killed. Then two workers hold one claim until one of them acknowledges it, and the other learns of it.)
+    The process sends heartbeats while it runs, and gives its claim back when it fails or is asked to end. The method
+    on_kill sends SIGTERM, and kills the remaining processes after `grace` seconds. If Airflow's own worker is killed,
+    the kernel sends SIGTERM (on Linux). If the process itself is killed, its claim is kept for the retry, which gets it
+    back and continues. The last try gives it back. (With Spark's deploy mode "cluster" the driver is another process,
+    which continues when this process is killed. Then two workers hold one claim, until one of them acknowledges it and
+    the other finds it lost.)
     """
 
     template_fields: Sequence[str] = (
@@ -282,7 +290,7 @@ class LedgerSparkWorkOperator(LedgerOperator):
         ]
 
     def on_kill(self) -> None:
-        """End the process, which gives its claim back; the task ends with it."""
+        """End the process, which gives its claim back. The task ends with it."""
         if self._process is not None:
             self._process.terminate(self.grace)
 

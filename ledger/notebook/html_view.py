@@ -1,6 +1,6 @@
-"""Ledgers, queues, claims and outcomes as notebooks show them: small tables, every text escaped.
+"""Ledgers, queues, claims and outcomes as small HTML tables for notebooks, with every text escaped.
 
-The functions get the objects themselves, and import none of their classes, so every module can use them.
+This module imports none of the classes that it shows, so that every module can import it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ BAR = (
     ("in_flight", "#f2a541"),
     ("deleted", "#3f8f6b"),
 )
-#: How many queues of a ledger, and how many outcomes, are shown.
+#: The most queues of a ledger, and the most outcomes, that are shown.
 MOST_QUEUES, MOST_OUTCOMES = 50, 20
 _OF_OUTCOMES = ("message_id", "receipt_handle", "outcome", "sequence_number", "error_code", "error_message")
 _CELL = "text-align:left;padding:2px 12px 2px 0"
 
 
 def fields(title: str, rows: Iterable[tuple[str, object]], below: str = "") -> str:
-    """Return a table of names and values under a title; `below` is HTML."""
+    """Return a table of names and values under a title. `below` is HTML."""
     lines = "".join(
         f'<tr><th style="{_CELL};font-weight:normal;opacity:.7">{escape(name)}</th>'
         f'<td style="{_CELL}">{escape(_text(value))}</td></tr>'
@@ -60,7 +60,7 @@ def of_ledger(ledger: Any) -> str:
 
 
 def of_claim(claim: Any) -> str:
-    """Return a claim as HTML: its messages, until when it is held, and how long that still is."""
+    """Return a claim as HTML: its messages, its deadline, and the time left until then."""
     if claim.grant is None:
         return fields(
             "Claim of nothing", [("queue", claim.access.name), ("error", claim.error)][: 1 + bool(claim.error)]
@@ -77,8 +77,8 @@ def of_outcomes(outcomes: Sequence[Any]) -> str:
     """Return outcomes as HTML: how many succeeded and failed, and a line for each outcome, the failed ones first."""
     if not outcomes:
         return "<b>no outcomes</b>"
-    failed = sum(not one for one in outcomes)
-    names = [name for name in _OF_OUTCOMES if any(getattr(one, name, None) is not None for one in outcomes)]
+    failed = sum(not outcome for outcome in outcomes)
+    names = [name for name in _OF_OUTCOMES if any(getattr(outcome, name, None) is not None for outcome in outcomes)]
     head = "".join(f'<th style="{_CELL}">{escape(_words(name))}</th>' for name in ("", *names))
     first = sorted(range(len(outcomes)), key=lambda place: bool(outcomes[place]))[:MOST_OUTCOMES]
     lines = []
@@ -92,7 +92,7 @@ def of_outcomes(outcomes: Sequence[Any]) -> str:
 
 
 def _until(deadline: datetime | None, now: float) -> str:
-    """Return until when a claim is held, and how long that still is. The deadline None means that it is over."""
+    """Return the claim's deadline and the time left until then, as text. None means that the claim is over."""
     if deadline is None:
         return "over: deleted, released, or lost to others"
     left = deadline.timestamp() - now

@@ -1,4 +1,4 @@
-"""The history of a queue's messages, from the events of its receipts: levels and claims."""
+"""The history of a queue's messages, from its receipts: message counts over time, and claims."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ledger.rules.limits import MILLISECONDS
 
-#: By event, how each of its messages changes the numbers of messages stored, in flight, and acknowledged.
+#: For each event, the change that each of its messages makes to the numbers of stored, in-flight and deleted messages.
 _STEPS = {
     "granted": (-1, 1, 0),
     "released": (1, -1, 0),
@@ -21,12 +21,12 @@ _STEPS = {
 }
 
 
-#: Events by which a holder gives messages back that stay hidden until a deadline.
+#: Events by which a holder releases messages that stay hidden until a deadline.
 _HIDDEN = ("postponed", "parked")
 
 
 class Level(NamedTuple):
-    """How many messages were in each state from this second on."""
+    """How many messages were in each state from the second `at` on."""
 
     at: float
     stored: int
@@ -36,9 +36,10 @@ class Level(NamedTuple):
 
 @dataclass
 class ClaimSpan:
-    """One claim: who held it from when to when, how it ended, and how much of it others had held before.
+    """One claim: its owner, its start and end, how it ended, and how many messages it took over.
 
-    `end` is None while some of it is held. The claim ends once all of its messages are settled, or at its deadline.
+    `end` is None while some messages are held. The claim ends once all of its messages are settled, or at its deadline.
+    `taken_over` counts the messages whose earlier lease the granting commit found to have run out.
     """
 
     owner: str
@@ -48,11 +49,11 @@ class ClaimSpan:
     end: float | None = None
     ran_out: bool = False
     taken_over: int = 0
-    #: Until when the claim is held, as far as is known.
+    #: The latest known deadline of the claim.
     until: float = 0.0
-    #: By deadline, how many of the messages have no known outcome.
+    #: For each deadline, the number of messages without a known outcome.
     left: dict[float, int] = field(default_factory=dict)
-    #: By the deadline of messages that are hidden, and not worked on: since when they are hidden.
+    #: For each deadline of messages that were released and are hidden, the second since which they are hidden.
     hidden: dict[float, float] = field(default_factory=dict)
 
 
@@ -60,7 +61,8 @@ class Timeline:
     """The events of one queue, with instants as seconds since `start`.
 
     `events` are rows of the view `receipts`, with instants in milliseconds. `timeout` is the visibility timeout.
-    Earlier releases noted parked messages as extended, for a reason or for longer than a heartbeat extends.
+    Earlier releases of the package recorded parked messages as "extended". An event of this kind has a reason, or
+    extends for longer than a heartbeat does.
     """
 
     def __init__(self, events: Iterable[Mapping[str, Any]], start: float, timeout: float) -> None:
@@ -72,10 +74,10 @@ class Timeline:
             self.events.append({**event, "at": at, "visible_at": until, "is_beat": beat})
 
     def moments(self, sent: Sequence[tuple[float, int]], now: float | None = None) -> list[Level]:
-        """Return the counts after each event. `sent` says how many messages came when.
+        """Return the counts after each event. `sent` has the second and the number of messages of each send.
 
-        A lease runs out at its deadline, without any commit, and so do hidden messages. With `now`, leases run out even
-        if nobody has received their messages again by then.
+        A lease runs out at its deadline without a commit, and hidden messages become visible in the same way. With
+        `now`, a lease also runs out if nobody has received its messages again.
         """
         changes: list[tuple[float, int, int, int]] = [(at, count, 0, 0) for at, count in sent]
         for event in self.events:
@@ -115,12 +117,12 @@ class Timeline:
 
 
 def _goes_on(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
-    """Apply an event after the grant to a hold."""
+    """Apply an event that came after the grant to a claim."""
     kind, until = event["event"], event["visible_at"]
     if kind == "expired":
         _take(hold, event["messages"], until)
         if until not in hold.hidden:
-            # The deadline passed for all messages that had it, also for those that nobody has received again yet.
+            # The deadline passed for all messages that had it, also for messages that nobody has received again yet.
             hold.end, hold.ran_out = max(hold.end or 0.0, until), True
         return
     if kind not in ("deleted", "released", "extended", "granted again", *_HIDDEN):
@@ -134,14 +136,15 @@ def _goes_on(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
     if held:
         hold.until = max(held)
     elif hold.end is None or event["owner"] == hold.owner:
-        # Others' later events on messages that this claim had parked do not move its end.
+        # Later events by others, on messages that this claim had parked, do not move the claim's end.
         hold.end = max(hold.end or 0.0, event["at"])
 
 
 def _take(hold: ClaimSpan, messages: int, of: float | None = None) -> None:
     """Take messages out of `hold.left`, because they have another outcome or another deadline.
 
-    Take those of the deadline `of` first, then those that are worked on, then hidden ones; of these the earliest first.
+    Take messages with the deadline `of` first, next messages that are held, and last hidden messages. In each group
+    take the earliest deadline first.
     """
     for deadline in sorted(hold.left, key=lambda one: (one != of, one in hold.hidden, one)):
         taken = min(messages, hold.left[deadline])

@@ -24,7 +24,7 @@ STYLE: dict[Any, Any] = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
-#: How many owners have a row of their own: those with the latest claims.
+#: The most owners that are shown: those with the latest claims.
 MOST_OWNERS = 30
 _DAY = 86_400
 
@@ -42,7 +42,7 @@ def of_queue(access: Access, last: float | None) -> Any:
         raise LedgerError("plot needs a ledger on Delta tables; this one is in memory and has no history")
     events = history(engine, record.id)
     files = engine.files()[1].select(["queue", "first_sent_at", "messages"]).to_pylist()
-    sent = [(one["first_sent_at"] / 1_000, one["messages"]) for one in files if one["queue"] == record.id]
+    sent = [(file["first_sent_at"] / 1_000, file["messages"]) for file in files if file["queue"] == record.id]
     start = min([at for at, _ in sent] + [event["at"] / 1_000 for event in events], default=now)
     timeline = Timeline(events, start, float(record.attributes["VisibilityTimeout"]))
     moments = _as_counted(
@@ -52,7 +52,7 @@ def of_queue(access: Access, last: float | None) -> Any:
 
 
 def _as_counted(moments: list[Level], stored: int) -> list[Level]:
-    """Return the same levels, ending with what is stored now: the events lack segments that upkeep dropped."""
+    """Return the levels, raised so that the last one has the present `stored`: dropped segments have no events."""
     unknown = stored - moments[-1].stored if moments else 0
     return [moment._replace(stored=moment.stored + unknown) for moment in moments]
 
@@ -60,7 +60,7 @@ def _as_counted(moments: list[Level], stored: int) -> list[Level]:
 def _figure(
     name: str, moments: list[Level], holds: list[ClaimSpan], start: float, now: float, last: float | None
 ) -> Any:
-    """Return a figure of the levels and claims in seconds since `start`, shown by the time of day, UTC."""
+    """Return a figure of levels and claims, whose seconds count from `start`. The figure shows UTC times."""
     try:
         import matplotlib.pyplot as plt
         from matplotlib import dates as without_types
@@ -99,7 +99,7 @@ def _figure(
 
 
 def _on_days(hold: ClaimSpan, zero: float) -> ClaimSpan:
-    """Return the same claim with matplotlib's instants, which are days; `zero` is the instant of second 0."""
+    """Return the same claim with matplotlib's instants, which count days. `zero` is the instant of second 0."""
     end = None if hold.end is None else zero + hold.end / _DAY
     hidden = {zero + until / _DAY: zero + since / _DAY for until, since in hold.hidden.items()}
     return replace(hold, start=zero + hold.start / _DAY, end=end, until=zero + hold.until / _DAY, hidden=hidden)
@@ -127,7 +127,7 @@ def _explain(axes: Any) -> None:
 
 
 def levels(axes: Any, moments: Sequence[Level], end: float, unit: str) -> None:
-    """Draw how many messages were in which state, as areas."""
+    """Draw the number of messages in each state, as areas."""
     times = [moment.at for moment in moments] + [end]
     stored, in_flight, deleted = ([*values, values[-1]] for values in zip(*(moment[1:] for moment in moments)))
     axes.stackplot(
@@ -161,7 +161,7 @@ def levels(axes: Any, moments: Sequence[Level], end: float, unit: str) -> None:
 def leases(axes: Any, holds: Sequence[ClaimSpan], owners: Sequence[str], now: float | None = None) -> None:
     """Draw claims as bars, a row for each owner, and the messages that they postponed or parked as dotted bars.
 
-    With `now`, draw claims that go on, too.
+    With `now`, draw claims that are still held, too.
     """
     rows = {owner: row for row, owner in enumerate(owners)}
     for hold in holds:

@@ -1,1 +1,1 @@
-"""The stores: their seam, the Delta store, and the in-memory specification."""
+"""The stores: their protocol, the Delta store, and the in-memory specification."""

@@ -1,8 +1,8 @@
 """The store in memory: the executable specification of the rules.
 
-The tests use it as their oracle. It applies the rules message by message, and shares only the rules and the seam with
-the Delta store. The module is one file, so that a reader can read it as one. Its order: queues and their contents, the
-actions of one call, receives and dead letters, the store.
+The tests use this store as their oracle. It applies the rules message by message, and shares only the rules and the
+protocol with the Delta store. The module is one file, so that a reader can read it as one. Its order: queues and their
+contents, the actions of one call, receives and dead letters, the store.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ Place = tuple[str, int]
 class MemoryMessage:
     """A message and its record.
 
-    `home` is the id of the queue that the message was sent to. `lane` is its lane there, and in the queues that it is
-    moved to.
+    `home` is the id of the queue that the message was sent to. `lane` is its lane in that queue and in every queue that
+    it is moved to.
     """
 
     home: str
@@ -216,8 +216,8 @@ class MemoryReceives(MemoryQueues):
             in_flight = sum(state is Status.IN_FLIGHT for state in states.values())
             version: int | None = None
             answers: list[Received] = []
-            # Look up the attempts' messages before granting any. A message granted now belongs to no earlier attempt,
-            # and does not change the order of its messages.
+            # Look up the messages of the attempts before any grant, because a message that is granted now belongs to no
+            # earlier attempt.
             held = [_held_by(queue, stored, request.attempt_id, now) for request in requests]
             free = [] if all(held) else self._receivable(queue, stored, states, now)
             remaining: list[Place] | None = None
@@ -258,7 +258,7 @@ class MemoryReceives(MemoryQueues):
     def _bury(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], places: list[Place], now: int
     ) -> list[Place]:
-        """D1: move the messages that were received too often; return the other places."""
+        """D1: move the messages that were received too often. Return the other places."""
         policy = redrive.policy_of(queue.attributes)
         target = self._queues.get(policy.target) if policy else None
         if target is None or redrive.broken_bound(queue, target) is not None:
@@ -415,11 +415,11 @@ PART = 100
 
 
 class MemoryStore(MemoryReceives):
-    """A Store inside one process; its contents end with the process."""
+    """A Store inside one process. Its contents end with the process."""
 
     def __init__(self, settings: Settings | None = None, sender_id: str | None = None) -> None:
         super().__init__(settings or Settings())
-        #: By queue id: when the queue was last purged, and how many commits came before.
+        #: By queue id: the instant of the last purge, and the number of its commit.
         self._purged: dict[str, tuple[int, int]] = {}
         self._sender = sender_id
         self._sent: dict[str, tuple[Attempt, list[StoredSend]]] = {}
@@ -470,8 +470,8 @@ class MemoryStore(MemoryReceives):
     ) -> dict[tuple[str, str], Place]:
         """F1: return the places of messages whose repetition is a duplicate, by group and deduplication key.
 
-        These were sent to this queue within the deduplication interval and since its last purge. Messages that were
-        moved here do not count.
+        Such messages were sent to this queue within the deduplication interval, and after its last purge. Messages that
+        were moved to this queue do not count.
         """
         _, purged = self._purged.get(queue.id, (0, 0))
         return {
@@ -540,8 +540,8 @@ class MemoryStore(MemoryReceives):
             for place, message in stored.items():
                 if visibility.is_postponed(message.record, now):
                     places.setdefault(message.record.receipt_id or "", []).append(place)
-            grants = [self._grant(stored, some, self._version) for some in places.values()]
-            return {one.receipt_id: one.runs.select(RUNS.names) for one in grants if one is not None}
+            grants = [self._grant(stored, of_receipt, self._version) for of_receipt in places.values()]
+            return {grant.receipt_id: grant.runs.select(RUNS.names) for grant in grants if grant is not None}
 
     def _leases(self, queue: QueueRecord, clock: Clock, *, postponed: bool) -> list[Lease]:
         with self._lock:
@@ -556,7 +556,7 @@ class MemoryStore(MemoryReceives):
                 for run in grant.runs.to_pylist()
                 for seq in range(run["first_seq"], run["last_seq"] + 1)
             ]
-            # A FIFO queue's grant has one run for each message, in the order of the messages.
+            # A FIFO queue's grant has one run for each message, in the order of the grant.
             remaining = [place for place in places if place in stored]
             remaining = (
                 remaining if is_fifo(queue.attributes) else by_arrival({place: stored[place] for place in remaining})
@@ -595,7 +595,7 @@ class MemoryStore(MemoryReceives):
             messages = [message for message in messages if message.position.arrived_at <= until]
         messages.sort(key=lambda message: message.position)
         parts = (messages[first : first + PART] for first in range(0, len(messages), PART))
-        return Contents(len(messages), max((one.position.arrived_at for one in messages), default=0), parts)
+        return Contents(len(messages), max((message.position.arrived_at for message in messages), default=0), parts)
 
     def copy_progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
         with self._lock:
@@ -661,5 +661,5 @@ def _key(queue: QueueRecord, entry: Entry) -> tuple[str, str]:
 
 
 def _lane(queue: QueueRecord, entry: Entry) -> int:
-    """Return the lane of a FIFO queue's message: its group's. Standard queues do not use lanes here."""
+    """Return the lane of the message's group on a FIFO queue. For standard queues this store does not use lanes."""
     return fifo.lane(entry.group, int(queue.attributes["Lanes"])) if is_fifo(queue.attributes) else 0

@@ -1,13 +1,14 @@
-"""The seam that every store implements: its verbs and their rows.
+"""The protocol that every store implements: its verbs and their rows.
 
 A verb takes messages as runs, and answers with an outcome for each run. A *run* is a row (lane, segment, first_seq,
 last_seq): neighbouring messages of a segment, both ends included. A claim of a million messages that were sent in bulk
 is one or two runs.
 
-All instants are integer milliseconds UTC, and all durations are seconds. A verb takes a clock, not an instant. It reads
-the clock at each decision: after it waited for its turn and read the state, and again at each retry.
+Instants are integer milliseconds UTC. Durations are seconds, unless a docstring says milliseconds. A verb takes a
+clock, not an instant. The verb reads the clock at each decision: after it waited for its turn and read the state, and
+again at each retry.
 
-`OutputWrites` is the part of the seam that writes a claim's output to a Delta table: see `rules.output_doubts`.
+`OutputWrites` is the part of the protocol that writes a claim's output to a Delta table: see `rules.output_doubts`.
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ class QueueRecord:
     created_at: int
     modified_at: int
     revision: int = 1
-    #: Q7: see Retention. Messages up to here had expired when the period changed, or when an upkeep dropped them.
+    #: Q7: see Retention. Messages that arrived up to this instant had expired when the period changed, or when an
+    #: upkeep dropped them.
     expired_before: int = -1
-    #: When `expired_before` was noted, by the clock of that process; -1: not known.
+    #: When `expired_before` was noted, by the clock of the process that noted it (-1: not known).
     expiry_noted_at: int = -1
 
     @cached_property
@@ -65,9 +67,9 @@ class QueueRecord:
 
     @property
     def noted_at(self) -> int:
-        """The latest instant that a clock showed when it noted what had expired; -1: nothing is noted.
+        """The latest instant at which a process noted which messages had expired (-1: nothing is noted).
 
-        An earlier release did not record this instant. It was then no later than the last change.
+        An earlier release did not record this instant. For its records the instant was no later than the last change.
         """
         if self.expired_before < 0:
             return -1
@@ -79,9 +81,9 @@ class QueueRecord:
         return max(self.created_at, self.modified_at, self.noted_at)
 
     def put_back(self, now: int, skew: int) -> QueueRecord:
-        """Return the queue without instants that lie more than `skew` after `now`.
+        """Return the queue with its instants set back to `now`, if one is later by more than `skew`.
 
-        A clock that is ahead made or changed such a queue. Returns the queue itself where no instant is too late.
+        A clock that was ahead made or changed such a queue. Returns the queue itself if no instant is too late.
         """
         if self.latest <= now + skew:
             return self
@@ -96,7 +98,7 @@ class QueueRecord:
         return replace(made, expired_before=self.retention.put_back(now).expired_before, expiry_noted_at=now)
 
     def changed(self, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
-        """Return the queue with these attributes and tags from `now` on; the queue itself if it has them already."""
+        """Return the queue with these attributes and tags from `now` on, or the queue itself if it has them."""
         if (attributes, tags) == (self.attributes, self.tags):
             return self
         made = replace(
@@ -110,7 +112,7 @@ class QueueRecord:
         return made._noting(before, now, self.noted_at)
 
     def expired(self, at: int) -> QueueRecord:
-        """Return the queue with the expiry up to the instant `at` noted for good; itself if it is noted already."""
+        """Return the queue with a note of what had expired at the instant `at`, or itself if that is noted."""
         before = self.retention.expired(at)
         if before == self.expired_before:
             return self
@@ -122,14 +124,15 @@ class QueueRecord:
         return replace(self, expired_before=expired_before, expiry_noted_at=max(now, noted_at))
 
 
-#: Returns the new attributes and tags of the queue as it is now; the second argument is all queues of the ledger.
+#: Returns a queue's new attributes and tags, from the queue's present record and all queues of the ledger.
 Change = Callable[[QueueRecord, Sequence[QueueRecord]], tuple[Mapping[str, str], Mapping[str, str]]]
 
 
 class CopiedMessage(NamedTuple):
-    """A message of another queue, and its sender.
+    """A message to copy from another queue, and its sender.
 
-    `kept_since` is when its queue began to keep it. `available_at` is when it may first be received (milliseconds).
+    `kept_since` is the instant from which that queue keeps it. `available_at` is when it may first be received
+    (milliseconds).
     """
 
     entry: Entry
@@ -146,7 +149,8 @@ class ArrowOutputs(Protocol):
     ) -> pa.Table:
         """Return the rows with the columns of the output table, ready to be appended.
 
-        Make the table, empty, where there is none. Widen its columns where `asked` says so, and hold `alone` meanwhile.
+        Make an empty table if there is none. If `asked` says so, widen the table's columns inside the context that
+        `alone` returns.
 
         Raises:
             OutputNotWritten: The rows do not fit. Nothing was made or changed.
@@ -163,8 +167,8 @@ class ArrowOutputs(Protocol):
     ) -> None:
         """Append rows under a transaction id of which no version is committed yet.
 
-        The same commit, or one right before it, adds the columns that the table lacks. The rows are fitted to the
-        version of the table that the commit stands on. Raises every error of the write.
+        The same commit, or one right before it, adds the columns that the table lacks. The rows are converted to the
+        columns of the version that the commit follows. Raises every error of the write.
         """
 
 
@@ -180,16 +184,16 @@ class OutputWrites(Protocol):
         """The name of the writer."""
 
     def require_allowed(self, location: str) -> None:
-        """Raise InvalidParameterValue for a location that is one of the ledger's own tables, or lies in one."""
+        """Raise InvalidParameterValue for a location that is a table of the ledger, lies in one, or contains one."""
 
     def require_safe(self, location: str, why: str) -> None:
         """Raise UnsafeStorage where Spark and other writers could overwrite each other's commits.
 
-        `why` says what makes Spark commit there.
+        `why` says what makes Spark commit to the location.
         """
 
     def publishing(self, location: str) -> Any:
-        """Return the object that publishes files at a location; None where Spark has to commit.
+        """Return the object that publishes files at a location, or None if Spark has to commit.
 
         Raises UnsafeStorage for a store that lets one commit overwrite another.
         """
@@ -207,9 +211,10 @@ class OutputWrites(Protocol):
         """Return the id of a table before a write to it. Raises OutputUnreadable."""
 
     def require_held(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, clock: Clock) -> None:
-        """Raise LeaseLost when the receipt does not hold one of these messages, by the queue's records alone.
+        """Raise LeaseLost unless the receipt holds all of these messages, by the queue's records alone.
 
-        Call it before a table is made for the rows.
+        Messages in doubt are not checked, because only their output table can decide. Call it before a table is made
+        for the rows.
         """
 
     def begin(
@@ -220,7 +225,7 @@ class OutputWrites(Protocol):
         Returns None when an earlier call wrote all of them. After an error nothing may be written.
 
         Raises:
-            LeaseLost: The receipt does not hold one of them, or an earlier call wrote only some of them.
+            LeaseLost: The receipt does not hold all of them, or an earlier call wrote only some of them.
             InvalidParameterValue: An earlier call wrote them to another table.
         """
 
@@ -228,7 +233,7 @@ class OutputWrites(Protocol):
         """Tell whether a fence keeps a write out for good. Raises OutputUnreadable."""
 
     def written_or_fenced(self, location: str, identifier: str) -> bool:
-        """Tell whether a write is in the table; if it is not, commit a fence that keeps it out for good.
+        """Tell whether a write is in the table. If it is not, commit a fence that keeps it out for good.
 
         Waits without a limit for other writers of the table. Raises OutputUnreadable.
         """
@@ -238,16 +243,16 @@ class OutputWrites(Protocol):
     ) -> int:
         """Delete the written messages, and apply the actions `beside` to other messages in the same commit.
 
-        Messages whose deletion a later holder recorded already stay as they are. Returns how many messages the actions
-        `beside` changed.
+        Messages whose deletion a later holder has already recorded stay as they are. Returns how many messages the
+        actions `beside` changed.
 
         Raises:
-            LeaseLost: No record of these messages knows the write: the ledger was replaced, or they were restored.
+            LeaseLost: No record of these messages has the write's id: the ledger was replaced, or they were restored.
                 Nothing is changed.
         """
 
     def undo(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
-        """Record that a write is fenced off. Its messages are held, or received again, as if it had not begun."""
+        """Record that a fence keeps a write out. Its messages are then as if the write had not begun."""
 
     def require_writable(self) -> None:
         """Raise LedgerIsReadOnly where nothing may be written."""
@@ -262,7 +267,7 @@ RUN_FIELDS = [
     pa.field("first_seq", pa.int64()),
     pa.field("last_seq", pa.int64()),
 ]
-#: The messages of a grant: their places, and what their records said before.
+#: The messages of a grant: their places, and fields of their records.
 GRANTED_RUNS = pa.schema(
     [
         *RUN_FIELDS,
@@ -279,10 +284,10 @@ OUTCOME_RUNS = pa.schema([*RUN_FIELDS, pa.field("outcome", pa.string())])
 
 @dataclass(frozen=True)
 class Grant:
-    """The result of a receive: `runs` as GRANTED_RUNS; `version` is the commit that granted them.
+    """The result of a receive: `runs` as GRANTED_RUNS, and `version`, the commit that granted them.
 
-    `order` has a number for each message of `runs`, smaller for messages that come first. Only receives of FIFO queues
-    have it, where their store keeps the order here. Runs in that order would be more.
+    `order` has a number for each message of `runs`: messages with smaller numbers come first. Only a grant of a FIFO
+    queue may have it. An `order` saves rows, because runs in the order of the messages would be more.
     """
 
     receipt_id: str
@@ -298,7 +303,7 @@ class Grant:
         return count_messages(self.runs)
 
     def part(self, first: int, count: int) -> Grant:
-        """Return at most `count` messages, beginning with number `first`, in the order of the runs.
+        """Return at most `count` messages from number `first` (from 0) on, in the order of the runs.
 
         Only for a grant without `order`.
         """
@@ -335,11 +340,11 @@ class Postponed(str, Enum):
 
 @dataclass(frozen=True)
 class Action:
-    """A verb on the `runs` of one receipt. `timeout` is for Verb.CHANGE; 0 releases.
+    """A verb on the `runs` of one receipt. `timeout` is for Verb.CHANGE, and 0 releases.
 
     `whole_claim`, `only_later`, `counted` and `mark` are as in `visibility.change`. `reason` goes into the receipts
-    ledger. `postponed`: the action releases the messages now, and hides them until the deadline. It also names the
-    event.
+    ledger. With `postponed` the action releases the messages now, and hides them until the deadline. Its value also
+    names the event.
     """
 
     verb: Verb
@@ -403,8 +408,8 @@ class StoredMessage:
 class Contents:
     """The contents of a queue at one moment.
 
-    `count` is how many messages it has. `until` is when the last one arrived (milliseconds). `parts` are the messages
-    in the order of their positions; each part fits in memory.
+    `count` is how many messages there are. `until` is when the last one arrived, in milliseconds (0 for no message).
+    `parts` are the messages in the order of their positions. Each part fits in memory.
     """
 
     count: int
@@ -421,7 +426,7 @@ class StateCounts:
 
 
 class Lease(NamedTuple):
-    """Messages in flight that share a receipt and a deadline: their number is `messages`."""
+    """Messages that share a receipt and a deadline. `messages` is their number."""
 
     receipt_id: str
     attempt_id: str | None
@@ -430,7 +435,7 @@ class Lease(NamedTuple):
 
 
 class StoredSend(NamedTuple):
-    """The identity of a sent message; FIFO queues number theirs. A duplicate (F1) has its original's."""
+    """The id of a sent message, and on FIFO queues its sequence number. A duplicate (F1) has those of its original."""
 
     message_id: str
     sequence_number: int | None = None
@@ -442,12 +447,12 @@ class Store(Protocol):
     def create_queue(
         self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock
     ) -> QueueRecord:
-        """Return the queue of this name; make it if there is none.
+        """Return the queue of this name, and make it if there is none.
 
         Raises:
             InvalidAttributeValue: The new queue's RedrivePolicy names a queue that cannot be its target.
-            QueueDeletedRecently: The new queue has intervals (M3), and the last queue of the name was deleted within
-                the setting deletion_interval.
+            QueueDeletedRecently: The new queue has the intervals of M3, and the last queue of the name was deleted
+                within the setting deletion_interval.
         """
 
     def queue(self, name: str) -> QueueRecord:
@@ -459,8 +464,8 @@ class Store(Protocol):
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
         """Change attributes and tags of this very queue, by its id, in one commit.
 
-        The decision calls `change`, and calls it again whenever another change committed first. Raises
-        QueueDoesNotExist, and what `change` raises.
+        The store calls `change`, and calls it again whenever another change committed first. Raises QueueDoesNotExist,
+        and what `change` raises.
         """
 
     def delete_queue(self, queue: QueueRecord, clock: Clock) -> None:
@@ -472,10 +477,10 @@ class Store(Protocol):
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """Store messages, and return what is known of each, in order.
+        """Store messages, and return the StoredSend of each, in order.
 
-        A call with the same attempt id sends nothing, and returns the same. F1: a FIFO queue does not send again what
-        was sent under the same deduplication id within 5 minutes.
+        A second call with the same attempt id stores nothing, and returns the same. F1: a FIFO queue does not store a
+        message whose deduplication id it got within the last 5 minutes.
 
         Raises:
             OverLimit: The queue would have more messages than its MaximumMessages. Nothing is stored.
@@ -489,13 +494,13 @@ class Store(Protocol):
         goes to one request only, whatever the timeouts.
 
         An error belongs to one request: OverLimit, OutputUnreadable, and InvalidParameterValue when its attempt holds
-        more messages than it asks for.
+        more messages than `maximum`.
         """
 
     def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
-        """Apply all actions in one commit; return OUTCOME_RUNS for each, which cover its runs exactly.
+        """Apply all actions in one commit. Return OUTCOME_RUNS for each action, which cover its runs exactly.
 
         M2: where two actions would record different things about a message, neither changes it.
         """
@@ -516,20 +521,20 @@ class Store(Protocol):
         chosen: pa.Table | None,
         clock: Clock,
     ) -> int:
-        """D2: move visible messages to `target`, or without one to the queue that each came from; return how many.
+        """D2: move visible messages to `target`, or to the queue that each came from. Return how many.
 
         At most `maximum` messages move, and only those of `chosen` (RUNS) when given. Messages whose origin is gone
-        stay. On FIFO queues these are the messages that a receive would take, in its order.
+        stay. On FIFO queues the call moves messages that a receive would take, in that order.
         """
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
-        """Make visible what was deleted under a receipt, and what is in doubt under it; return how many messages.
+        """Make messages visible that were deleted, or are in doubt, under a receipt. Return how many.
 
-        Raises OutputUnreadable when an output table is there and cannot be fenced off.
+        Raises OutputUnreadable when an output table exists and cannot be fenced.
         """
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
-        """V12: hide a message that nobody holds; return False when it is in flight or deleted.
+        """V12: hide a message that nobody holds. Return False when it is in flight or deleted.
 
         Raises MessageDoesNotExist. Raises OutputUnreadable when the message is in doubt and its output table cannot
         answer.
@@ -544,16 +549,16 @@ class Store(Protocol):
     def postponed(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
         """Return, as `leases` does, the messages that were released and are hidden until a deadline.
 
-        Nobody works on them.
+        Nobody holds these messages.
         """
 
     def given_back(self, queue: QueueRecord, clock: Clock) -> Mapping[str, pa.Table]:
         """Return the messages of `postponed` as RUNS, by the receipt under which they were released."""
 
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
-        """Return what is recorded under a receipt and neither deleted nor released, or None.
+        """Return the messages under a receipt that were not deleted, released or moved, or None.
 
-        With a clock, return only what the receipt still holds in flight.
+        With a clock, return only messages whose deadline has not passed.
         """
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
@@ -566,11 +571,11 @@ class Store(Protocol):
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
         """Raise LedgerDamaged where some of these messages of the grant (RUNS) are still held and have no row any more.
 
-        Call it before they are acknowledged. It reads no message.
+        Call it before they are acknowledged. The call reads no message.
         """
 
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
-        """Delete every message stored now; return how many.
+        """Delete every message stored now. Return how many.
 
         M3: a FIFO queue forgets all deduplication ids until now. Raises PurgeQueueInProgress within the setting
         purge_interval of the last purge, on queues with intervals.
@@ -582,10 +587,10 @@ class Store(Protocol):
     def contents(
         self, queue: QueueRecord, clock: Clock, after: Position | None = None, until: int | None = None
     ) -> Contents:
-        """Return every message that the queue has now, held or not, without those deleted, expired or moved.
+        """Return every message that the queue has now, held or not, except those deleted, expired or moved.
 
-        Only messages behind the position `after` count, and only those that arrived no later than `until`. A message
-        that is deleted while parts are read may be missing or not.
+        Return only messages after the position `after`, which arrived no later than `until`. A message that is deleted
+        while parts are read may be missing or not.
         """
 
     @property
@@ -593,14 +598,14 @@ class Store(Protocol):
         """The place of the ledger: the same for every process that opened it, and different for every other ledger."""
 
     def copy_progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
-        """Return how far the copy of this name into the queue is; None: no part of it is committed."""
+        """Return the progress of the copy `key` into the queue, or None if no part of it is committed."""
 
     def add_copies(
         self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock
     ) -> bool:
         """Store the next part of a copy with the copy's progress: all messages, whatever their deduplication ids.
 
-        Returns False, and stores nothing, where the part before it is not the last one stored.
+        Returns False, and stores nothing, unless the last stored part is the one before this part.
         """
 
     def counts(self, queue: QueueRecord, clock: Clock) -> StateCounts:
@@ -610,10 +615,10 @@ class Store(Protocol):
         """Return all message move tasks."""
 
     def put_task(self, task: MoveTask) -> bool:
-        """Store a task in one commit if `move_task.follows` accepts it after the stored tasks; else return False."""
+        """Store a task in one commit if `move_task.follows` accepts it after the stored tasks. Else return False."""
 
     def change_token(self) -> object:
-        """Return a value that differs after each commit; for waiting."""
+        """Return a value that differs after each commit. Callers wait for the next commit by it."""
 
     def require_tables(self) -> None:
         """Check that the store's tables are there. Raises StorageFailed."""
@@ -624,7 +629,7 @@ class Store(Protocol):
         Raises:
             StorageFailed: The disk has fewer than `free_bytes` free, or takes no file.
             TableAltered: Somebody altered one of the tables, and no verb can use it.
-            ClocksDisagree: This machine's clock is too far from the storage's, or from the newest commit.
+            ClocksDisagree: This machine's clock is too far from the storage's clock, or from the newest commit.
         """
 
     def refusals(self) -> Mapping[str, tuple[str, str]]:
@@ -662,7 +667,7 @@ def apply_action(
 
 
 def leases_of(records: Iterable[tuple[Record, int]], now: int, *, postponed: bool) -> list[Lease]:
-    """Return the leases of (record, messages) under which messages are held, or if `postponed` were released."""
+    """Return the leases of held messages (or `postponed` ones), from records and their numbers of messages."""
     count_by_lease: Counter[tuple[str, str | None, int]] = Counter()
     for record, messages in records:
         receipt = record.receipt_id or ""
