@@ -5,14 +5,15 @@ This module imports nothing of Airflow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ledger.claim import Claim
-from ledger.errors import InvalidParameterValue, LeaseLost, MessageDoesNotExist
+from ledger.errors import InvalidParameterValue, LeaseLost, MessageDoesNotExist, QueueDoesNotExist
 from ledger.queue import Queue
 from ledger.rules.attempts import claim_of_process, shortened
 from ledger.rules.message_id import message_id
+from ledger.rules.redrive import policy_of
 from ledger.rules.state import Status
 from ledger.work.claim_source import LONGEST_ATTEMPT
 
@@ -44,17 +45,24 @@ def require_told(claim: object) -> Mapping[str, Any]:
     raise InvalidParameterValue("claim", type(claim).__name__, "Must be one claim of a LedgerReceiveOperator", fix)
 
 
-def was_acknowledged(queue: Queue, told_of: Mapping[str, Any]) -> bool:
+def was_acknowledged(queue: Queue, told_of: Mapping[str, Any], get_queue: Callable[[str], Queue]) -> bool:
     """Tell whether the messages of a claim that holds none any more are deleted, by any holder or by a purge.
 
-    The call looks only at the message `message_id` of the description. If the queue does not have this message any
-    more, the answer is True. Upkeep has then removed it (it was deleted or had expired), or it was moved to another
-    queue.
+    The call looks only at the message `message_id` of the description. If neither the queue nor its dead-letter queue
+    has this message any more, the answer is True: upkeep has removed the message, which was deleted or had expired. A
+    dead letter was not acknowledged. `get_queue` returns a queue by its name.
     """
     try:
         return queue.peek(told_of["message_id"]).status is Status.DELETED
     except MessageDoesNotExist:
-        return True
+        policy = policy_of(queue.access.record().attributes)
+    try:
+        if policy is not None:
+            get_queue(policy.target).peek(told_of["message_id"])
+            return False
+    except (MessageDoesNotExist, QueueDoesNotExist):
+        pass
+    return True
 
 
 def attempt_of(attempt_id: str, number: int) -> str:

@@ -105,10 +105,11 @@ class LedgerWorkOperator(LedgerOperator):
         queue = self.hook.get_queue(self.ledger_queue or told["ledger_queue"])
         claim = queue.claim(told["receipt_id"])
         if not claim:
-            if was_acknowledged(queue, told):
+            if was_acknowledged(queue, told, self.hook.get_queue):
                 self.log.warning("the claim %s was finished before: nothing is left to do", told["receipt_id"])
                 return {"claims": 0, "messages": 0, "failed": 0}
-            raise AirflowFailException(f"The claim {told['receipt_id']} was given back, or others have it. {CLEAR}")
+            lost = f"The claim {told['receipt_id']} was given back, others have it, or its messages are dead letters."
+            raise AirflowFailException(f"{lost} {CLEAR}")
         self._try_number = context["ti"].try_number
         claim.visibility_timeout = self.visibility_timeout or told["visibility_timeout"]
         try:

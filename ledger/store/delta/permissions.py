@@ -150,8 +150,8 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
 def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
     """Yield the entries that `_entries` yields, each with its open descriptor.
 
-    A file or folder that this user may not open comes with None. Descriptors are needed for safety. Without them, a user of the
-    ledger could replace a file by a link, and root would give away the link's target.
+    A file or folder that this user may not open comes with None. Descriptors are needed for safety. Without them, a
+    user of the ledger could replace a file by a link, and root would give away the link's target.
     """
     top = os.open(root, _OPENING | os.O_DIRECTORY)
     try:
