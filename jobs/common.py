@@ -145,14 +145,14 @@ def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool 
         raise LedgerError(f"Only Spark can commit to {root}: add --engine spark") from error
 
 
-def pairs(given: list[str], what: str) -> dict[str, str]:
+def pairs(arguments: list[str], option: str) -> dict[str, str]:
     """Return NAME=VALUE arguments as a dictionary. Raise InvalidParameterValue for an argument without `=`."""
     from ledger.errors import InvalidParameterValue
 
-    for text in given:
+    for text in arguments:
         if "=" not in text:
-            raise InvalidParameterValue(what, text, "Must be NAME=VALUE")
-    return dict(text.split("=", 1) for text in given)
+            raise InvalidParameterValue(option, text, "Must be NAME=VALUE")
+    return dict(text.split("=", 1) for text in arguments)
 
 
 def report(options: argparse.Namespace, document: Mapping[str, object], text: str) -> None:

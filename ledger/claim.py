@@ -377,7 +377,7 @@ class Claim(Settling):
         action = Action(verb, self.grant.receipt_id, runs, timeout, True, only_later, reason, counted)
         # Messages that this object settled before do not count as lost. Other settled messages were settled by another
         # holder of the receipt.
-        answer, elsewhere = self._applied(record, action)
+        answer, elsewhere = self._apply_and_count_lost(record, action)
         by_outcome = count_by_outcome(answer)
         if by_outcome[Outcome.BEYOND_CEILING]:
             raise InvalidParameterValue(
@@ -394,7 +394,7 @@ class Claim(Settling):
         self._is_over |= action.ends
         return Settled(done, lost)
 
-    def _applied(self, record: QueueRecord, action: Action) -> tuple[pa.Table, int]:
+    def _apply_and_count_lost(self, record: QueueRecord, action: Action) -> tuple[pa.Table, int]:
         """Apply an action to the whole claim. Return the answer, and how many messages others ended."""
         if not action.ends:
             answer = apply(self.access, record, [action])[0]
@@ -505,7 +505,7 @@ def receive_many(access: Access, requests: Sequence[Sequence[object]]) -> list[C
     ]
 
 
-def _wait_for_change(access: Access, seen: object, give_up: float) -> None:
+def _wait_for_change(access: Access, change_token: object, give_up: float) -> None:
     """Sleep until a commit changes the tables, for at most one second and not past `give_up`.
 
     A visibility timeout runs out without a commit, so the caller must look again after a second.
@@ -513,7 +513,7 @@ def _wait_for_change(access: Access, seen: object, give_up: float) -> None:
     look_again = min(give_up, time.monotonic() + 1.0)
     while time.monotonic() < look_again:
         time.sleep(min(access.settings.poll_interval, max(0.0, look_again - time.monotonic())))
-        if access.store.change_token() != seen:
+        if access.store.change_token() != change_token:
             return
 
 

@@ -332,16 +332,16 @@ class StorageFailed(LedgerError):
 
     def __init__(self, place: str, cause: str, verb: str = "", *, unknown: bool = False) -> None:
         self.place, self.cause, self.verb, self.unknown = place, cause, verb, unknown
-        super().__init__(f"{self._happened()}. {_NOT_KNOWN if unknown else self._unchanged()}")
+        super().__init__(f"{self._what_failed()}. {_NOT_KNOWN if unknown else self._nothing_changed()}")
 
     def of_verb(self, verb: str, *, unknown: bool) -> StorageFailed:
         """Return the same error for the verb that met it."""
         return StorageFailed(self.place, self.cause, verb, unknown=unknown)
 
-    def _happened(self) -> str:
+    def _what_failed(self) -> str:
         return f"The storage at {self.place} failed{f' in {self.verb}' if self.verb else ''}: {self.cause}"
 
-    def _unchanged(self) -> str:
+    def _nothing_changed(self) -> str:
         return (
             "Nothing was changed; call again once the storage is right (free space, permission to write, a whole "
             "Delta log)"
@@ -363,11 +363,11 @@ class TableAltered(StorageFailed):
         """Return the same error for the verb that met it."""
         return TableAltered(self.place, self.what, self.fix, verb, unknown=unknown)
 
-    def _happened(self) -> str:
+    def _what_failed(self) -> str:
         verb = f". It was met in {self.verb}" if self.verb else ""
         return f"{self.cause[:1].upper()}{self.cause[1:]}. The table lies at {self.place}{verb}"
 
-    def _unchanged(self) -> str:
+    def _nothing_changed(self) -> str:
         return "Nothing was changed; the call fails alike until the table is as it was"
 
 

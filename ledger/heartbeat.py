@@ -130,7 +130,7 @@ class Heartbeat:
 
     def _beat_until_stopped(self, stop: queue.SimpleQueue[object]) -> None:
         following = time.monotonic() + self._every
-        while not _is_put(stop, following - time.monotonic()):
+        while not _comes_within(stop, following - time.monotonic()):
             following += self._every
             try:
                 self._beat()
@@ -159,7 +159,7 @@ class Heartbeat:
         self.error, self.at_ceiling = None, beat.at_ceiling
 
 
-def _is_put(signals: queue.SimpleQueue[object], seconds: float) -> bool:
+def _comes_within(signals: queue.SimpleQueue[object], seconds: float) -> bool:
     """Tell whether a signal comes within so many seconds."""
     try:
         signals.get(timeout=max(0.0, seconds))

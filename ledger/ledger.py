@@ -268,7 +268,7 @@ class Ledger:
         """
         from ledger.store.delta.dataframes.views import open_view, queue_depth
 
-        opened, spark = self._on_spark("view")
+        opened, spark = self._require_spark("view")
         # Spark raises the same error for a missing folder as for a mistyped path, so check that the table exists first.
         opened.engine.version("visibility")
         if name == "queue_depth" and version is None and timestamp is None:
@@ -287,7 +287,7 @@ class Ledger:
         """
         from ledger.store.delta.views.queries import Queries
 
-        opened = self._on_delta("sql")
+        opened = self._require_delta("sql")
         return Queries(opened.store, self.clock).answer(query, version, timestamp)
 
     def deploy_views(
@@ -306,14 +306,14 @@ class Ledger:
         """
         from ledger.store.delta.dataframes.views import deploy_views
 
-        opened, spark = self._on_spark("deploy_views")
+        opened, spark = self._require_spark("deploy_views")
         return deploy_views(spark, opened.engine, opened.locations, schema, prefix, self.clock(), version, timestamp)
 
     def fill_receipts(self) -> int:
         """Add the entries of new commits to the `receipts` table, each exactly once. Return how many were added."""
         from ledger.store.delta.verbs.receipts import fill_receipts
 
-        opened = self._on_delta("fill_receipts")
+        opened = self._require_delta("fill_receipts")
         return fill_receipts(opened.engine, opened.transactions)
 
     def health(self, *, deep: bool = False) -> Health:
@@ -331,7 +331,7 @@ class Ledger:
         """
         from ledger.store.delta.verbs.health import health_of
 
-        return health_of(self._on_delta("health").store, self.clock, deep=deep)
+        return health_of(self._require_delta("health").store, self.clock, deep=deep)
 
     @staticmethod
     def repair(root: str = DEFAULT_ROOT, *, dry_run: bool = False) -> Repair:
@@ -410,7 +410,7 @@ class Ledger:
         from ledger.store.delta.verbs.ages import Judged
         from ledger.store.delta.verbs.upkeep import Upkeep
 
-        opened = self._on_delta("upkeep")
+        opened = self._require_delta("upkeep")
         # Judge ages before any other reading of the clock, because the process may be suspended between two readings.
         judged = Judged(self.clock(), is_confirmed=True) if opened.ages is None else opened.ages.judge()
         rounds, began_at = opened.store.rounds, self.clock()
@@ -426,7 +426,7 @@ class Ledger:
 
     def rounds(self) -> Rounds:
         """Return the record of the rounds of upkeep: how far the last round went, and whether a round runs."""
-        return self._on_delta("rounds").store.rounds
+        return self._require_delta("rounds").store.rounds
 
     def repair_clock(self, *, dry_run: bool = False) -> list[ClockRepair]:
         """Correct the times that a clock ahead of the right time committed. Return what was wrong, by queue.
@@ -441,7 +441,7 @@ class Ledger:
         """
         from ledger.store.delta.verbs import clock_repair
 
-        opened = self._on_delta("repair_clock")
+        opened = self._require_delta("repair_clock")
         repair = clock_repair.find_wrong_times if dry_run else clock_repair.repair_clock
         return repair(opened.store, self.clock)
 
@@ -463,7 +463,7 @@ class Ledger:
         """
         from ledger.store.delta.backups import back_up
 
-        opened = self._on_delta("backup")
+        opened = self._require_delta("backup")
         return back_up(opened.engine, opened.transactions, dest, progress.report(report, log.info))
 
     @staticmethod
@@ -487,13 +487,13 @@ class Ledger:
 
         return restore_backup(source, root, replace, progress.report(report, log.info))[1]
 
-    def _on_delta(self, call: str) -> OpenLedger:
+    def _require_delta(self, call: str) -> OpenLedger:
         if self._opened is None:
             raise LedgerError(f"{call} needs a ledger on Delta tables; this one is in memory")
         return self._opened
 
-    def _on_spark(self, call: str) -> tuple[OpenLedger, SparkSession]:
-        opened = self._on_delta(call)
+    def _require_spark(self, call: str) -> tuple[OpenLedger, SparkSession]:
+        opened = self._require_delta(call)
         if opened.spark is None:
             raise SparkIsNeeded(f"{call} returns a DataFrame: open the ledger with Ledger.open(root, spark=spark)")
         return opened, opened.spark
@@ -505,10 +505,10 @@ class Ledger:
 
     def _queue(self, record: QueueRecord) -> Queue:
         frames = self._opened.frames if self._opened else None
-        reopen = None if self._reopening is None else partial(_reopened, self._reopening, record.name)
+        reopen = None if self._reopening is None else partial(_reopen_queue, self._reopening, record.name)
         return Queue(Access(self.store, self.clock, self.settings, frames, record, reopen))
 
 
-def _reopened(arguments: Mapping[str, Any], queue: str) -> Access:
+def _reopen_queue(arguments: Mapping[str, Any], queue: str) -> Access:
     """Open a ledger by the arguments of Ledger.open, in another process, and return access to a queue of it."""
     return Ledger.open(**arguments).queue(queue).access

@@ -14,10 +14,10 @@ from pathlib import Path
 from ledger.rules.location import Location, locate, recorded
 
 
-def here(field: str, given: object) -> Location:
+def here(field: str, value: object) -> Location:
     """Return the place that a user names. Raises InvalidParameterValue, naming `field`. See `rules.location.locate`."""
     home = os.path.expanduser("~")  # noqa: PTH111 - Path's raises where a user has no home, who may not name one
-    place = locate(field, given, str(Path.cwd()), home)
+    place = locate(field, value, str(Path.cwd()), home)
     if place.is_local:
         # delta-rs follows a link, so the link's target must be a valid place, too.
         locate(field, os.path.realpath(place.text), "/", home)

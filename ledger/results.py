@@ -36,11 +36,11 @@ class SendOutcome(str):
     _entry: Entry | None
 
     @classmethod
-    def of(cls, read: Entry | LedgerError, sent: StoredSend | None) -> SendOutcome:
+    def of(cls, entry: Entry | LedgerError, sent: StoredSend | None) -> SendOutcome:
         """Return the outcome of an entry that was stored as `sent`, or of a refused entry."""
         outcome = cls("" if sent is None else sent.message_id)
         outcome.sequence_number = sent and sent.sequence_number
-        outcome.error, outcome._entry = (read, None) if isinstance(read, LedgerError) else (None, read)
+        outcome.error, outcome._entry = (entry, None) if isinstance(entry, LedgerError) else (None, entry)
         return outcome
 
     def __repr__(self) -> str:

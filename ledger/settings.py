@@ -115,7 +115,7 @@ class Settings:
                 continue
             bound = _broken_bound(field.name, value, int if field.default is None else type(field.default))
             if bound:
-                raise InvalidParameterValue(field.name, value, bound, _default_of(field.default))
+                raise InvalidParameterValue(field.name, value, bound, _advice_of_default(field.default))
         if self.log_retention is not None:
             require_within(self.log_retention, "deletion_interval", self.deletion_interval)
             require_within(self.log_retention, "deleted_file_retention", self.deleted_file_retention)
@@ -204,7 +204,7 @@ def _known(tables: Mapping[str, Any]) -> Mapping[str, Any]:
     return table
 
 
-def _default_of(value: object) -> str:
+def _advice_of_default(value: object) -> str:
     if value is None:
         return "Leave it out, and the tables stay as they are."
     text = str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else f"{value:_}"

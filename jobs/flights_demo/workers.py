@@ -121,7 +121,7 @@ class Accident:
     def happened(self) -> bool:
         return self.receipt_id is not None
 
-    def _try_now(self) -> bool:
+    def _try_to_kill(self) -> bool:
         """Kill the victim if it has published rows and not acknowledged them. Return True if this call killed it."""
         if self.happened or not self.victim.is_alive:
             return False
@@ -158,7 +158,7 @@ class Accident:
         return self.happened and not was_told
 
     def _watch(self) -> None:
-        while self.victim.is_alive and not self._try_now():
+        while self.victim.is_alive and not self._try_to_kill():
             time.sleep(0.005)
 
     def _has_just_staged(self) -> bool:

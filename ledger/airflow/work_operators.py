@@ -101,17 +101,17 @@ class LedgerWorkOperator(LedgerOperator):
         if self._works and threading.current_thread() is threading.main_thread():
             raise SystemExit(TERMINATED)
 
-    def _carry_on(self, work: MessageWork, told: Mapping[str, Any], context: Context) -> dict[str, int]:
-        queue = self.hook.get_queue(self.ledger_queue or told["ledger_queue"])
-        claim = queue.claim(told["receipt_id"])
+    def _carry_on(self, work: MessageWork, description: Mapping[str, Any], context: Context) -> dict[str, int]:
+        queue = self.hook.get_queue(self.ledger_queue or description["ledger_queue"])
+        claim = queue.claim(description["receipt_id"])
         if not claim:
-            if was_acknowledged(queue, told, self.hook.get_queue):
-                self.log.warning("the claim %s was finished before: nothing is left to do", told["receipt_id"])
+            if was_acknowledged(queue, description, self.hook.get_queue):
+                self.log.warning("the claim %s was finished before: nothing is left to do", description["receipt_id"])
                 return {"claims": 0, "messages": 0, "failed": 0}
-            lost = f"The claim {told['receipt_id']} was given back, others have it, or its messages are dead letters."
-            raise AirflowFailException(f"{lost} {CLEAR}")
+            lost = "was given back, others have it, or its messages are dead letters"
+            raise AirflowFailException(f"The claim {description['receipt_id']} {lost}. {CLEAR}")
         self._try_number = context["ti"].try_number
-        claim.visibility_timeout = self.visibility_timeout or told["visibility_timeout"]
+        claim.visibility_timeout = self.visibility_timeout or description["visibility_timeout"]
         try:
             # The rest of the timeout may be shorter than the time until the first beat.
             claim.extend()

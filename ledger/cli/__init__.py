@@ -32,11 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(command_line)
 
 
-def _without_click(given: list[str]) -> int:
+def _without_click(arguments: list[str]) -> int:
     """Run `ledger doctor`, which needs no click. For every other command, print that click is missing."""
     from ledger.cli.diagnosis import diagnose
 
-    if given[:1] == ["doctor"]:
-        return diagnose(next((argument for argument in given[1:] if not argument.startswith("-")), None))
+    if arguments[:1] == ["doctor"]:
+        return diagnose(next((argument for argument in arguments[1:] if not argument.startswith("-")), None))
     print("ledger: the package click is not installed; `ledger doctor` says what else is missing", file=sys.stderr)
     return 1

@@ -142,9 +142,9 @@ def diagnose(
 
 
 def _findings(
-    examined: Iterator[Finding], root: str | None, settings: str | None, known: dict[str, Any], deep: bool
+    examined: Iterator[Finding], root: str | None, settings: str | None, facts: dict[str, Any], deep: bool
 ) -> Iterator[Finding]:
-    """Yield the findings one by one. Put the health of the ledger's tables into `known`."""
+    """Yield the findings one by one. Put the health of the ledger's tables into `facts`."""
     ledger_exists = False
     for finding in examined:
         ledger_exists = ledger_exists or (finding.subject, finding.outcome) == ("ledger", "OK")
@@ -154,7 +154,7 @@ def _findings(
         reached = reached and finding.outcome != "FAIL"
         yield finding
     if root is not None and reached and (ledger_exists or "://" in root):
-        yield from _ledger(root, settings, known, deep)
+        yield from _ledger(root, settings, facts, deep)
 
 
 def _object_store(root: str | None) -> Iterator[Finding]:
@@ -173,7 +173,7 @@ def _object_store(root: str | None) -> Iterator[Finding]:
     yield from (Finding(*found) for found in report(place))
 
 
-def _ledger(root: str, settings: str | None, known: dict[str, Any], deep: bool) -> Iterator[Finding]:
+def _ledger(root: str, settings: str | None, facts: dict[str, Any], deep: bool) -> Iterator[Finding]:
     """Yield findings about the ledger's tables, or the reason why the tables cannot be read."""
     from ledger.errors import LedgerDoesNotExist, LedgerError, StorageFailed
     from ledger.runtime.causes import explain
@@ -204,7 +204,7 @@ def _ledger(root: str, settings: str | None, known: dict[str, Any], deep: bool) 
     except Exception as error:
         yield Finding("FAIL", "tables", f"cannot be read: {error!r}", f"{RESTORE}, or see `ledger repair --help`")
     else:
-        known["ledger"] = dataclasses.asdict(health)
+        facts["ledger"] = dataclasses.asdict(health)
         yield from _judged(health)
 
 

@@ -94,9 +94,9 @@ class Read(NamedTuple):
 
 
 def read(
-    source: str, kind: str, body: str | None, attributes: Mapping[str, str], reading: Callable[[int], None]
+    source: str, kind: str, body: str | None, attributes: Mapping[str, str], on_row: Callable[[int], None]
 ) -> Read:
-    """Read a whole input for a queue with these `attributes`. Call `reading` with the number of rows so far.
+    """Read a whole input for a queue with these `attributes`. Call `on_row` with the number of rows so far.
 
     Raise an error of `click` if the input cannot be read, or has no column `body`.
     """
@@ -107,7 +107,7 @@ def read(
             malformed.append(item)
         else:
             rows.append(item)
-            reading(len(rows))
+            on_row(len(rows))
             if not is_table:
                 names.update(dict.fromkeys(item.columns))
     # `_table` renames the column of bodies to `body`.
@@ -215,7 +215,7 @@ def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[
     def broken(place: int, why: object) -> Malformed:
         return Malformed(line_of(place), f"is not JSON: {why}. The rest of the array is not read")
 
-    place, element = _behind_space(text, 1), 0
+    place, element = _skip_space(text, 1), 0
     while text[place : place + 1] != "]":
         try:
             value, end = JSON.raw_decode(text, place)
@@ -227,17 +227,17 @@ def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[
             return
         row, element = _json_row(line_of(place), text[place:end], value, body), element + 1
         yield Malformed(row.line, f"(element {element} of the array) {row.why}") if isinstance(row, Malformed) else row
-        place = _behind_space(text, end)
+        place = _skip_space(text, end)
         if text[place : place + 1] == ",":
-            place = _behind_space(text, place + 1)
+            place = _skip_space(text, place + 1)
         elif text[place : place + 1] != "]":
             yield broken(place, "a comma or the end of the array is missing")
             return
     if text[place + 1 :].strip():
-        yield broken(_behind_space(text, place + 1), "something stands behind the array")
+        yield broken(_skip_space(text, place + 1), "something stands behind the array")
 
 
-def _behind_space(text: str, place: int) -> int:
+def _skip_space(text: str, place: int) -> int:
     while text[place : place + 1].isspace():
         place += 1
     return place
@@ -251,19 +251,19 @@ def _loaded(text: str) -> Any:
         return error
 
 
-def _json_row(number: int, text: str, found: Any, body: str | None) -> Row | Malformed:
+def _json_row(number: int, text: str, value: Any, body: str | None) -> Row | Malformed:
     if _NOT_UTF8.search(text):
         return Malformed(number, "is not UTF-8")
-    if isinstance(found, ValueError):
+    if isinstance(value, ValueError):
         # The error's own line number is 1, as the line was parsed alone.
-        why = f"{found.msg}: column {found.colno}" if isinstance(found, json.JSONDecodeError) else found
+        why = f"{value.msg}: column {value.colno}" if isinstance(value, json.JSONDecodeError) else value
         return Malformed(number, f"is not JSON: {why}")
-    if isinstance(found, str):
-        found = {body or "body": found}
-    if not isinstance(found, dict):
+    if isinstance(value, str):
+        value = {body or "body": value}
+    if not isinstance(value, dict):
         return Malformed(number, "is neither an object nor a text")
-    require_columns(found, body)
-    return Row(number, found, text)
+    require_columns(value, body)
+    return Row(number, value, text)
 
 
 def _csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:

@@ -113,26 +113,26 @@ def _receipts_of(
     ]
     receipts: set[str] = set()
     try:
-        position = _as_of(ledger, message, None)
+        position = _position_as_of(ledger, message, None)
         while position is not None:
             queue, receipt = position
             if receipt is not None:
                 receipts.add(receipt)
-                position = _as_of(ledger, message, granted[receipt] - 1) if receipt in granted else None
+                position = _position_as_of(ledger, message, granted[receipt] - 1) if receipt in granted else None
                 arrivals = [arrival for arrival in arrivals if arrival[0] < granted.get(receipt, 0)]
                 continue
             # Nobody has received the message since the last arrival or restore in this queue.
             before: tuple[str, str | None] | None = position
             while arrivals and before == position:
                 version, arrived_in = arrivals.pop()
-                before = _as_of(ledger, message, version - 1) if arrived_in == queue else position
+                before = _position_as_of(ledger, message, version - 1) if arrived_in == queue else position
             position = None if before == position else before
     except InvalidParameterValue:
         click.echo("ledger: of what was before, the versions are not kept any more", err=True)
     return receipts
 
 
-def _as_of(ledger: Ledger, message: str, version: int | None) -> tuple[str, str | None] | None:
+def _position_as_of(ledger: Ledger, message: str, version: int | None) -> tuple[str, str | None] | None:
     """Return the queue and the receipt of a message as of a version; None if there was no such message."""
     from ledger.rules.message_id import place
 
@@ -204,20 +204,20 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-def _value(one: Any) -> Any:
+def _value(scalar: Any) -> Any:
     import pyarrow as pa
 
     try:
-        return one.as_py()
+        return scalar.as_py()
     except (OverflowError, ValueError):
-        if isinstance(one, pa.StructScalar):
-            return {name: _value(value) for name, value in one.items()}
-        if pa.types.is_nested(one.type):
-            return [_value(value) for value in one.values]
-        if pa.types.is_duration(one.type):
-            return f"{one.value} {one.type.unit}"
+        if isinstance(scalar, pa.StructScalar):
+            return {name: _value(value) for name, value in scalar.items()}
+        if pa.types.is_nested(scalar.type):
+            return [_value(value) for value in scalar.values]
+        if pa.types.is_duration(scalar.type):
+            return f"{scalar.value} {scalar.type.unit}"
         # Arrow's text of an instant with a time zone is wrong outside Python's range of years.
-        naive = one.cast(pa.timestamp(one.type.unit)) if pa.types.is_timestamp(one.type) else one
+        naive = scalar.cast(pa.timestamp(scalar.type.unit)) if pa.types.is_timestamp(scalar.type) else scalar
         return naive.cast(pa.string()).as_py()
 
 

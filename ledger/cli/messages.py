@@ -139,8 +139,8 @@ def document(message: Message) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _attribute(one: Any) -> dict[str, Any]:
-    return {name: value for name, value in one._asdict().items() if value is not None}
+def _attribute(attribute: Any) -> dict[str, Any]:
+    return {name: value for name, value in attribute._asdict().items() if value is not None}
 
 
 def _read(claim: Claim) -> list[Message]:
@@ -283,44 +283,44 @@ def _settled(
     handles: tuple[str, ...],
     receipt: str | None,
     json: bool,
-    did: str,
-    whole: Callable[[Claim], Settled],
-    single: Callable[[list[str | None]], list[HandleOutcome]],
+    participle: str,
+    settle_claim: Callable[[Claim], Settled],
+    settle_handles: Callable[[list[str | None]], list[HandleOutcome]],
 ) -> int:
     """Settle a whole claim, or single handles. Print the outcome, and return the exit code."""
     if (receipt is None) == (not handles):
         raise click.UsageError("Give receipt handles (- reads them from stdin), or --receipt ID for a whole claim.")
     if receipt is not None:
         if receipt == "-" and (receipt := _receipt()) is None:
-            report(json, {"receipt": None, "outcome": did, "messages": 0, "lost": 0}, f"{did} 0 messages")
+            report(json, {"receipt": None, "outcome": participle, "messages": 0, "lost": 0}, f"{participle} 0 messages")
             return 0
         claim = queue.claim(receipt)
         if not claim:
             raise click.ClickException(f"nothing of {queue.name} is held under the receipt {receipt} (any more)")
-        settled = whole(claim)
-        claim_document = {"receipt": receipt, "outcome": did, "messages": settled.messages, "lost": settled.lost}
+        settled = settle_claim(claim)
+        claim_document = {"receipt": receipt, "outcome": participle, "messages": settled.messages, "lost": settled.lost}
         lost = f"; {settled.lost:,} others have by now" if settled.lost else ""
-        report(json, claim_document, f"{did} {many(settled.messages, 'message')}{lost}")
+        report(json, claim_document, f"{participle} {many(settled.messages, 'message')}{lost}")
         return IN_PART if settled.lost else 0
     # A handle that is named several times counts once.
-    outcomes = single(list(dict.fromkeys(_handles(handles))))
+    outcomes = settle_handles(list(dict.fromkeys(_handles(handles))))
     if json:
         print_json(*(_document(outcome) for outcome in outcomes))
     else:
-        click.echo(f"{did} {many(sum(map(bool, outcomes)), 'message')}")
+        click.echo(f"{participle} {many(sum(map(bool, outcomes)), 'message')}")
     for outcome in outcomes:
         if not outcome:
             click.echo(f"{outcome.outcome}: {outcome.receipt_handle}: {outcome.error_message}", err=True)
     return 0 if all(outcomes) else IN_PART
 
 
-def _document(one: HandleOutcome) -> dict[str, Any]:
-    failure = {} if one else {"error_code": one.error_code, "error_message": one.error_message}
-    return {"receipt_handle": one.receipt_handle, "outcome": one.outcome, **failure}
+def _document(outcome: HandleOutcome) -> dict[str, Any]:
+    failure = {} if outcome else {"error_code": outcome.error_code, "error_message": outcome.error_message}
+    return {"receipt_handle": outcome.receipt_handle, "outcome": outcome.outcome, **failure}
 
 
-def _handles(given: Iterable[str]) -> Iterator[str | None]:
-    for handle in given:
+def _handles(handles: Iterable[str]) -> Iterator[str | None]:
+    for handle in handles:
         if handle != "-":
             yield handle
             continue

@@ -79,7 +79,7 @@ def named_root(root: str | None) -> str:
 def open_ledger(root: str | None, settings: str | None, *, read_only: bool = False, create: bool = False) -> Ledger:
     """Open the ledger that the arguments name. With `read_only`, the user needs no right to write."""
     place = named_root(root)
-    with _lightly():
+    with _fast_imports():
         from ledger.ledger import Ledger
         from ledger.settings import Settings
 
@@ -88,7 +88,7 @@ def open_ledger(root: str | None, settings: str | None, *, read_only: bool = Fal
 
 
 @contextmanager
-def _lightly() -> Iterator[None]:
+def _fast_imports() -> Iterator[None]:
     """Halve the time of imports in the block.
 
     Python collects no garbage, OpenBLAS starts one thread, and pyarrow does not import pandas.
@@ -97,7 +97,7 @@ def _lightly() -> Iterator[None]:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        _spare_pandas()
+        _import_arrow_without_pandas()
         yield
     finally:
         if was_enabled:
@@ -114,7 +114,7 @@ class _NoPandas:
             raise ModuleNotFoundError(name)
 
 
-def _spare_pandas() -> None:
+def _import_arrow_without_pandas() -> None:
     """Import pyarrow without pandas.
 
     pyarrow imports pandas with its first array, to recognize DataFrames. This import takes longer than the rest of a

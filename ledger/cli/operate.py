@@ -166,7 +166,7 @@ def repair(
     if clock:
         _repair_clock(root, settings, yes, dry_run, json)
     else:
-        _cut_back(named_root(root), yes, dry_run, json)
+        _repair_damage(named_root(root), yes, dry_run, json)
 
 
 def _repair_clock(root: str | None, settings: str | None, yes: bool, dry_run: bool, json: bool) -> None:
@@ -209,7 +209,7 @@ def _now(milliseconds: int) -> str:
     return instant(milliseconds).isoformat(timespec="seconds")
 
 
-def _cut_back(root: str, yes: bool, dry_run: bool, json: bool) -> None:
+def _repair_damage(root: str, yes: bool, dry_run: bool, json: bool) -> None:
     from ledger.ledger import Ledger
 
     damage = Ledger.repair(root, dry_run=True)
@@ -228,10 +228,10 @@ def _cut_back(root: str, yes: bool, dry_run: bool, json: bool) -> None:
         click.echo(f"Repaired. What was taken out is in {damage.lost}")
 
 
-def _shown(found: Repair) -> Iterator[str]:
-    if not found:
+def _shown(damage: Repair) -> Iterator[str]:
+    if not damage:
         yield "Nothing is damaged."
-    for table in found.tables:
+    for table in damage.tables:
         if table.commits:
             are = "is" if len(table.commits) == 1 else "are"
             lost = f"{many(len(table.commits), 'commit')} {are} lost"
@@ -250,9 +250,9 @@ def _shown(found: Repair) -> Iterator[str]:
             yield f"{table.table}: {len(table.files):,} data files are lost, with {held} messages"
         for path, flaw in table.files.items():
             yield f"  {path} {flaw}"
-    if any(table.commits for table in found.tables):
+    if any(table.commits for table in damage.tables):
         yield "What was sent in lost commits is gone. Messages whose acknowledgement is lost are received again."
-    for path in found.checkpoints:
+    for path in damage.checkpoints:
         yield f"{path} cannot be read; the entries tell the same, and nothing is lost with it"
 
 
@@ -306,8 +306,8 @@ def _depth(root: str, settings: str | None) -> dict[str, int] | None:
     return {"queues": len(rows), "messages": stored + in_flight, "in_flight": in_flight}
 
 
-def _in_words(depth: dict[str, int] | None, found: Destroyed) -> str:
-    size = f"{many(found.files, 'file')} of {found.bytes / 1e6:,.1f} MB"
+def _in_words(depth: dict[str, int] | None, destroyed: Destroyed) -> str:
+    size = f"{many(destroyed.files, 'file')} of {destroyed.bytes / 1e6:,.1f} MB"
     if depth is None:
         return f"an unknown number of messages (its tables cannot be read), in {size}"
     queues, messages = many(depth["queues"], "queue"), many(depth["messages"], "message")

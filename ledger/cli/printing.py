@@ -59,9 +59,9 @@ def report(json: bool, document: Mapping[str, Any], sentence: str) -> None:
         click.echo(sentence)
 
 
-def print_table(rows: Sequence[Mapping[str, Any]], none: str) -> None:
-    """Print rows in aligned columns, numbers to the right. If there are no rows, print the text `none`."""
-    click.echo(table_of(rows) if rows else none)
+def print_table(rows: Sequence[Mapping[str, Any]], if_empty: str) -> None:
+    """Print rows in aligned columns, numbers to the right. If there are no rows, print the text `if_empty`."""
+    click.echo(table_of(rows) if rows else if_empty)
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | None = None) -> str:
@@ -79,8 +79,8 @@ def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | 
     )
 
 
-def print_blocks(blocks: Iterable[Mapping[str, Any]], none: str) -> None:
-    """Print each block as lines of `name  value`, without empty values. If there are no blocks, print `none`."""
+def print_blocks(blocks: Iterable[Mapping[str, Any]], if_empty: str) -> None:
+    """Print each block as lines of `name  value`, without empty values. If there are no blocks, print `if_empty`."""
     first = True
     for block in blocks:
         filled = {name: value for name, value in block.items() if value not in (None, {}, "")}
@@ -91,7 +91,7 @@ def print_blocks(blocks: Iterable[Mapping[str, Any]], none: str) -> None:
             click.echo(f"{name:<{width}}  {shown(value)}")
         first = False
     if first:
-        click.echo(none)
+        click.echo(if_empty)
 
 
 def shown(value: Any) -> str:

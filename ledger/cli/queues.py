@@ -131,7 +131,7 @@ def create(
     from ledger.errors import QueueNameExists
 
     attributes, tags = pairs(attribute, "--attribute"), pairs(tag, "--tag")
-    ledger = _opened_or_made(root, settings)
+    ledger = _open_or_create_ledger(root, settings)
     try:
         made = ledger.create_queue(queue, attributes, tags)
     except QueueNameExists as error:
@@ -143,7 +143,7 @@ def create(
     show_queue(made, json)
 
 
-def _opened_or_made(root: str | None, settings: str | None) -> Ledger:
+def _open_or_create_ledger(root: str | None, settings: str | None) -> Ledger:
     from ledger.errors import LedgerDoesNotExist
 
     try:

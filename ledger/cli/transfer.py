@@ -79,13 +79,13 @@ def copy(
     )
 
 
-def _made(target: Ledger, name: str, known: Queue) -> Queue:
+def _made(target: Ledger, name: str, source: Queue) -> Queue:
     from ledger.errors import QueueDoesNotExist
 
     try:
         return target.queue(name)
     except QueueDoesNotExist:
-        record = known.access.record()
+        record = source.access.record()
         attributes = {key: value for key, value in record.attributes.items() if key not in OF_ITS_LEDGER}
         return target.create_queue(name, attributes, dict(record.tags))
 

@@ -179,16 +179,16 @@ def once(pairs: Any) -> Any:
     return pairs
 
 
-def in_full(one: Mapping[str, Any]) -> dict[str, Any]:
+def in_full(attribute: Mapping[str, Any]) -> dict[str, Any]:
     """Return an attribute in full in SQS's form, with only the value that its type needs."""
-    kind = one["data_type"]
+    kind = attribute["data_type"]
     is_binary = isinstance(kind, str) and kind.startswith("Binary")
-    value = {"BinaryValue": one["binary_value"]} if is_binary else {"StringValue": one["string_value"]}
+    value = {"BinaryValue": attribute["binary_value"]} if is_binary else {"StringValue": attribute["string_value"]}
     return {"DataType": kind, **value}
 
 
-def _in_full(one: object) -> object:
-    return in_full(one) if isinstance(one, Mapping) and set(one) == _FIELDS else one
+def _in_full(attribute: object) -> object:
+    return in_full(attribute) if isinstance(attribute, Mapping) and set(attribute) == _FIELDS else attribute
 
 
 def _maps(values: Iterable[object], read: Callable[[Any], object]) -> pa.Array:

@@ -83,21 +83,25 @@ class ExportFile:
         return [_message(row, queue, self.path, before + place) for place, row in enumerate(rows, 1)]
 
 
-def local_path(given: object) -> Path:
+def local_path(path: object) -> Path:
     """Return the path of the file that a user names. Raises InvalidParameterValue if it is no local path."""
-    place = here("path", given)
+    place = here("path", path)
     if not place.is_local:
-        raise InvalidParameterValue("path", given, "Must be a local path", "Copy the file from or to other storage.")
+        raise InvalidParameterValue("path", path, "Must be a local path", "Copy the file from or to other storage.")
     return Path(place.text)
 
 
 def write_file(
-    path: Path, queue: QueueRecord, parts: Iterable[Sequence[StoredMessage]], now: int, told: Callable[[int], None]
+    path: Path,
+    queue: QueueRecord,
+    parts: Iterable[Sequence[StoredMessage]],
+    now: int,
+    on_written: Callable[[int], None],
 ) -> int:
     """Write an exported file, each part as a row group, and return how many messages it has.
 
-    `told` is called with the number of messages written so far. Raises InvalidParameterValue if the name is taken or
-    there is no such folder. Raises StorageFailed if the file cannot be written.
+    `on_written` is called with the number of messages written so far. Raises InvalidParameterValue if the name is taken
+    or there is no such folder. Raises StorageFailed if the file cannot be written.
     """
     _require_free(path)
     about = {"format": FORMAT, "id": secrets.token_hex(16), "queue": queue.name, "exported_at": now}
@@ -115,7 +119,7 @@ def write_file(
                         rows = pa.Table.from_pylist([_row(message) for message in part], schema)
                         writer.write_table(rows, row_group_size=len(part))
                         written += len(part)
-                        told(written)
+                        on_written(written)
                         groups.append(len(part))
                 writer.add_key_value_metadata({GROUPS: json.dumps(groups)})
             file.flush()
@@ -176,11 +180,11 @@ def open_file(given: object) -> Iterator[ExportFile]:
     except OSError as error:
         raise StorageFailed(str(path), f"{error.strerror or error}", "import") from error
     with file:
-        about = _about(path, file)
+        about = _read_description(path, file)
         yield ExportFile(str(path), about["id"], about["fifo"], file.num_row_groups, file.metadata.num_rows, file)
 
 
-def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
+def _read_description(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
     """Return what the file says about its export. Raises InvalidParameterValue unless it is an unchanged export."""
     try:
         about = json.loads((file.schema_arrow.metadata or {}).get(KEY) or b"{}")

@@ -82,11 +82,13 @@ class EntryList:
         return OutcomeList(outcomes)
 
 
-def _read(given: object, queue: Mapping[str, str], common: Mapping[str, object], in_batch: bool) -> Entry | LedgerError:
-    if isinstance(given, LedgerError):
-        return given
+def _read(
+    message: object, queue: Mapping[str, str], common: Mapping[str, object], in_batch: bool
+) -> Entry | LedgerError:
+    if isinstance(message, LedgerError):
+        return message
     try:
-        return entry_of(given, queue, common, in_batch=in_batch)
+        return entry_of(message, queue, common, in_batch=in_batch)
     except LedgerError as error:
         return error
 
@@ -128,7 +130,7 @@ def send(
 
 
 @lru_cache(maxsize=1_000)
-def _tell_left_out(queue: str, names: tuple[str, ...], body: str | None, *, fifo: bool) -> None:
+def _warn_of_columns(queue: str, names: tuple[str, ...], body: str | None, *, fifo: bool) -> None:
     """Warn of columns that are not sent, and of names that resemble the names of columns with a meaning.
 
     A process warns once for each queue and its columns.
@@ -156,5 +158,5 @@ def _send_table(
             entries = entries_of(table, record.attributes, body)
             sent = sent_table(entries, access.store.send(record, entries, access.clock, attempt_id))
             names = table.column_names
-    _tell_left_out(access.name, tuple(names), body, fifo=is_fifo(record.attributes))
+    _warn_of_columns(access.name, tuple(names), body, fifo=is_fifo(record.attributes))
     return sent

@@ -170,7 +170,7 @@ def listed(field: str, value: Any, bound: str = "Must be a list, a DataFrame or 
     return list(value)
 
 
-def require_column(table: pa.Table, name: str, right: Callable[[pa.DataType], bool], kinds: str) -> pa.ChunkedArray:
+def require_column(table: pa.Table, name: str, accepts: Callable[[pa.DataType], bool], kinds: str) -> pa.ChunkedArray:
     """Return a column of an Arrow table. Raises InvalidParameterValue when it is missing, or of another type."""
     if name not in table.column_names:
         names = ", ".join(table.column_names) or "none"
@@ -182,11 +182,11 @@ def require_column(table: pa.Table, name: str, right: Callable[[pa.DataType], bo
     if pa.types.is_null(kind) or values.null_count == table.num_rows:
         # A column without values fits every type, also if pandas has made it a column of floats.
         return pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
-    if right is is_integer and pa.types.is_floating(kind):
+    if accepts is is_integer and pa.types.is_floating(kind):
         # pandas makes floats of whole numbers in a column with a missing number.
         with suppress(pa.ArrowInvalid):
             return values.cast(pa.int64())
-    if not right(kind):
+    if not accepts(kind):
         raise InvalidParameterValue("column", name, f"It is {kind} and must be {kinds}", "Cast it.")
     return values
 
@@ -295,7 +295,7 @@ def _wrong_value(field: pa.Field, column: pa.ChunkedArray, error: Exception) -> 
     return InvalidParameterValue("column", field.name, f"{where}: it is {field.type}, and {str(error)[:200]}", fix)
 
 
-def _of_objects(values: Any) -> tuple[str, str] | None:
+def _find_wrong_object(values: Any) -> tuple[str, str] | None:
     """Return what is wrong with a column of pandas' objects, and what to do. Return None if nothing is wrong.
 
     The wrong value is the first for which Arrow has no type, or that is of another class than the values before it.
@@ -351,7 +351,7 @@ def _unreadable(field: str, value: Any, error: Exception) -> InvalidParameterVal
     bound = f"Arrow cannot read it as a table ({why[:200]})"
     fix = "Give every column values of one type, or cast it (to string, say)."
     if name != field and made_by(value, "pandas"):
-        bound, fix = _of_objects(value[column]) or (bound, fix)
+        bound, fix = _find_wrong_object(value[column]) or (bound, fix)
     if "_pli128" in why or "_plu128" in why:
         bound, fix = (
             "It is Int128 or UInt128 of polars, which Arrow does not have",

@@ -37,18 +37,18 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
     before = target.store.copy_progress(target_record, key)
     progress, count = before or _NOTHING, 0
     while True:
-        contents = _rest(source, record, progress)
+        contents = _remaining_contents(source, record, progress)
         until = progress.marks[0] if progress.parts else contents.until
         with Meter("messages", contents.count + count, report(say, log.info), show=bar) as meter:
             for part in contents.parts:
                 if not part:
                     # All messages of this part were dropped since the copy began.
                     continue
-                following = _behind(progress, part, until)
+                following = _progress_after(progress, part, until)
                 # Read the target again for each part: its bounds may have changed.
                 target_record = target.record()
                 copied = [_copied(message, target_record) for message in part]
-                with _told_of_parts(progress):
+                with _with_progress_in_advice(progress):
                     is_next = target.store.add_copies(target_record, copied, key, following, target.clock)
                 if not is_next:
                     break
@@ -62,7 +62,7 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
 
 
 @contextmanager
-def _told_of_parts(progress: CopyProgress) -> Iterator[None]:
+def _with_progress_in_advice(progress: CopyProgress) -> Iterator[None]:
     """Add to the advice of an OverLimit how many messages of the copy are already in the target."""
     try:
         yield
@@ -72,7 +72,7 @@ def _told_of_parts(progress: CopyProgress) -> Iterator[None]:
         raise OverLimit(error.message, f"{advice} {before}" if progress.messages else error.advice) from None
 
 
-def _rest(source: Access, record: QueueRecord, progress: CopyProgress) -> Contents:
+def _remaining_contents(source: Access, record: QueueRecord, progress: CopyProgress) -> Contents:
     """Return the messages that are left to copy."""
     if not progress.parts:
         return source.store.contents(record, source.clock)
@@ -80,7 +80,7 @@ def _rest(source: Access, record: QueueRecord, progress: CopyProgress) -> Conten
     return source.store.contents(record, source.clock, Position(*place), until)
 
 
-def _behind(progress: CopyProgress, part: Sequence[StoredMessage], until: int) -> CopyProgress:
+def _progress_after(progress: CopyProgress, part: Sequence[StoredMessage], until: int) -> CopyProgress:
     """Return the progress of the copy after this part."""
     return CopyProgress(progress.parts + 1, progress.messages + len(part), (until, *part[-1].position))
 
@@ -126,7 +126,7 @@ def import_file(access: Access, path: object, attempt_id: str | None, say: Say |
                 record = access.record()
                 messages = file.group(group, record.attributes)
                 following = CopyProgress(progress.parts + 1, progress.messages + len(messages), (group + 1,))
-                with _told_of_parts(progress):
+                with _with_progress_in_advice(progress):
                     is_next = access.store.add_copies(record, messages, key, following, access.clock)
                 if is_next:
                     progress, count = following, count + len(messages)

@@ -133,10 +133,10 @@ class TableRefusal(NamedTuple):
         return f"{self.what}. {self.fix}"
 
 
-def told(table: str, place: str, found: Sequence[str]) -> TableRefusal:
+def told(table: str, place: str, altered: Sequence[str]) -> TableRefusal:
     """Return, in words, which alterations a table has, and how to undo them."""
-    what = f"somebody gave the table {table} {', '.join(found)}, which the ledger's tables do not have"
-    return TableRefusal(what, way_back(place, found))
+    what = f"somebody gave the table {table} {', '.join(altered)}, which the ledger's tables do not have"
+    return TableRefusal(what, way_back(place, altered))
 
 
 def unappendable(loaded: DeltaTable) -> list[str]:

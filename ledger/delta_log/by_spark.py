@@ -224,7 +224,7 @@ class SparkTables:
     def create(self, table: str) -> None:
         if not self.exists(table):
             create_table(self._session(), f"delta.`{self.locations[table]}`", self._specs[table])
-            self._made_durable(table)
+            self._make_newest_durable(table)
 
     def layout(self, table: str) -> Layout:
         table_metadata, java = self._state(table).metadata(), jvm_of(self._session()).scala.jdk.javaapi
@@ -338,7 +338,7 @@ class SparkTables:
                     committed = begun.txnVersion(transaction[0])
                     require_next(transaction, None if committed < 0 else int(committed))
                 commit_rows(session, begun, frame, *transactions, *beside)
-                return self._made_durable(table)
+                return self._make_newest_durable(table)
             writer = frame.write.format("delta").mode("append")
             for application, version in (*transactions, *beside):
                 writer = writer.option("txnAppId", application).option("txnVersion", version)
@@ -364,7 +364,7 @@ class SparkTables:
             committed = begun.txnVersion(transactions[0][0])
             require_next(transactions[0], None if committed < 0 else int(committed))
             commit_nothing(session, begun, *transactions)
-            return self._made_durable(table)
+            return self._make_newest_durable(table)
 
     def file_facts(self, table: str) -> tuple[int, pa.Table]:
         latest = self._direct[table].writer.followed.newest()
@@ -402,7 +402,7 @@ class SparkTables:
             require_generation(table, generation, self.generation())
         with self.committing(metadata) as session:
             session.sql(f"DELETE FROM {self._named(table)} WHERE {predicate}")
-            self._made_durable(table)
+            self._make_newest_durable(table)
 
     def greatest(self, table: str, column: str) -> int | None:
         rows = self._rows(f"SELECT max({column}) AS greatest FROM {self._named(table)}")
@@ -436,7 +436,7 @@ class SparkTables:
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         self._latest.make_durable(table, version)
 
-    def _made_durable(self, table: str) -> int:
+    def _make_newest_durable(self, table: str) -> int:
         """Make the newest version survive a power cut, and return it."""
         self.make_durable(table, version := self.version(table))
         return version
@@ -450,13 +450,13 @@ class SparkTables:
             with self.committing({}) as session:
                 (done,) = session.sql(f"OPTIMIZE {self._named(table)} WHERE {where.sql()}").collect()
                 joined = done.metrics.numFilesRemoved > 0
-                self._made_durable(table)
+                self._make_newest_durable(table)
         return joined
 
     def vacuum(self, table: str) -> None:
         session = self._session()
         # Before a file is removed, make the files that replace it survive a power cut.
-        self._made_durable(table)
+        self._make_newest_durable(table)
         self._files[table].sync_checkpoints()
         session.sql(f"VACUUM {self._named(table)}")
         # Spark removes old entries with its own checkpoints. Direct commits make other checkpoints of the same log.

@@ -181,7 +181,7 @@ def read_checkpoints(location: str, storage_options: Mapping[str, str] | None) -
 
 def _old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tuple[str, ...]:
     older = (version for version in checkpointed(paths) if version < intact)
-    return tuple(path for version in older for path in _torn(files, paths, version, deep=True))
+    return tuple(path for version in older for path in _unreadable_files(files, paths, version, deep=True))
 
 
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
@@ -208,7 +208,14 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
     later = (version for version in checkpointed(paths) if version >= max(flaws, default=0))
     return PastDamage(
         flaws,
-        next((checkpoint for checkpoint in later if checkpoint == intact or not _torn(files, paths, checkpoint)), 0),
+        next(
+            (
+                checkpoint
+                for checkpoint in later
+                if checkpoint == intact or not _unreadable_files(files, paths, checkpoint)
+            ),
+            0,
+        ),
     )
 
 
@@ -332,12 +339,12 @@ def _summed_up(files: TableStorage, version: int) -> int:
     """Return the version of the newest checkpoint up to a version whose end can be read. Without one, return the
     version before the first entry."""
     hinted = hinted_checkpoint(files)
-    if hinted is not None and hinted <= version and _footer(files, _single(hinted)) is not None:
+    if hinted is not None and hinted <= version and _row_count_in_footer(files, _single(hinted)) is not None:
         return hinted
     paths = files.log_paths()
     first = min((entry for entry in map(version_of, paths) if entry is not None), default=0)
     candidates = (candidate for candidate in reversed(checkpointed(paths)) if candidate <= version)
-    return next((candidate for candidate in candidates if not _torn(files, paths, candidate)), first - 1)
+    return next((candidate for candidate in candidates if not _unreadable_files(files, paths, candidate)), first - 1)
 
 
 def lost_folder(root: Path) -> Path:
@@ -414,17 +421,17 @@ def _checkpoints(files: TableStorage, paths: list[str], *, deep: bool = False) -
     if hinted is not None and gone:
         bad.append(_single(hinted))
     for version in reversed(checkpointed(paths)):
-        wrong = _torn(files, paths, version, deep=deep)
+        wrong = _unreadable_files(files, paths, version, deep=deep)
         if not wrong:
             return tuple(bad), version
         bad += wrong
     return tuple(bad), -1
 
 
-def _torn(files: Storage, paths: list[str], version: int, *, deep: bool = False) -> list[str]:
+def _unreadable_files(files: Storage, paths: list[str], version: int, *, deep: bool = False) -> list[str]:
     """Return the files of a version's checkpoint that cannot be read."""
     of_version = [path for path in paths if path.startswith(f"{LOG}/{version:020d}.checkpoint.")]
-    rows = _rows_read if deep else _footer
+    rows = _count_rows if deep else _row_count_in_footer
     return [path for path in of_version if rows(files, path) is None]
 
 
@@ -433,7 +440,7 @@ def _single(version: int) -> str:
     return f"{LOG}/{version:020d}.checkpoint.parquet"
 
 
-def _footer(files: Storage, path: str) -> int | None:
+def _row_count_in_footer(files: Storage, path: str) -> int | None:
     """Return how many rows a Parquet file has; None: the file is not Parquet."""
     try:
         with files.open(path) as file:
@@ -442,7 +449,7 @@ def _footer(files: Storage, path: str) -> int | None:
         return None
 
 
-def _rows_read(files: Storage, path: str) -> int | None:
+def _count_rows(files: Storage, path: str) -> int | None:
     """Return how many rows a Parquet file has, by reading all of them; None: they cannot be read."""
     try:
         with files.open(path) as file:
@@ -482,7 +489,7 @@ def _file_faults(named: Any, sizes: Mapping[str, int], deep: TableStorage | None
         elif size_there != size:
             yield path, "is empty" if not size_there else f"has {size_there:,} bytes, and the log says {size:,}"
         elif deep is not None:
-            rows_there = _rows_read(deep, path)
+            rows_there = _count_rows(deep, path)
             if rows_there is None:
                 yield path, "cannot be read as Parquet"
             elif rows is not None and rows_there != rows:

@@ -95,7 +95,7 @@ def with_all_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
     return rows
 
 
-def commit_nothing(loaded: DeltaTable, said: CommitProperties) -> None:
+def commit_nothing(loaded: DeltaTable, commit_properties: CommitProperties) -> None:
     """Commit metadata and no rows to any table."""
     with conflicts():
         loaded.create_write_transaction(
@@ -103,7 +103,7 @@ def commit_nothing(loaded: DeltaTable, said: CommitProperties) -> None:
             mode="append",
             schema=loaded.schema(),
             partition_by=loaded.metadata().partition_columns,
-            commit_properties=said,
+            commit_properties=commit_properties,
         )
 
 
@@ -430,5 +430,5 @@ def remove_log(stored: TableStorage) -> None:
             stored.remove(path)
 
 
-def _entry(said: Mapping[str, Any]) -> bytes:
-    return log_entry({action: about} for action, about in said.items())
+def _entry(actions: Mapping[str, Any]) -> bytes:
+    return log_entry({action: about} for action, about in actions.items())

@@ -44,7 +44,7 @@ class FileStatistics:
         added: tuple[dict[str, Any], ...] = (),
         ends: Mapping[str, int] | None = None,
     ) -> None:
-        self._spec, self._parts, self._ends = spec, (files, added), dict(ends or {})
+        self._spec, self._parts, self._last_ordinals = spec, (files, added), dict(ends or {})
 
     @property
     def _files(self) -> pa.Table:
@@ -98,13 +98,13 @@ class FileStatistics:
 
         Returns None if the log lacks the ordinals of one of its files.
         """
-        if value in self._ends:
-            return self._ends[value]
+        if value in self._last_ordinals:
+            return self._last_ordinals[value]
         partition, ordinal = self._fact("partition", self._spec.partitions[-1]), self._last_ordinal_fact()
         files = self._files
         last: int | None = pc.max(files[ordinal].filter(pc.equal(files[partition], value)), skip_nulls=False).as_py()
-        if last is not None and len(self._ends) < self.MOST_ENDS:
-            self._ends[value] = last
+        if last is not None and len(self._last_ordinals) < self.MOST_ENDS:
+            self._last_ordinals[value] = last
         return last
 
     def _last_ordinal_fact(self) -> str:
@@ -121,7 +121,7 @@ class FileStatistics:
 
         Raises AttributeError, KeyError, TypeError and ValueError for an action that is not understood.
         """
-        facts_of_added = tuple(_told_by(fields, self._spec.facts) for fields in added)
+        facts_of_added = tuple(_facts_of_add(fields, self._spec.facts) for fields in added)
         if removed:
             files = self._files
             gone = pc.is_in(files[_PATH.name], pa.array(removed, pa.string()))
@@ -133,7 +133,7 @@ class FileStatistics:
         return FileStatistics(self._spec, following._files)
 
     def _ends_after(self, added: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-        ends = dict(self._ends)
+        ends = dict(self._last_ordinals)
         if not ends:
             return ends
         partition_fact, ordinal = self._fact("partition", self._spec.partitions[-1]), self._last_ordinal_fact()
@@ -149,7 +149,7 @@ def schema_of_facts(spec: TableSpec) -> pa.Schema:
     return pa.schema([_PATH, *((fact.name, fact.type) for fact in spec.facts)])
 
 
-def _told_by(added: Mapping[str, Any], facts: Iterable[Fact]) -> dict[str, Any]:
+def _facts_of_add(added: Mapping[str, Any], facts: Iterable[Fact]) -> dict[str, Any]:
     """Return the facts that a line of the log has about a file that it adds."""
     stats = json.loads(added.get("stats") or "{}")
     file_facts: dict[str, Any] = {"path": added["path"]}

@@ -442,12 +442,12 @@ class DirectTable:
             raise NotDirect(ALTERED)
         columns = list(self._table.partitions)
         touched = distinct(edits, columns) if columns else [{}]
-        if columns and not _names_no_more(where.partitions(columns), touched):
+        if columns and not _all_named_are_touched(where.partitions(columns), touched):
             raise NotDirect(WIDER)
         read = snapshot.loaded
         before = [read.of(_values_of(partition)) for partition in touched]
         edits_of = [edits] if len(touched) == 1 else [of_partitions(edits, [partition]) for partition in touched]
-        rewrites = [self._regrouped(*one) for one in zip(touched, before, edits_of)]
+        rewrites = [self._plan_rewrite(*one) for one in zip(touched, before, edits_of)]
         if sum(rows.num_rows for rewrite in rewrites for rows in rewrite.written) > MOST_ROWS:
             raise NotDirect(LARGE)
         adds, removes = list[AddedFile](), list[RemovedFile]()
@@ -583,7 +583,7 @@ class DirectTable:
             self.writer.followed.forget()
             raise LogReplaced(f"{self._table.name} was replaced since version {snapshot.version}, which was read")
 
-    def _regrouped(self, partition: Mapping[str, Any], files: Iterable[str], edits: pa.Table) -> Rewrite:
+    def _plan_rewrite(self, partition: Mapping[str, Any], files: Iterable[str], edits: pa.Table) -> Rewrite:
         rows = {path: self.rows.of(_values_of(partition), path) for path in files}
         return plan_rewrite(rows, edits, self._table)
 
@@ -598,7 +598,7 @@ def of_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa
     return rows.filter(reduce(pc.or_, conditions)) if conditions else rows
 
 
-def _names_no_more(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
+def _all_named_are_touched(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether every named partition is touched: each conflict with a named one is then one with a touched one."""
     return named is not None and {_values_of(partition) for partition in touched}.issuperset(named)
 

@@ -264,14 +264,14 @@ class ObjectStore:
         return naming(self.place, BaseError)
 
 
-def open_checked(location: str, options: Mapping[str, str], given: Mapping[str, str]) -> ObjectStore:
+def open_checked(location: str, options: Mapping[str, str], user_options: Mapping[str, str]) -> ObjectStore:
     """Return the store at a place, with `options`.
 
-    First make one request, with the options `given` and a bound of a few seconds. If a name or a key is wrong, long
-    retries do not help. Raises StorageFailed that says what to check.
+    First make one request, with the options `user_options` and a bound of a few seconds. If a name or a key is wrong,
+    long retries do not help. Raises StorageFailed that says what to check.
     """
     try:
-        ObjectStore(location, with_defaults(given, FIRST_REQUEST)).names()
+        ObjectStore(location, with_defaults(user_options, FIRST_REQUEST)).names()
     except StorageFailed as error:
         raise StorageFailed(location, f"{error.cause}. {reaching(recorded(location).scheme)}", "opening") from error
     return ObjectStore(location, options)

@@ -44,11 +44,11 @@ class CommitKind(NamedTuple):
     reason: str = ""
 
 
-def path_of(said: Mapping[str, Any]) -> str:
+def path_of(info: Mapping[str, Any]) -> str:
     """Return the path of a MERGE by its `commitInfo`, or an empty text for other commits."""
-    if said.get("operation") != "MERGE":
+    if info.get("operation") != "MERGE":
         return ""
-    parameters = said.get("operationParameters")
+    parameters = info.get("operationParameters")
     return DIRECT if isinstance(parameters, Mapping) and REWRITTEN.items() <= parameters.items() else STATEMENT
 
 

@@ -394,7 +394,7 @@ class LogFollower:
         try:
             files = self._replay.files()
         except Altered as altered:
-            self._tell_altered(str(altered))
+            self._log_alteration_once(str(altered))
             return _SeenLog(None, now, str(altered))
         files_listed = replace(
             files, transactions=TransactionsSeen(files.version), entry=read_entry(self._stored, files.version)
@@ -410,7 +410,7 @@ class LogFollower:
             generation = self._generations.current
         return _SeenLog(replace(files_listed, generation=generation), now)
 
-    def _tell_altered(self, what: str) -> None:
+    def _log_alteration_once(self, what: str) -> None:
         """Log once that the client cannot follow the log."""
         if not self._is_told:
             self._is_told = True
@@ -475,7 +475,7 @@ def require_plain(
     protocol: tuple[int, int],
     features: Iterable[str],
     columns: Collection[str],
-    asking: Iterable[str],
+    demanding: Iterable[str],
     properties: Mapping[str, str],
 ) -> None:
     """Raise Altered if a table has other columns than its spec, or demands more of a row than these columns.
@@ -485,7 +485,7 @@ def require_plain(
         protocol: The versions of readers and writers that the table asks for.
         features: The features of the table, if its protocol names them.
         columns: The columns of the table.
-        asking: The names of its constraints, and of the columns that demand more of a row than a value.
+        demanding: The names of its constraints, and of the columns that demand more of a row than a value.
         properties: The properties of the table.
     """
     altered = [name for name in alterations(features, properties) if name != APPEND_ONLY]
@@ -494,7 +494,7 @@ def require_plain(
     altered += [f"the column {name}" for name in sorted({*columns} - {*table.schema.names})]
     altered += [f"no column {name}" for name in sorted({*table.schema.names} - {*columns})]
     altered += [
-        name if name.startswith("delta.") else f"demands of the column {name}" for name in dict.fromkeys(asking)
+        name if name.startswith("delta.") else f"demands of the column {name}" for name in dict.fromkeys(demanding)
     ]
     if properties.get(APPEND_ONLY, "false") != "false":
         altered.append(APPEND_ONLY)

@@ -174,7 +174,7 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     is_kept = np.ones(rows.num_rows, dtype=bool)
     # All rows and edits are of one partition.
     is_kept[matches(rows, edits, table.key)[0]] = False
-    coming = _coming(edits, table)
+    coming = _rows_after_edits(edits, table)
     arriving, staying = _settled(coming, table), _settled(rows, table) & is_kept
     gone = sizes < ENOUGH
     gone[file_of[~is_kept]] = True
@@ -194,7 +194,7 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     return Rewrite([path for path, is_gone in zip(files, gone) if is_gone], written)
 
 
-def _coming(edits: pa.Table, table: TableSpec) -> pa.Table:
+def _rows_after_edits(edits: pa.Table, table: TableSpec) -> pa.Table:
     """Return the rows that the edits insert or update, as they are afterwards."""
     stays = pc.not_equal(edits[OPERATION], "delete")
     rows = edits.select(table.schema.names)

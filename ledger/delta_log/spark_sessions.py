@@ -132,13 +132,13 @@ def jvm_of(spark: SparkSession) -> Any:
     return spark._jvm
 
 
-def create_table(spark: SparkSession, name: str, known: TableSpec, scheme: str = FILE) -> None:
+def create_table(spark: SparkSession, name: str, spec: TableSpec, scheme: str = FILE) -> None:
     """Run CREATE TABLE IF NOT EXISTS for a table under a name in SQL, on the storage of a scheme."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    layout = known.layout(scheme)
-    columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in from_arrow_schema(known.schema))
-    partitions = f"PARTITIONED BY ({', '.join(known.partitions)})" if known.partitions else ""
+    layout = spec.layout(scheme)
+    columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in from_arrow_schema(spec.schema))
+    partitions = f"PARTITIONED BY ({', '.join(spec.partitions)})" if spec.partitions else ""
     properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in layout.properties.items())
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING delta {partitions} "
@@ -220,7 +220,7 @@ def storage_options_of(spark: SparkSession, bucket: str) -> dict[str, str]:
     if endpoint and not amazon:
         encrypted = of_bucket("connection.ssl.enabled") != "false"
         in_path = of_bucket("path.style.access") == "true"
-        options.update(_elsewhere(endpoint, bucket, encrypted=encrypted, in_path=in_path))
+        options.update(_options_of_server(endpoint, bucket, encrypted=encrypted, in_path=in_path))
     return options
 
 
@@ -228,7 +228,7 @@ def _settings(spark: SparkSession) -> Any:
     return spark._jsparkSession.sessionState().newHadoopConf()
 
 
-def _elsewhere(endpoint: str, bucket: str, *, encrypted: bool, in_path: bool) -> dict[str, str]:
+def _options_of_server(endpoint: str, bucket: str, *, encrypted: bool, in_path: bool) -> dict[str, str]:
     """Return the options of a server that is not Amazon's."""
     scheme, _, host = endpoint.rpartition("://")
     scheme = scheme or ("https" if encrypted else "http")

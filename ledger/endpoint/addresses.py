@@ -48,7 +48,7 @@ def name_of(url: object, account_id: str, caller_id: str) -> str:
         QueueDoesNotExist: `url` names a queue of another account, or only a host.
     """
     if isinstance(url, str) and _NAME.fullmatch(url):
-        return _of_account(url, caller_id, account_id)
+        return _require_account(url, caller_id, account_id)
     try:
         parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
         host, path = parts.netloc, parts.path
@@ -60,10 +60,10 @@ def name_of(url: object, account_id: str, caller_id: str) -> str:
     match = _PATH.fullmatch(path if path.startswith("/") else f"/{path}")
     if match is None:
         raise address(url)
-    return _of_account(unquote(match[2]), match[1], account_id)
+    return _require_account(unquote(match[2]), match[1], account_id)
 
 
-def _of_account(name: str, asked: str, account_id: str) -> str:
-    if asked != account_id:
+def _require_account(name: str, named_account_id: str, account_id: str) -> str:
+    if named_account_id != account_id:
         raise QueueDoesNotExist(name)
     return name

@@ -114,7 +114,7 @@ class Application:
         self.polls.stop()
 
     async def _exchange(self, request: Request, receive: Receive) -> tuple[Exchange, Response]:
-        body = _Body(self._most_of(request))
+        body = _Body(self._body_bound(request))
         try:
             await _within(self._bounds.request_seconds, body.read(receive))
             late = None
@@ -133,7 +133,7 @@ class Application:
         except Exception as error:
             return exchange, exchange.refused(error)
 
-    def _most_of(self, request: Request) -> int:
+    def _body_bound(self, request: Request) -> int:
         """Return how many bytes of a request's body are read."""
         signatures = self._endpoint.signatures
         if signatures is None or signatures.knows(request):
@@ -142,15 +142,15 @@ class Application:
         return min(self._bounds.request_bytes, STRANGERS_BYTES)
 
     async def _done(self, exchange: Exchange, call: Call, receive: Receive) -> Response:
-        done = await self.pool.run(functools.partial(_worked, exchange, call), call.queue_named)
+        done = await self.pool.run(functools.partial(_do_and_write, exchange, call), call.queue_named)
         if isinstance(done, Waiting):
-            return exchange.written({} if self.stopping else await self._polled(done, receive))
+            return exchange.written({} if self.stopping else await self._await_poll(done, receive))
         if call.action not in _QUIET and call.known_queue is not None:
             # Polls of other queues learn from the tables that messages arrived.
             self.polls.changed(call.known_queue)
         return done
 
-    async def _polled(self, waiting: Waiting, receive: Receive) -> Result:
+    async def _await_poll(self, waiting: Waiting, receive: Receive) -> Result:
         """Return the answer of a long poll. Raise Gone if its client disconnects first.
 
         Messages that the poll received by then stay in flight until their visibility timeout ends.
@@ -301,7 +301,7 @@ class Application:
         ]
 
 
-def _worked(exchange: Exchange, call: Call) -> Response | Waiting:
+def _do_and_write(exchange: Exchange, call: Call) -> Response | Waiting:
     """Do a request on a thread of the pool. Return its response, or a Waiting if it has to wait."""
     done = exchange.done(call)
     return done if isinstance(done, Waiting) else exchange.written(done)

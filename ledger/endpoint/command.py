@@ -61,30 +61,31 @@ class Options:
 
 
 def run(
-    opened: Callable[[], Ledger],
+    open_ledger: Callable[[], Ledger],
     options: Options,
     say: Callable[[str], None],
     announce: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve the ledger that `opened` returns, until SIGTERM or Ctrl-C.
+    """Serve the ledger that `open_ledger` returns, until SIGTERM or Ctrl-C.
 
-    `opened` is called once the options are checked and the port is bound. At SIGHUP the file of keys is read again.
+    `open_ledger` is called once the options are checked and the port is bound. At SIGHUP the file of keys is read
+    again.
 
     Args:
-        opened: Opens or makes the ledger.
+        open_ledger: Opens or makes the ledger.
         options: How to serve.
         say: Is called with a line when the endpoint serves, and with a line for each note or warning.
         announce: Is called with the URL when the endpoint serves, in place of `say`.
 
     Raises:
         InvalidParameterValue: Options do not fit together, or a file has wrong content.
-        LedgerError: The port is taken, or `opened` raises it.
+        LedgerError: The port is taken, or `open_ledger` raises it.
     """
     _require(options, os.environ)
     access_log = _access_log(options.access_log)
     try:
         with KeyRotation() if options.keys else contextlib.nullcontext() as rotation:
-            _serve(opened, options, say, announce or (lambda url: say(f"serving at {url}")), access_log, rotation)
+            _serve(open_ledger, options, say, announce or (lambda url: say(f"serving at {url}")), access_log, rotation)
     finally:
         if access_log is not None:
             access_log.close()

@@ -118,7 +118,7 @@ class KeyRotation:
         self._before: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._apply: Callable[[], None] | None = None
-        self._is_asked = False
+        self._signal_came = False
 
     def __enter__(self) -> KeyRotation:
         if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
@@ -147,11 +147,11 @@ class KeyRotation:
             say(f"the keys were read anew: there are {len(keys.known)}")
 
         self._loop, self._apply = asyncio.get_running_loop(), apply
-        if self._is_asked:
+        if self._signal_came:
             apply()
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
         # This handler does not log or read: the signal may interrupt a write to the log.
-        self._is_asked = True
+        self._signal_came = True
         if self._loop is not None and self._apply is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._apply)

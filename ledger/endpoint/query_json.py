@@ -53,14 +53,14 @@ def refused(action: str | None, error: Told, request_id: str) -> Response:
     return _response(known.status, {"Error": fields, "RequestId": request_id}, request_id)
 
 
-def _response(status: int, said: Mapping[str, object], request_id: str) -> Response:
-    body = json.dumps(said, sort_keys=True).encode()
+def _response(status: int, answer: Mapping[str, object], request_id: str) -> Response:
+    body = json.dumps(answer, sort_keys=True).encode()
     return Response(status, body, {"content-type": CONTENT_TYPE, "x-amzn-requestid": request_id})
 
 
-def _structure(shape: Any, given: Mapping[str, Any]) -> dict[str, object]:
+def _structure(shape: Any, values: Mapping[str, Any]) -> dict[str, object]:
     return {
-        _OLDER_NAMES.get(name, name): _value(member, name, given[name]) if name in given else None
+        _OLDER_NAMES.get(name, name): _value(member, name, values[name]) if name in values else None
         for name, member in shape.members.items()
     }
 

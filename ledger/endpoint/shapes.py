@@ -84,14 +84,14 @@ def message_as_sqs(message: Message, system: Sequence[str], own: Sequence[str]) 
     )
 
 
-def _chosen(known: Mapping[str, Attribute], names: Iterable[str]) -> dict[str, Attribute]:
+def _chosen(attributes: Mapping[str, Attribute], names: Iterable[str]) -> dict[str, Attribute]:
     """Return the named attributes. `All`, `.*` and `*` name all; `prefix.*` names all that begin with the prefix."""
     exact_names, prefixes = set(names), tuple(name[:-2] for name in names if name.endswith(".*"))
     if exact_names.intersection(_EVERY):
-        return dict(known)
+        return dict(attributes)
     return {
         name: attribute
-        for name, attribute in known.items()
+        for name, attribute in attributes.items()
         if name in exact_names or (prefixes and name.startswith(prefixes))
     }
 

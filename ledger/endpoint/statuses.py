@@ -139,8 +139,8 @@ _OF_SIGNATURES = (
 )
 #: The sentence in the service's model.
 THROTTLED = "The request was denied due to request throttling."
-_SORRY = "We encountered an internal error. Please try again."
-_NOT_NOW = "The service is temporarily unavailable. Please try again."
+INTERNAL_SENTENCE = "We encountered an internal error. Please try again."
+UNAVAILABLE_SENTENCE = "The service is temporarily unavailable. Please try again."
 
 
 def told(error: BaseException, action: str | None = None) -> Told:
@@ -157,19 +157,19 @@ def told(error: BaseException, action: str | None = None) -> Told:
         return Told(ERRORS[error.code], THROTTLED)
     if isinstance(error, StorageFailed):
         log.error("%s", error)
-        return Told(_UNAVAILABLE, _NOT_NOW)
+        return Told(_UNAVAILABLE, UNAVAILABLE_SENTENCE)
     if isinstance(error, LedgerError) and not isinstance(error, MessageDoesNotExist):
         known = ERRORS.get(error.code)
         if known is not None:
             log.info("%s was refused: %s%s", action or "a request", known.query_code, _why(error))
             return Told(known, error.message)
         log.error("%s: %s", error.code, error)
-        return Told(_UNAVAILABLE, _NOT_NOW)
+        return Told(_UNAVAILABLE, UNAVAILABLE_SENTENCE)
     # Log where the error was raised, but not its text: it may hold a part of a request.
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     log.error("an error of ours: %s at %s", type(error).__name__, where)
-    return Told(_INTERNAL, _SORRY)
+    return Told(_INTERNAL, INTERNAL_SENTENCE)
 
 
 def _why(error: LedgerError) -> str:

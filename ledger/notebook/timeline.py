@@ -112,11 +112,11 @@ class Timeline:
                     until=until, left={until: messages},
                 )  # fmt: skip
             elif receipt in holds:
-                _goes_on(holds[receipt], event)
+                _apply_event(holds[receipt], event)
         return list(holds.values())
 
 
-def _goes_on(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
+def _apply_event(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
     """Apply an event that came after the grant to a claim."""
     kind, until = event["event"], event["visible_at"]
     if kind == "expired":
@@ -140,13 +140,13 @@ def _goes_on(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
         hold.end = max(hold.end or 0.0, event["at"])
 
 
-def _take(hold: ClaimSpan, messages: int, of: float | None = None) -> None:
+def _take(hold: ClaimSpan, messages: int, first_deadline: float | None = None) -> None:
     """Take messages out of `hold.left`, because they have another outcome or another deadline.
 
-    Take messages with the deadline `of` first, next messages that are held, and last hidden messages. In each group
-    take the earliest deadline first.
+    Take messages with the deadline `first_deadline` first, next messages that are held, and last hidden messages. In
+    each group take the earliest deadline first.
     """
-    for deadline in sorted(hold.left, key=lambda one: (one != of, one in hold.hidden, one)):
+    for deadline in sorted(hold.left, key=lambda one: (one != first_deadline, one in hold.hidden, one)):
         taken = min(messages, hold.left[deadline])
         messages -= taken
         hold.left[deadline] -= taken

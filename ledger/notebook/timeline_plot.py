@@ -45,13 +45,13 @@ def of_queue(access: Access, last: float | None) -> Any:
     sent = [(file["first_sent_at"] / 1_000, file["messages"]) for file in files if file["queue"] == record.id]
     start = min([at for at, _ in sent] + [event["at"] / 1_000 for event in events], default=now)
     timeline = Timeline(events, start, float(record.attributes["VisibilityTimeout"]))
-    moments = _as_counted(
+    moments = _ending_with_stored(
         timeline.moments([(at - start, count) for at, count in sent], now - start), counts(access).stored
     )
     return _figure(access.name, moments, timeline.holds(), start, now - start, last)
 
 
-def _as_counted(moments: list[Level], stored: int) -> list[Level]:
+def _ending_with_stored(moments: list[Level], stored: int) -> list[Level]:
     """Return the levels, raised so that the last one has the present `stored`: dropped segments have no events."""
     unknown = stored - moments[-1].stored if moments else 0
     return [moment._replace(stored=moment.stored + unknown) for moment in moments]
@@ -87,7 +87,7 @@ def _figure(
             axes.spines[["top", "right"]].set_visible(False)
         upper.set_title(name, loc="left", fontsize=13, fontweight="bold", pad=26)
         lower.set_title("claims, by who received them", loc="left", fontsize=10)
-        _explain(lower)
+        _draw_legend(lower)
         lower.set_xlabel("time (UTC)")
         locator = dates.AutoDateLocator(tz=timezone.utc)
         lower.xaxis.set_major_locator(locator)
@@ -105,7 +105,7 @@ def _on_days(hold: ClaimSpan, zero: float) -> ClaimSpan:
     return replace(hold, start=zero + hold.start / _DAY, end=end, until=zero + hold.until / _DAY, hidden=hidden)
 
 
-def _explain(axes: Any) -> None:
+def _draw_legend(axes: Any) -> None:
     """Draw a legend of the bars of `leases`."""
     from matplotlib.patches import Patch
 

@@ -199,16 +199,16 @@ def _nested(array: pa.Array, to: pa.DataType) -> pa.Array:
             for field in to
         ]
         lost = set(parts) - {field.name.lower() for field in to}
-        if any(parts[name].null_count < len(array) and _tells(parts[name].type) for name in lost):
+        if any(parts[name].null_count < len(array) and _has_known_type(parts[name].type) for name in lost):
             raise Changed("a field would be lost")
         return pa.StructArray.from_arrays(fields, fields=list(to), mask=array.is_null())
     parts_of = [to.key_type, to.item_type] if types.is_map(to) else [to.field(n).type for n in range(to.num_fields)]
     return rebuilt(array, lambda inner, field, number: exact(inner, parts_of[number])).cast(to)
 
 
-def _tells(kind: pa.DataType) -> bool:
+def _has_known_type(kind: pa.DataType) -> bool:
     is_empty = types.is_null(kind) or (types.is_struct(kind) and not kind.num_fields)
-    return not is_empty and all(_tells(kind.field(n).type) for n in range(kind.num_fields))
+    return not is_empty and all(_has_known_type(kind.field(n).type) for n in range(kind.num_fields))
 
 
 def _plain(array: pa.Array, to: pa.DataType) -> pa.Array:
@@ -270,10 +270,10 @@ def _differ(integers: pa.Array, floats: pa.Array) -> pa.Array:
     return pc.or_(pc.invert(near), pc.not_equal(back, integers.cast(pa.int64())))
 
 
-def _unless(is_wrong: pa.Array, made: pa.Array) -> pa.Array:
+def _unless(is_wrong: pa.Array, converted: pa.Array) -> pa.Array:
     if pc.any(is_wrong).as_py():
         raise Changed("a value would be changed")
-    return made
+    return converted
 
 
 def _given_type(kind: pa.DataType, column: Any) -> Any:

@@ -83,7 +83,7 @@ def exact_bounds(rows: pa.Table) -> Bounds:
 
     Return None if a float of the rows is NaN or infinite.
     """
-    if _has_other_floats(rows):
+    if _has_nan_or_infinity(rows):
         return None
     bounds: dict[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] = {}
     for path, values in _columns(rows, pa.types.is_decimal):
@@ -109,12 +109,12 @@ def corrected(file: StagedFile, bounds: Bounds, schema: Mapping[str, Any]) -> St
     return replace(file, partition=partition, statistics=_with_bounds(file.statistics, bounds))
 
 
-def together(one: Bounds, other: Bounds) -> Bounds:
+def together(first: Bounds, second: Bounds) -> Bounds:
     """Return the bounds of two parts of the rows of a write."""
-    if one is None or other is None:
+    if first is None or second is None:
         return None
-    joined = dict(one)
-    for path, (least, greatest) in other.items():
+    joined = dict(first)
+    for path, (least, greatest) in second.items():
         current = joined.get(path, (least, greatest))
         joined[path] = min(current[0], least), max(current[1], greatest)
     return joined
@@ -126,7 +126,7 @@ def staged_file(name: str, add: Mapping[str, Any]) -> StagedFile:
     return StagedFile(path, add["size"], add["partitionValues"], add["modificationTime"], add.get("stats") or "{}")
 
 
-def _has_other_floats(rows: pa.Table) -> bool:
+def _has_nan_or_infinity(rows: pa.Table) -> bool:
     """Tell whether there is a NaN or an infinity in a column, or inside a struct."""
     floats = (values for _, values in _columns(rows, pa.types.is_floating))
     return any(pc.any(pc.invert(pc.is_finite(values))).as_py() for values in floats)

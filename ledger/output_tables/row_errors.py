@@ -31,20 +31,20 @@ _FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+), in .+')
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\]")
 #: Types of errors, in Python and Java, that no row causes: something is missing or not reached, whatever the row.
-_OF_SURROUNDINGS = re.compile(
+_NOT_OF_ROWS = re.compile(
     r"ImportError|ModuleNotFoundError|AnalysisException|ParseException|MemoryError|gaierror|TimeoutError|OperationalError"
     r"|UnknownHostException|SocketTimeoutException|\w*Connect(ion)?\w*(Error|Exception|Timeout|Refused)"
 )
 _REASON = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*?))?(?: \((?P<place>[^()]+:\d+)\))?", re.DOTALL)
 #: The numbers and texts of an operating system's errors about a disk that is full, or fails.
-_NUMBERS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO))
-_SENTENCES = "No space left on device|Disk quota exceeded|Read-only file system|File too large|Input/output error"
+_DISK_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO))
+_DISK_SENTENCES = "No space left on device|Disk quota exceeded|Read-only file system|File too large|Input/output error"
 #: How libraries write such an error in a text, if their exception has no `errno`.
-_NUMBER = re.compile(rf"(?P<said>{_SENTENCES}) \(os error \d+\)|\[[Ee]rrno \d+\] (?P<python>{_SENTENCES})")
+_NUMBER = re.compile(rf"(?P<said>{_DISK_SENTENCES}) \(os error \d+\)|\[[Ee]rrno \d+\] (?P<python>{_DISK_SENTENCES})")
 #: How Java writes such an error. The exception's class begins the text, a line, or the text after an executor's name.
 _OF_JAVA = re.compile(
     r"^(?:: |Caused by: |[^\n]*\): )?(?:[\w.$]+: )*[\w.$]*(?:IOException|FileSystemException|FSError)"
-    rf": [^\n]*?(?P<said>{_SENTENCES})",
+    rf": [^\n]*?(?P<said>{_DISK_SENTENCES})",
     re.MULTILINE,
 )
 #: Conditions of Spark whose text quotes a value of a row.
@@ -64,7 +64,7 @@ _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in map(sysconfig.get_path, ("s
 _IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
 #: Paths of Spark's code, which calls the user's function, or which the function calls. They are never the user's own.
 _NEVER_OWN = re.compile(r"[/\\](pyspark|py4j)[/\\]|^<frozen ")
-_HERE = f"{Path(__file__).parents[1]}{os.sep}"
+_PACKAGE_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class RowError(NamedTuple):
@@ -85,7 +85,7 @@ class RowError(NamedTuple):
         """Whether the type shows that the rows are not the cause: a missing module or column, no connection."""
         if _NO_SESSION in self.message:
             return True
-        return _OF_SURROUNDINGS.fullmatch(self.type.rpartition(".")[2]) is not None
+        return _NOT_OF_ROWS.fullmatch(self.type.rpartition(".")[2]) is not None
 
     def is_like(self, other: RowError) -> bool:
         """Tell whether both are of one kind, whatever values their messages name."""
@@ -134,7 +134,7 @@ def failure_of_storage(error: BaseException) -> str | None:
     """
     first = _first(error)
     if isinstance(first, OSError) and first.errno is not None:
-        return os.strerror(first.errno) if first.errno in _NUMBERS else None
+        return os.strerror(first.errno) if first.errno in _DISK_ERRNOS else None
     if type(first) is OSError or _is_of(first, "deltalake", "_internal"):
         match = _NUMBER.search(str(first))
         return None if match is None else match["said"] or match["python"]
@@ -240,7 +240,7 @@ def _place(error: BaseException) -> str | None:
 
 def _own(frames: list[tuple[str, str]]) -> str | None:
     """Return the innermost line that is the user's own: outside all libraries, or at least outside this package."""
-    others = [frame for frame in frames if not frame[0].startswith(_HERE) and not _NEVER_OWN.search(frame[0])]
+    others = [frame for frame in frames if not frame[0].startswith(_PACKAGE_FOLDER) and not _NEVER_OWN.search(frame[0])]
     own = [frame for frame in others if not frame[0].startswith(_LIBRARIES) and not _IN_LIBRARIES.search(frame[0])]
     candidates = own or others
     return escaped(f"{Path(candidates[-1][0]).name}:{candidates[-1][1]}") if candidates else None

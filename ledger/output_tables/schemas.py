@@ -43,10 +43,10 @@ def columns_differ(location: object, why_not_widened: Callable[[], str | None] =
         raise OutputNotWritten(location, truly_offered(str(error), why_not_widened), place=error.place) from None
 
 
-def truly_offered(said: str, why_not_widened: Callable[[], str | None]) -> str:
+def truly_offered(sentence: str, why_not_widened: Callable[[], str | None]) -> str:
     """Return an error about columns that offers to widen only a table that is widened here; see `columns_differ`."""
-    why = why_not_widened() if OFFER in said else None
-    return said if why is None else without_offer(said, why)
+    why = why_not_widened() if OFFER in sentence else None
+    return sentence if why is None else without_offer(sentence, why)
 
 
 def schema_of(loaded: DeltaTable) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: An
         )
     # If the caller names the messages, a column of CARRIED that names no message of the queue has another meaning.
     columns = _named(queue, rows)
-    for column, named in _carried(columns) if messages is not None else columns:
+    for column, named in _columns_with_messages(columns) if messages is not None else columns:
         _require_agreement(grant, chosen, named, column, what, exactly=messages is not None)
     return chosen
 
@@ -86,7 +86,7 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
     # If no column names a message of the queue, a column of nulls means that no message has a row. A column with other
     # values has another meaning, unless it names the failed rows.
     carried = (
-        _carried(columns)
+        _columns_with_messages(columns)
         or [(column, named_by) for column, named_by in columns if column == by or not named_by.others][:1]
     )
     if not carried and is_spark(failed):
@@ -119,7 +119,7 @@ def require_failed(failed: str | None, columns: Sequence[str]) -> None:
         )
 
 
-def _carried(columns: list[tuple[str, Named]]) -> list[tuple[str, Named]]:
+def _columns_with_messages(columns: list[tuple[str, Named]]) -> list[tuple[str, Named]]:
     """Return the columns that name at least one message."""
     return [(column, named) for column, named in columns if named.messages.num_rows]
 
@@ -190,12 +190,12 @@ def _at(named: Named) -> str:
     return "" if named.example is None else f" ({named.example!r} for one)"
 
 
-def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str, said: str, *, exactly: bool) -> None:
+def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str, what: str, *, exactly: bool) -> None:
     _, strangers, missing = of_claim(chosen, named.messages)
     wrong = []
     if strangers:
         example = first_id(others_of_claim(named.messages, chosen))
-        wrong.append(f"there are rows about {strangers:,} messages that are not in {said} (message {example} for one)")
+        wrong.append(f"there are rows about {strangers:,} messages that are not in {what} (message {example} for one)")
     if named.receipts - {grant.receipt_id}:
         wrong.append("there are handles of another receipt")
     if exactly and missing:

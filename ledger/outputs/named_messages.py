@@ -186,7 +186,10 @@ def of_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
     """
     names = sorted({*claimed["segment"].unique().to_pylist(), *named["segment"].unique().to_pylist()})
     lane = claimed["lane"].to_numpy().astype(np.int64)
-    held, wanted_runs = _laid(claimed, names, lane), _laid(named, names, np.zeros(named.num_rows, dtype=np.int64))
+    held, wanted_runs = (
+        _sorted_runs(claimed, names, lane),
+        _sorted_runs(named, names, np.zeros(named.num_rows, dtype=np.int64)),
+    )
     pieces = held.cut(wanted_runs.first, wanted_runs.last)
     strange = pieces.code == ABSENT
     mine, seq = pieces.where(~strange), pieces.where(~strange).first_seq
@@ -202,11 +205,14 @@ def first_id(runs: pa.Table) -> str:
     return ids.message_id(runs["segment"][0].as_py(), runs["first_seq"][0].as_py())
 
 
-def others_of_claim(claimed: pa.Table, some: pa.Table) -> pa.Table:
-    """Return the messages of a claim that are not in `some`, with the claim's columns."""
+def others_of_claim(claimed: pa.Table, runs_left_out: pa.Table) -> pa.Table:
+    """Return the messages of a claim that are not in `runs_left_out`, with the claim's columns."""
     names = claimed["segment"].unique().to_pylist()
-    some = some.filter(pa.compute.is_in(some["segment"], pa.array(names, pa.string())))
-    taken, claimed_runs = _laid(some, names, np.zeros(some.num_rows, dtype=np.int64)), _placed(claimed, names)
+    runs_left_out = runs_left_out.filter(pa.compute.is_in(runs_left_out["segment"], pa.array(names, pa.string())))
+    taken, claimed_runs = (
+        _sorted_runs(runs_left_out, names, np.zeros(runs_left_out.num_rows, dtype=np.int64)),
+        _placed(claimed, names),
+    )
     pieces = taken.cut(claimed_runs.first, claimed_runs.last)
     remaining = pieces.where(pieces.code == ABSENT)
     rows = claimed.take(pa.array(remaining.query))
@@ -225,6 +231,6 @@ def _placed(runs: pa.Table, names: list[str]) -> Runs:
     return Runs.from_arrow(runs, place, np.arange(runs.num_rows))
 
 
-def _laid(runs: pa.Table, names: list[str], code: np.ndarray) -> Runs:
+def _sorted_runs(runs: pa.Table, names: list[str], code: np.ndarray) -> Runs:
     place = pa.compute.index_in(runs["segment"], pa.array(names, pa.string())).to_numpy().astype(np.int64)
     return Runs.from_arrow(runs, place, code).in_order()

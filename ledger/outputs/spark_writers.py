@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 WIDENED_BY_NONE = "its commits, which Spark has to make"
 
 
-class _OfSpark:
+class _DataFrameWriter:
     """The common part of both writers of a DataFrame."""
 
     def __init__(
@@ -118,7 +118,7 @@ class _OfSpark:
         return row_error(failure).text if TRACEBACK in str(failure) else reason(failure)
 
 
-class StagedWriter(_OfSpark):
+class StagedWriter(_DataFrameWriter):
     """Spark writes the rows into a folder below the table, and delta-rs publishes the files of that folder."""
 
     def __init__(
@@ -212,7 +212,7 @@ class StagedWriter(_OfSpark):
         self._written = written
 
 
-class SparkWriter(_OfSpark):
+class SparkWriter(_DataFrameWriter):
     """Spark appends the rows to the table."""
 
     def __init__(

@@ -52,14 +52,14 @@ class StagedRows:
         self._writes: Folders = writes
         self.files: list[StagedFile] = []
 
-    def write(self, rows: DataFrame, demands: Demands, said: Mapping[str, Any]) -> None:
+    def write(self, rows: DataFrame, demands: Demands, metadata: Mapping[str, Any]) -> None:
         """Compute the rows once, and write them into the folder as files that meet the demands.
 
-        The commit in the folder has the metadata `said`. Raises what Spark raises, and StorageFailed if this process
-        does not see the files, or if Spark changed the columns.
+        The commit in the folder has the metadata `metadata`. Raises what Spark raises, and StorageFailed if this
+        process does not see the files, or if Spark changed the columns.
         """
         self._publishing.stage(self._place, demands, self._now)
-        writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(said))
+        writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
         with stored_in_microseconds(rows):
             writer.save(for_spark(self._place))
         log = self._writes.read(f"{self._name}/{log_file(1)}")

@@ -43,15 +43,17 @@ Answer = TypeVar("Answer")
 RACES = 3
 
 
-def tried_again(write: Callable[[], Answer], lost: Callable[[OutputNotWritten], None] = lambda error: None) -> Answer:
-    """Return what `write` returns, or raise what it raises. After a lost race, call `lost` and try again."""
+def tried_again(
+    write: Callable[[], Answer], on_lost_race: Callable[[OutputNotWritten], None] = lambda error: None
+) -> Answer:
+    """Return what `write` returns, or raise what it raises. After a lost race, call `on_lost_race` and try again."""
     for _ in range(RACES - 1):
         try:
             return write()
         except OutputNotWritten as error:
             if not is_lost_race(error):
                 raise
-            lost(error)
+            on_lost_race(error)
     return write()
 
 
@@ -190,14 +192,14 @@ def _write(
             fenced = outputs.is_fenced(location, identifier)
             written = outputs.written_or_fenced(location, identifier)
         except OutputUnreadable as silent:
-            if isinstance(failure, _Silent):
+            if isinstance(failure, _OutcomeUnknown):
                 raise
             both_reasons = f"{silent.reason}; the write itself failed: {reason(failure)}"
             raise OutputUnreadable(location, both_reasons, silent.gone) from failure
         writer.ended(written=written)
         if not written:
             outputs.undo(record, runs, identifier, clock)
-            if not fenced and not isinstance(failure, _Silent):
+            if not fenced and not isinstance(failure, _OutcomeUnknown):
                 raise writer.error_of(location, failure) from failure
             raise LeaseLost(
                 f"The claim {receipt_id} was lost before its output was written: others receive the messages, or "
@@ -207,15 +209,16 @@ def _write(
     return outputs.finish(record, runs, identifier, clock, beside)
 
 
-class _Silent(Exception):
+class _OutcomeUnknown(Exception):
     """The writer cannot tell whether the rows are in the table. The table has to be asked."""
 
 
 def _failure(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
-    """Write. Return the error, or _Silent if the writer does not know whether the rows are in the table; else None."""
+    """Write. Return the error, or _OutcomeUnknown if the writer does not know whether the rows are in the table; else
+    None."""
     try:
         if not writer.write(location, output_doubts.application(identifier), metadata):
-            return _Silent()
+            return _OutcomeUnknown()
     except Exception as error:
         return error
     return None

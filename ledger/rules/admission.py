@@ -9,15 +9,15 @@ from ledger.rules.limits import Limits
 NOTHING_SENT = "Nothing was sent. "
 
 
-def admit(asked: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> int | None:
-    """Return how many messages a receive gets: `asked`, or as many as the quota leaves. None means all.
+def admit(requested: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> int | None:
+    """Return how many messages a receive gets: `requested`, or as many as the quota leaves. None means all.
 
     Raises OverLimit if the quota leaves none. S1: "If you reach this limit, Amazon SQS returns the OverLimit error
     message". For FIFO queues return 0 then: "Amazon SQS returns no error messages".
     """
     most = limits.maximum_in_flight
     if most is None:
-        return asked
+        return requested
     room = max(0, most - in_flight)
     if not room and not fifo:
         raise OverLimit(
@@ -25,22 +25,22 @@ def admit(asked: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> i
             f"{in_flight} messages are in flight, and the queue's limit is {most}: delete or release some of them, or "
             "make a queue with Limits=UNBOUNDED.",
         )
-    return room if asked is None else min(asked, room)
+    return room if requested is None else min(requested, room)
 
 
-def require_room(queue: str, there: int, more: int, limits: Limits) -> None:
-    """Raise OverLimit if a send of `more` messages would pass the queue's MaximumMessages.
+def require_room(queue: str, stored: int, added: int, limits: Limits) -> None:
+    """Raise OverLimit if a send of `added` messages would pass the queue's MaximumMessages.
 
-    `there` is how many messages the queue has in any state, without those deleted, expired or moved.
+    `stored` is how many messages the queue has in any state, without those deleted, expired or moved.
     """
     most = limits.maximum_messages
     # A repeated send adds no message (`more` is 0). It gets its earlier answer, however full the queue is now.
-    if most is None or not more or there + more <= most:
+    if most is None or not added or stored + added <= most:
         return
-    room = max(0, most - there)
+    room = max(0, most - stored)
     fits = f"send at most {room:,} of them" if room else "wait until some are done"
     raise OverLimit(
-        f"The queue {queue} has {there:,} messages, and {more:,} more would pass its MaximumMessages of {most:,}.",
+        f"The queue {queue} has {stored:,} messages, and {added:,} more would pass its MaximumMessages of {most:,}.",
         f"{NOTHING_SENT}Receive and delete messages, {fits}, or raise the queue's MaximumMessages (0: no bound).",
     )
 

@@ -65,9 +65,9 @@ def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> 
 
 
 def complete(
-    given: Mapping[str, object], known: Mapping[str, str] | None = None, account: Account = DEFAULT
+    given: Mapping[str, object], stored: Mapping[str, str] | None = None, account: Account = DEFAULT
 ) -> dict[str, str]:
-    """Return all attributes of a queue as text, each checked. `given` replaces `known`, which replaces the defaults.
+    """Return all attributes of a queue as text, each checked. `given` replaces `stored`, which replaces the defaults.
 
     Raises:
         InvalidAttributeName: An attribute is unknown, or a queue would get two types of encryption.
@@ -77,23 +77,23 @@ def complete(
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Attributes", given, "Must be values by names", 'Write {"DelaySeconds": 5}.')
     texts = {name: _text(value) for name, value in given.items()}
-    fifo = is_fifo(known) if known else texts.get("FifoQueue", "false").lower() != "false"
+    fifo = is_fifo(stored) if stored else texts.get("FifoQueue", "false").lower() != "false"
     kinds = {**ATTRIBUTES, **FIFO_ATTRIBUTES} if fifo else ATTRIBUTES
     unknown = sorted(set(texts) - set(kinds), key=str)
     if unknown and unknown[0] in ONLY_FIFO:
         raise InvalidAttributeName(f"You can specify the {unknown[0]} only when FifoQueue is set to true.")
     if unknown:
         advice = f"Known ones: {', '.join(kinds)}."
-        if known and unknown[0] == "FifoQueue":
+        if stored and unknown[0] == "FifoQueue":
             advice = "It is given when a queue is made, and cannot be changed."
         raise InvalidAttributeName(f"Unknown Attribute {unknown[0]}.", advice)
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
     # A queue that is older than an attribute has the attribute's default.
-    values = {**defaults, **(known or {})}
+    values = {**defaults, **(stored or {})}
     values.update({name: _canonical(kinds[name], text) for name, text in texts.items()})
     _together(texts, values)
     for name, bound in FIXED_AT_CREATION.items():
-        if known and values.get(name) != known.get(name):
+        if stored and values.get(name) != stored.get(name):
             raise InvalidAttributeValue(name, values[name], bound, "Make a new queue.", recorded=name == "FifoQueue")
     lifted = values["Limits"] == "UNBOUNDED"
     for name in [name for name, kind in kinds.items() if kind.default is None and values.get(name) == ""]:
@@ -127,14 +127,14 @@ def complete(
     return {**values, MANAGED: "false"} if values.get(KEY) else values
 
 
-def answered(known: Mapping[str, str]) -> dict[str, str]:
+def answered(stored: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes that a queue answers, from its stored attributes.
 
     Recorded: a queue answers KmsDataKeyReusePeriodSeconds only if it has a key.
     """
-    kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(known) else {})}
+    kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(stored) else {})}
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
-    answer = {name: value for name, value in {**defaults, **known}.items() if name != KEY_PERIOD or known.get(KEY)}
+    answer = {name: value for name, value in {**defaults, **stored}.items() if name != KEY_PERIOD or stored.get(KEY)}
     if "RedrivePolicy" in answer:
         answer["RedrivePolicy"] = redrive.answered(answer["RedrivePolicy"])
     return answer
@@ -144,11 +144,11 @@ def answered(known: Mapping[str, str]) -> dict[str, str]:
 RESERVED_TAGS = "aws:"
 
 
-def tags(given: Mapping[str, str], known: Mapping[str, str] | None = None) -> dict[str, str]:
+def tags(given: Mapping[str, str], stored: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return `given` if it can be a queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256.
 
     A new key that begins with aws: is refused, because such keys are reserved for SQS. The queue keeps such a key if it
-    has the key already (`known`). Raises InvalidParameterValue.
+    has the key already (`stored`). Raises InvalidParameterValue.
     """
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Tags", given, "Must be strings by strings", 'Write {"key": "value"}.')
@@ -158,7 +158,7 @@ def tags(given: Mapping[str, str], known: Mapping[str, str] | None = None) -> di
         if not 1 <= len(key) <= limits.MAXIMUM_TAG_KEY or len(value) > limits.MAXIMUM_TAG_VALUE:
             raise InvalidParameterValue("Tags", {key: value}, "A key has 1 to 128 characters, a value at most 256")
         storable("Tags", key + value)
-        if key.lower().startswith(RESERVED_TAGS) and key not in (known or {}):
+        if key.lower().startswith(RESERVED_TAGS) and key not in (stored or {}):
             bound = f"A key that begins with {RESERVED_TAGS}, in whatever case, is reserved for the service"
             raise InvalidParameterValue("Tags", {key: value}, bound, "Begin it with another word.")
     if len(given) > limits.MAXIMUM_TAGS:

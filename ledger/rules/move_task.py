@@ -71,15 +71,15 @@ def new_task(
     return MoveTask(hashlib.sha256(identity.encode()).hexdigest()[:32], source, destination, rate, now, now, to_move)
 
 
-def follows(task: MoveTask, known: Iterable[MoveTask]) -> bool:
+def follows(task: MoveTask, stored_tasks: Iterable[MoveTask]) -> bool:
     """Tell whether `task` may be stored beside the stored tasks.
 
     A revision may follow the task's previous revision. A new task may be stored while no other task of its source runs.
     """
-    stored = next((one for one in known if one.task == task.task), None)
+    stored = next((one for one in stored_tasks if one.task == task.task), None)
     if stored is not None:
         return stored.revision == task.revision - 1
-    return task.revision == 1 and not any(one.is_running and one.source == task.source for one in known)
+    return task.revision == 1 and not any(one.is_running and one.source == task.source for one in stored_tasks)
 
 
 def allowance(task: MoveTask, now: int) -> int | None:

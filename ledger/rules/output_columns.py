@@ -69,9 +69,9 @@ class ColumnsDiffer(Exception):
     If the error is about one row, `row` is the row's number, and `place` names the row in words, as far as known.
     """
 
-    def __init__(self, said: str, row: int | None = None, place: str = "") -> None:
+    def __init__(self, sentence: str, row: int | None = None, place: str = "") -> None:
         self.row, self.place = row, place
-        super().__init__(said)
+        super().__init__(sentence)
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,13 @@ class Columns:
         return bool(self.added or self.retyped)
 
 
-def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED) -> Columns:
+def columns_of_new(rows: Mapping[str, Any], requests: ColumnsAsked = NOTHING_ASKED) -> Columns:
     """Return the columns of a new table for rows with this schema.
 
     Raises ColumnsDiffer if no column has a type, a name or type cannot be used, or two names differ in capitals only.
     It also raises ColumnsDiffer if a column can never have its declared type (Fit.NEVER).
     """
-    declared = asked.declared
+    declared = requests.declared
     types = {field["name"]: field["type"] for field in rows["fields"]}
     types.update({field["name"]: field["type"] for field in (declared or {"fields": ()})["fields"]})
     fields, left_out = [], []
@@ -127,15 +127,17 @@ def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED)
         if column_type is not None:
             fields.append(field_of(name, column_type))
         left_out += untold(name, kind)
-    wrong = [_unread_said(name, unread) for name, kind in types.items() if (unread := unread_by_some(kind)) is not None]
+    wrong = [
+        _unread_sentence(name, unread) for name, kind in types.items() if (unread := unread_by_some(kind)) is not None
+    ]
     if wrong:
         raise ColumnsDiffer(wrong[0])
     nameless = next((name for name, kind in types.items() if _is_nameless(name, kind)), None)
     if nameless is not None:
-        raise ColumnsDiffer(_nameless_said(nameless))
+        raise ColumnsDiffer(_nameless_sentence(nameless))
     double = field_named_twice({"type": "struct", "fields": [{"name": name, "type": types[name]} for name in types]})
     if double is not None:
-        raise ColumnsDiffer(_twice_said(double))
+        raise ColumnsDiffer(_twice_sentence(double))
     if not fields:
         names = ", ".join(types) or "no column"
         raise ColumnsDiffer(
@@ -149,7 +151,9 @@ def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED)
                 f"column {field['name']} is {name_of(field['type'])}, and {name_of(column_type)} in schema="
             )
     declared_names = {field["name"].lower() for field in (declared or {"fields": ()})["fields"]}
-    undeclared = [field["name"] for field in fields if asked.by_chance and field["name"].lower() not in declared_names]
+    undeclared = [
+        field["name"] for field in fields if requests.by_chance and field["name"].lower() not in declared_names
+    ]
     by_chance = [name for name in undeclared if _has_numbers(types[name])]
     return Columns(schema, left_out=tuple(left_out), by_chance=tuple(by_chance))
 
@@ -158,7 +162,7 @@ def columns_of(
     table: Mapping[str, Any],
     rows: Mapping[str, Any],
     properties: Mapping[str, str],
-    asked: ColumnsAsked = NOTHING_ASKED,
+    requests: ColumnsAsked = NOTHING_ASKED,
     first: Callable[[str], str] | None = None,
 ) -> Columns:
     """Return the columns that a table with this schema and these properties has once the rows are in.
@@ -166,30 +170,30 @@ def columns_of(
     `first` returns the first value of a column of the rows, by the column's path. Raises ColumnsDiffer, which names
     each column that does not fit.
     """
-    merge = _Merge(_named(properties, LEFT_OUT), _named(properties, BY_CHANCE), asked, first)
+    merge = _Merge(_named(properties, LEFT_OUT), _named(properties, BY_CHANCE), requests, first)
     before = table
-    if asked.declared is not None:
-        kinds = {field["name"]: _type_of(table, field["name"]) for field in asked.declared["fields"]}
+    if requests.declared is not None:
+        kinds = {field["name"]: _type_of(table, field["name"]) for field in requests.declared["fields"]}
         # An error about a declared column is an error about `schema=`, not about rows.
-        differ = {name for name, kind in kinds.items() if kind is not None and _clashes(asked.declared, name, kind)}
-        agreeing = [field for field in asked.declared["fields"] if field["name"] not in differ]
-        before = merge.struct(table, {**asked.declared, "fields": agreeing}, "")
-        for field in asked.declared["fields"]:
+        differ = {name for name, kind in kinds.items() if kind is not None and _clashes(requests.declared, name, kind)}
+        agreeing = [field for field in requests.declared["fields"] if field["name"] not in differ]
+        before = merge.struct(table, {**requests.declared, "fields": agreeing}, "")
+        for field in requests.declared["fields"]:
             present = _type_of(before, field["name"])
             if told(field["type"]) is not None and plain(present) != plain(field["type"]):
-                merge.wrong.append(_declared_said(field["name"], field["type"], present))
+                merge.wrong.append(_declared_sentence(field["name"], field["type"], present))
     after = merge.struct(before, rows, "")
     if merge.wrong:
         raise ColumnsDiffer(", ".join(dict.fromkeys(merge.wrong)))
     return Columns(after, tuple(merge.added), tuple(merge.retyped))
 
 
-def refused_value(found: re.Match[str]) -> tuple[str, str]:
+def refused_value(match: re.Match[str]) -> tuple[str, str]:
     """Return the sentence about the value that failed a task, and its row in words (empty if unknown).
 
-    `found` is a match of REFUSED in Spark's error.
+    `match` is a match of REFUSED in Spark's error.
     """
-    sentence, message = (one.replace(BAR + POINT, BAR) for one in found.groups())
+    sentence, message = (one.replace(BAR + POINT, BAR) for one in match.groups())
     return sentence, f"the row of message {message}" if message else ""
 
 
@@ -260,9 +264,9 @@ def _offer(given: Any, column: Any, path: str = "") -> str:
     return f"{OFFER}{path or 'the column'} {name_of(to)}"
 
 
-def without_offer(said: str, why: str) -> str:
+def without_offer(sentence: str, why: str) -> str:
     """Return an error about columns for a table that is not widened here because of `why`: it offers Spark instead."""
-    return said.replace(
+    return sentence.replace(
         OFFER, f', or have Spark write the table anew (schema="{WIDEN}" does not, because of {why}), with '
     )
 
@@ -298,7 +302,7 @@ class _Merge:
         for field in rows["fields"]:
             name, kind = f"{path}{field['name']}", field["type"]
             if field["name"].lower() in seen:
-                self.wrong.append(_twice_said(name))
+                self.wrong.append(_twice_sentence(name))
             seen.add(field["name"].lower())
             place = places.get(field["name"].lower())
             if place is not None:
@@ -308,15 +312,15 @@ class _Merge:
             if told_type is None:
                 continue
             if _is_nameless(field["name"], kind):
-                self.wrong.append(_nameless_said(name))
+                self.wrong.append(_nameless_sentence(name))
                 continue
             unread = unread_by_some(kind)
             if unread is not None:
-                self.wrong.append(_unread_said(name, unread))
+                self.wrong.append(_unread_sentence(name, unread))
                 continue
             double = field_named_twice(kind, f"{name}.")
             if double is not None:
-                self.wrong.append(_twice_said(double))
+                self.wrong.append(_twice_sentence(double))
                 continue
             if not self._add and name.lower() not in self._may_add:
                 fix = f'rename it, leave it out, or give schema="{WIDEN}", which adds it'
@@ -366,7 +370,7 @@ def _clashes(declared: Mapping[str, Any], name: str, kind: Any) -> bool:
     return fit(_type_of(declared, name), kind) is Fit.NEVER
 
 
-def _declared_said(name: str, given: Any, column: Any) -> str:
+def _declared_sentence(name: str, given: Any, column: Any) -> str:
     sentence = f"column {name} is {name_of(column)} in the table, and {name_of(given)} {IN_SCHEMA}"
     offer = _offer(given, column) if widened(given, column) != plain(column) else ""
     return f"{sentence}: give the table's type, or leave the column out of it{offer}"
@@ -376,16 +380,16 @@ def _type_of(schema: Mapping[str, Any], name: str) -> Any:
     return next((one["type"] for one in schema["fields"] if one["name"].lower() == name.lower()), None)
 
 
-def _unread_said(name: str, kind: str) -> str:
+def _unread_sentence(name: str, kind: str) -> str:
     fix = "make it a text (to_json), say"
     return f"column {name} is {kind}, or has such a value inside, which many readers of Delta tables do not have: {fix}"
 
 
-def _twice_said(name: str) -> str:
+def _twice_sentence(name: str) -> str:
     return f"the rows have two columns {name}, in other capitals: rename one"
 
 
-def _nameless_said(name: str) -> str:
+def _nameless_sentence(name: str) -> str:
     return f"the rows have a column {name!r} without a name, or with such a one inside: give it a name with a character"
 
 

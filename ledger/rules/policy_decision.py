@@ -49,11 +49,11 @@ def _is_about(statement: Mapping[str, Any], account_id: str, caller_arn: str, ac
     )
 
 
-def _named(statement: Mapping[str, Any], member: str, is_it: Any) -> bool:
+def _named(statement: Mapping[str, Any], member: str, matches: Any) -> bool:
     """Tell whether a member of a statement matches, or its `Not` member is there and does not match."""
     if member in statement:
-        return any(map(is_it, _listed(statement[member])))
-    return f"Not{member}" in statement and not any(map(is_it, _listed(statement[f"Not{member}"])))
+        return any(map(matches, _listed(statement[member])))
+    return f"Not{member}" in statement and not any(map(matches, _listed(statement[f"Not{member}"])))
 
 
 def _listed(given: Any) -> list[str]:

@@ -195,13 +195,13 @@ def require_destination(source: Any, destination: Any) -> None:
         raise InvalidParameterValue("destination", destination.name, bound)
 
 
-def receives_before_parking(attributes: Mapping[str, str], asked: int | None) -> int | None:
-    """Return after how many receives a worker parks a message that fails: after `asked`, if that is given.
+def receives_before_parking(attributes: Mapping[str, str], maximum_receives: int | None) -> int | None:
+    """Return after how many receives a worker parks a message that fails: after `maximum_receives`, if that is given.
 
     Return None if the worker never parks a message, because the queue's RedrivePolicy decides.
     """
-    if asked is not None:
-        return asked
+    if maximum_receives is not None:
+        return maximum_receives
     return RECEIVES_BEFORE_PARKING if policy_of(attributes) is None else None
 
 

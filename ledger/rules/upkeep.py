@@ -61,14 +61,14 @@ class Load(NamedTuple):
     age: float | None
 
 
-def gone_over(newest: int, then: int) -> int:
+def gone_over(newest: int, recorded: int) -> int:
     """Return the version of a table up to which upkeep has gone over it.
 
-    `newest` is the table's newest version. `then` is the version that the last round recorded, 0 without a round. See
-    `load_since` for tables that were cut back or restored.
+    `newest` is the table's newest version. `recorded` is the version that the last round recorded, 0 without a round.
+    See `load_since` for tables that were cut back or restored.
     """
-    is_behind = then <= newest and then // VERSIONS == newest // VERSIONS
-    return then if is_behind else newest - newest % VERSIONS
+    is_behind = recorded <= newest and recorded // VERSIONS == newest // VERSIONS
+    return recorded if is_behind else newest - newest % VERSIONS
 
 
 def load_since(last: Round | None, messages: int, visibility: int, now: int) -> Load:

@@ -222,16 +222,16 @@ def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | Non
     return given_back
 
 
-def _settled(record: Record, stands: Standing, receipt_id: str) -> bool:
+def _settled(record: Record, relation: Standing, receipt_id: str) -> bool:
     """Tell whether a message left its claim by a release or a delete, and not because another receiver deleted it.
 
     The receipt of a message that was deleted long ago is no longer recorded. Such a message counts as deleted through
     this claim, because nothing shows another receiver.
     """
-    given_back = stands in (Standing.RELEASED, Standing.POSTPONED)
+    given_back = relation in (Standing.RELEASED, Standing.POSTPONED)
     # The message was released under this receipt, and has moved to another queue since.
     given_back |= record.moved_to is not None and record.released_at is not None and record.receipt_id == receipt_id
-    return given_back or (stands is Standing.DELETED and record.receipt_id in (None, receipt_id))
+    return given_back or (relation is Standing.DELETED and record.receipt_id in (None, receipt_id))
 
 
 def lock(record: Record, timeout: int, now: int) -> Record | None:

@@ -114,16 +114,16 @@ def _required() -> list[tuple[str, str]]:
     return requirements
 
 
-def _package(name: str, wanted: str) -> Finding:
+def _package(name: str, version_bounds: str) -> Finding:
     try:
         installed = metadata.version(name)
     except metadata.PackageNotFoundError:
         if name in OF_SPARK:
             return Finding("WARN", name, "not installed: only DataFrames need it", "pip install 'ledger-queue[spark]'")
-        return Finding("FAIL", name, f"not installed, must be {wanted}", PREPARE)
-    if all(_holds(installed, *bound) for bound in _BOUND.findall(wanted)):
+        return Finding("FAIL", name, f"not installed, must be {version_bounds}", PREPARE)
+    if all(_holds(installed, *bound) for bound in _BOUND.findall(version_bounds)):
         return Finding("OK", name, installed)
-    return Finding("FAIL", name, f"{installed}, must be {wanted}", f"pip install '{name}{wanted}'")
+    return Finding("FAIL", name, f"{installed}, must be {version_bounds}", f"pip install '{name}{version_bounds}'")
 
 
 def _holds(found: str, relation: str, bound: str) -> bool:

@@ -21,7 +21,7 @@ Owner = TypeVar("Owner")
 #: By object, the function that renews it in a child.
 _renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
 #: By library, the id of the process that used it first: this process, or an ancestor from which it was forked.
-_users: dict[str, int] = {}
+_first_user_pids: dict[str, int] = {}
 #: The beginning of the panic of delta-rs and obstore in a forked process. A panic is a BaseException, no Exception.
 _PANIC = "Forked process detected"
 
@@ -33,13 +33,13 @@ def renew_in_child(owner: Owner, renew: Callable[[Owner], object]) -> None:
 
 def require_own(library: str) -> None:
     """Note that this process uses a library. Raise ForkedProcess if an ancestor used it before the fork."""
-    if _users.setdefault(library, os.getpid()) != os.getpid():
+    if _first_user_pids.setdefault(library, os.getpid()) != os.getpid():
         raise ForkedProcess(library)
 
 
 def is_inherited(library: str) -> bool:
     """Tell whether `require_own` would raise ForkedProcess."""
-    return _users.get(library, os.getpid()) != os.getpid()
+    return _first_user_pids.get(library, os.getpid()) != os.getpid()
 
 
 def is_panic(error: BaseException) -> bool:

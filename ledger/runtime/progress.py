@@ -19,9 +19,9 @@ def is_interactive() -> bool:
     return hasattr(sys, "ps1")
 
 
-def report(given: Callable[[str], None] | None, log: Callable[[str], None]) -> Callable[[str], None]:
-    """Return `given`. If it is None, return a function that prints in an interactive process, and `log` elsewhere."""
-    return given or (_say if is_interactive() else log)
+def report(chosen: Callable[[str], None] | None, log: Callable[[str], None]) -> Callable[[str], None]:
+    """Return `chosen`. If it is None, return a function that prints in an interactive process, and `log` elsewhere."""
+    return chosen or (_say if is_interactive() else log)
 
 
 class Meter:

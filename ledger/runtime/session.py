@@ -96,7 +96,7 @@ def spark_session(
         raise RuntimeSetupError(f"package {error.name} is missing: pip install 'ledger-queue[spark]'") from error
 
     builder = SparkSession.builder.appName(app_name)
-    if not _someone_else_started_it():
+    if not _is_started():
         _silence_query_context()
         os.environ.update(submit_environment())
         if s3:
@@ -164,7 +164,7 @@ def submit_environment() -> dict[str, str]:
     }
 
 
-def _someone_else_started_it() -> bool:
+def _is_started() -> bool:
     """Tell whether Spark was started by spark-submit, by a Connect server, or earlier by this process."""
     if any(os.environ.get(name) for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")):
         return True

@@ -273,11 +273,17 @@ class MemoryReceives(MemoryQueues):
         return [place for place in places if place not in set(dead)]
 
     def _move(
-        self, source: QueueRecord, target: QueueRecord, places: Sequence[Place], arrives: Callable[[Record], Record]
+        self,
+        source: QueueRecord,
+        target: QueueRecord,
+        places: Sequence[Place],
+        record_at_target: Callable[[Record], Record],
     ) -> None:
         source_messages, target_messages = self._stored(source), self._stored(target)
         for place in places:
-            target_messages[place] = replace(source_messages[place], record=arrives(source_messages[place].record))
+            target_messages[place] = replace(
+                source_messages[place], record=record_at_target(source_messages[place].record)
+            )
             if source_messages is not target_messages:
                 source_messages[place].record = redrive.moved_away(source_messages[place].record, target.id)
         if places:
@@ -387,14 +393,14 @@ def _held_by(queue: QueueRecord, stored: dict[Place, MemoryMessage], attempt_id:
 
 
 def _dealt(
-    queue: QueueRecord, stored: dict[Place, MemoryMessage], left: list[Place], most: int | None
+    queue: QueueRecord, stored: dict[Place, MemoryMessage], remaining: list[Place], most: int | None
 ) -> tuple[list[Place], list[Place]]:
     """Return the places that one receive takes, and the places left for the next receive of the same commit."""
-    taken, left = (left, []) if most is None else (left[:most], left[most:])
+    taken, remaining = (remaining, []) if most is None else (remaining[:most], remaining[most:])
     if taken and is_fifo(queue.attributes):
         group = stored[taken[-1]].entry.message_group_id
-        left = [place for place in left if stored[place].entry.message_group_id != group]
-    return taken, left
+        remaining = [place for place in remaining if stored[place].entry.message_group_id != group]
+    return taken, remaining
 
 
 def _record(stored: dict[Place, MemoryMessage], places: Sequence[Place], request: ReceiveRequest, now: int) -> None:
@@ -461,9 +467,11 @@ class MemoryStore(MemoryReceives):
                 self._sent[attempt.attempt_id] = attempt, answer
             return answer
 
-    def _require_room(self, queue: QueueRecord, stored: dict[Place, MemoryMessage], more: int, now: int) -> None:
+    def _require_room(
+        self, queue: QueueRecord, stored: dict[Place, MemoryMessage], added_messages: int, now: int
+    ) -> None:
         stored_now = sum(self._status(queue, message, now) not in GONE for message in stored.values())
-        admission.require_room(queue.name, stored_now, more, limits_of(queue.attributes))
+        admission.require_room(queue.name, stored_now, added_messages, limits_of(queue.attributes))
 
     def _remembered(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], now: int

@@ -109,16 +109,16 @@ class QueueRecord:
             revision=self.revision + 1,
         )
         before = self.retention.changed(retention_period(attributes), now).expired_before
-        return made._noting(before, now, self.noted_at)
+        return made._with_expiry_noted(before, now, self.noted_at)
 
     def expired(self, at: int) -> QueueRecord:
         """Return the queue with a note of what had expired at the instant `at`, or itself if that is noted."""
         before = self.retention.expired(at)
         if before == self.expired_before:
             return self
-        return replace(self, revision=self.revision + 1)._noting(before, at, self.noted_at)
+        return replace(self, revision=self.revision + 1)._with_expiry_noted(before, at, self.noted_at)
 
-    def _noting(self, expired_before: int, now: int, noted_at: int) -> QueueRecord:
+    def _with_expiry_noted(self, expired_before: int, now: int, noted_at: int) -> QueueRecord:
         if expired_before == self.expired_before:
             return self
         return replace(self, expired_before=expired_before, expiry_noted_at=max(now, noted_at))
@@ -145,12 +145,16 @@ class ArrowOutputs(Protocol):
     """Writes Arrow tables, without Spark, to Delta tables outside the ledger."""
 
     def prepare_output(
-        self, location: str, rows: pa.Table, asked: ColumnsAsked, alone: Callable[[], AbstractContextManager[Any]]
+        self,
+        location: str,
+        rows: pa.Table,
+        columns_asked: ColumnsAsked,
+        exclusively: Callable[[], AbstractContextManager[Any]],
     ) -> pa.Table:
         """Return the rows with the columns of the output table, ready to be appended.
 
-        Make an empty table if there is none. If `asked` says so, widen the table's columns inside the context that
-        `alone` returns.
+        Make an empty table if there is none. If `columns_asked` says so, widen the table's columns inside the context
+        that `exclusively` returns.
 
         Raises:
             OutputNotWritten: The rows do not fit. Nothing was made or changed.

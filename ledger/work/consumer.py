@@ -84,7 +84,7 @@ class Consumer:
         self._first_rows = FirstRows(access, told)
         self._broken: Handled | None = None
         self._attempts = self._source.attempts()
-        self._told_to_end: Drain | None = None
+        self._draining: Drain | None = None
         self._is_exhausted = False
         self._next_receive = 0.0
         self._size = told.max_messages or max(2 * told.at_once, 100)
@@ -98,7 +98,7 @@ class Consumer:
         the end.
         """
         with draining() as drain:
-            self._told_to_end = drain
+            self._draining = drain
             try:
                 self._handlers.start()
                 while not drain.asked and not self._is_done():
@@ -126,7 +126,7 @@ class Consumer:
     @property
     def is_draining(self) -> bool:
         """Whether a signal has told this process to end."""
-        return self._told_to_end is not None and self._told_to_end.asked is not None
+        return self._draining is not None and self._draining.asked is not None
 
     def _is_done(self) -> bool:
         return self._is_exhausted and not self._in_hand
@@ -205,16 +205,16 @@ class Consumer:
         if len(self._backlog) <= self._told.at_once or self._first_rows.are_awaited:
             self._wake.set()
 
-    def _judge(self, of: ClaimInHand, one: Handled) -> None:
+    def _judge(self, of: ClaimInHand, handled: Handled) -> None:
         """Check whether one more outcome shows that the handler is broken."""
         running = self._backlog.calls * (self._told.batch or 1)
         may_judge = not any(held.unread for held in list(self._in_hand))
-        suspicion = self._evidence.add(of, of.claim.count, one, running, may_judge=may_judge)
+        suspicion = self._evidence.add(of, of.claim.count, handled, running, may_judge=may_judge)
         if suspicion is Suspicion.SUSPICIOUS:
             self._backlog.shuffle()
             self._wake.set()
         if suspicion is Suspicion.BROKEN:
-            self._broken = one
+            self._broken = handled
             self._backlog.close()
             self._wake.set()
 
@@ -253,26 +253,26 @@ class Consumer:
                 settled = True
         return settled
 
-    def _settle(self, one: ClaimInHand, withheld: tuple[Handled, ...] = ()) -> None:
-        started, before = time.monotonic(), one.settled
+    def _settle(self, claim: ClaimInHand, withheld: tuple[Handled, ...] = ()) -> None:
+        started, before = time.monotonic(), claim.settled
         try:
-            counts = one.settle(withheld)
+            counts = claim.settle(withheld)
             self._count(counts)
             if counts.lost:
                 self._source.part_ways()
         except LeaseLost as lost:
-            self._forget_lost(one, str(lost))
+            self._forget_lost(claim, str(lost))
             return
         except EverythingFails as everything:
             self._told.say(f"the output refuses all rows alike: {everything.error.text}")
             raise (everything.__cause__ or everything.__context__ or everything) from None
-        self._told.say(f"settled {one.settled - before:,} messages in {time.monotonic() - started:.2f} s")
-        if one.is_over:
-            self._in_hand.remove(one)
-            self._evidence.forget(one)
-            self._backlog.forget(one)
-            one.end()
-            self._grow(one)
+        self._told.say(f"settled {claim.settled - before:,} messages in {time.monotonic() - started:.2f} s")
+        if claim.is_over:
+            self._in_hand.remove(claim)
+            self._evidence.forget(claim)
+            self._backlog.forget(claim)
+            claim.end()
+            self._grow(claim)
 
     def _grow(self, one: ClaimInHand) -> None:
         """Adapt the size of the next claims to the messages that are handled in `flush_seconds`.

@@ -186,12 +186,12 @@ class ConsumerProcesses:
             f"{len(self._children)} of {self._told.processes} processes go on"
         )
 
-    def _tell_all(self, what: tuple[Any, ...], but: Connection | None = None) -> None:
+    def _tell_all(self, message: tuple[Any, ...], but: Connection | None = None) -> None:
         for connection in list(self._children):
             # Ignore a child that has ended: `_listen` notices its end.
             with contextlib.suppress(OSError):
                 if connection is not but:
-                    connection.send(what)
+                    connection.send(message)
 
     def _sum(self) -> Consumed:
         return functools.reduce(Consumed.and_then, self._done.values(), Consumed())

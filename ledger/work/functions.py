@@ -150,7 +150,7 @@ def required(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any
     """
     names = list(schema.names)
     refuse = _refusing()
-    keep_of = _keeping(refuse)
+    keep_of = _make_converters(refuse)
     columns = [(name, keep_of(field)) for name, field in zip(names, schema)]
 
     def checked(row: Any) -> Any:
@@ -170,8 +170,8 @@ def required(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any
 
 
 def _refusing() -> Callable[[str], NoReturn]:
-    def refuse(said: str) -> NoReturn:
-        error = TypeError(f"the function returned {said}")
+    def refuse(problem: str) -> NoReturn:
+        error = TypeError(f"the function returned {problem}")
         # The check raises this error, not a line of the user's code.
         error.has_no_place = True  # type: ignore[attr-defined]
         raise error
@@ -179,7 +179,7 @@ def _refusing() -> Callable[[str], NoReturn]:
     return refuse
 
 
-def _keeping(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any, tuple[Any, ...]], Any]]:
+def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any, tuple[Any, ...]], Any]]:
     """Return a function that makes a check for an Arrow field.
 
     The check takes a value and its path: the column and the steps to the value in it. The check returns the value as

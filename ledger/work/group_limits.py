@@ -215,8 +215,8 @@ class GroupLimits:
     def _instants(self, group: str) -> _Instants:
         return _Instants(self._file(group, "rate"))
 
-    def _file(self, group: str, what: str) -> Path:
-        return self._folder / f"{hashlib.sha256(group.encode()).hexdigest()[:32]}.{what}"
+    def _file(self, group: str, suffix: str) -> Path:
+        return self._folder / f"{hashlib.sha256(group.encode()).hexdigest()[:32]}.{suffix}"
 
 
 @dataclass(frozen=True)

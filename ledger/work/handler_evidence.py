@@ -55,13 +55,13 @@ class HandlerEvidence:
         self._in_a_row: list[Handled] = []
         self._has_succeeded = False
 
-    def add(self, claim: Any, messages: int, one: Handled, running: int, *, may_judge: bool) -> Suspicion:
+    def add(self, claim: Any, messages: int, handled: Handled, running: int, *, may_judge: bool) -> Suspicion:
         """Add an outcome.
 
         Args:
             claim: the key of the claim.
             messages: how many messages the claim has.
-            one: the outcome.
+            handled: the outcome.
             running: how many messages are with handlers now, at most.
             may_judge: whether all messages of the claims in hand were read, so that they could be shuffled.
 
@@ -70,22 +70,22 @@ class HandlerEvidence:
         """
         with self._lock:
             of_claim = self._of.setdefault(claim, _OfClaim(messages))
-            if one.verdict is Verdict.DONE:
+            if handled.verdict is Verdict.DONE:
                 self._acquit(of_claim)
                 return Suspicion.NOTHING
-            if one.error is None:
+            if handled.error is None:
                 return Suspicion.NOTHING
-            if self._in_a_row and not _are_alike(one, self._in_a_row[0]):
+            if self._in_a_row and not _are_alike(handled, self._in_a_row[0]):
                 self._in_a_row.clear()
-            self._in_a_row.append(one)
-            if one.error.is_of_surroundings and len(self._in_a_row) >= of_claim.bound:
+            self._in_a_row.append(handled)
+            if handled.error.is_of_surroundings and len(self._in_a_row) >= of_claim.bound:
                 return Suspicion.BROKEN
             if of_claim.is_acquitted:
                 return Suspicion.NOTHING
-            if of_claim.failures and not _are_alike(one, of_claim.failures[0]):
+            if of_claim.failures and not _are_alike(handled, of_claim.failures[0]):
                 of_claim.is_acquitted = True
                 return Suspicion.NOTHING
-            of_claim.failures.append(one)
+            of_claim.failures.append(handled)
             witnesses = _count_witnesses(of_claim.failures)
             if of_claim.needed is None and witnesses >= LEAST_WITNESSES:
                 of_claim.needed = witnesses + running + of_claim.bound
@@ -122,10 +122,10 @@ class HandlerEvidence:
         with self._lock:
             self._of.pop(claim, None)
 
-    def _acquit(self, known: _OfClaim) -> None:
+    def _acquit(self, of_claim: _OfClaim) -> None:
         self._has_succeeded = True
-        known.is_acquitted = True
-        known.failures.clear()
+        of_claim.is_acquitted = True
+        of_claim.failures.clear()
         self._in_a_row.clear()
 
 

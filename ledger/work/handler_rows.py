@@ -99,7 +99,7 @@ def _row(one: Any, message_id: str) -> dict[str, Any]:
     for name in row:
         if not isinstance(name, str):
             raise TypeError(f"the handler returned a row with the column {name!r}: its name must be a text")
-    nameless = _nameless(row)
+    nameless = _find_bad_name(row)
     if nameless is not None:
         why = "it has half a character" if nameless.strip() else "it must have a character"
         raise TypeError(f"the handler returned a row with the column {nameless!r}: {why}")
@@ -109,16 +109,16 @@ def _row(one: Any, message_id: str) -> dict[str, Any]:
     return {NAMES_MESSAGE: message_id, **row}
 
 
-def _nameless(value: Any) -> str | None:
+def _find_bad_name(value: Any) -> str | None:
     """Return the name of a column, at any depth, that is blank or has half a character; None if there is none."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if isinstance(name, str) and (not name.strip() or escaped(name) != name):
                 return name
-            inner_name = _nameless(inner)
+            inner_name = _find_bad_name(inner)
             if inner_name is not None:
                 return inner_name
     # Skip lists of scalars, such as the numbers of an embedding: they may be long, and contain no columns.
     if isinstance(value, (list, tuple)) and not _SCALARS.issuperset(map(type, value)):
-        return next((inner_name for inner in value if (inner_name := _nameless(inner)) is not None), None)
+        return next((inner_name for inner in value if (inner_name := _find_bad_name(inner)) is not None), None)
     return None

@@ -125,9 +125,9 @@ class Isolation:
             self.culprits.append(Culprit(part.runs, error))
         if not self._judged and not self._any_succeeded:
             self._judged = True
-            self._require_one_that_differs(error)
+            self._raise_if_all_alike(error)
 
-    def _require_one_that_differs(self, error: RowError) -> None:
+    def _raise_if_all_alike(self, error: RowError) -> None:
         """Raise EverythingFails if each witness raises like the first message that was tried alone."""
         runs, count = self._grant.runs, self._grant.count
         lengths = runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy() + 1

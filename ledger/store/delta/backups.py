@@ -99,7 +99,7 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
             if name == "receipts":
                 fill_receipts(engine, transactions)
             tables[name] = opened(str(locations[name]), None)
-    made = _missing(folder)
+    made = _missing_folders(folder)
     try:
         with naming(str(folder), DeltaError):
             return _written(folder, made, locations, tables, taken_at, report)
@@ -212,14 +212,14 @@ def _replace(made: Path, place: Path, aside: Path) -> None:
         made.rename(place)
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(first: Path, second: Path) -> bool:
     """Exchange the names of two folders in one step. If the system cannot, change nothing and return False."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    names = os.fsencode(one), os.fsencode(other)
+    names = os.fsencode(first), os.fsencode(second)
     return call is not None and call(AT_WORKING_FOLDER, names[0], AT_WORKING_FOLDER, names[1], EXCHANGE) == 0
 
 
-def _missing(folder: Path) -> list[Path]:
+def _missing_folders(folder: Path) -> list[Path]:
     """Return the folder and those of its parents that do not exist, the innermost first. If it exists, return none."""
     missing: list[Path] = []
     while not folder.exists():
@@ -236,8 +236,8 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _local(field: str, given: object) -> Path:
-    place = here(field, given)
+def _local(field: str, path: object) -> Path:
+    place = here(field, path)
     if not place.is_local:
         bound = "Must be a path on this machine: backups are made and restored on local paths"
         raise InvalidParameterValue(field, place.text, bound, "Copy a backup to and from other storage as it is.")

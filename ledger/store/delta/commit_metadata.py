@@ -11,7 +11,7 @@ from typing import Any
 from ledger.delta_log.history import parse_metadata
 
 #: The types of the fields that the ledger reads. Only `operation` is in every commit of the ledger.
-_SAID: Mapping[str, type] = {
+_FIELD_TYPES: Mapping[str, type] = {
     **dict.fromkeys(("operation", "verb", "queue"), str),
     **{"at": int, "events": list, "read": dict, "losses": int},
 }
@@ -23,26 +23,26 @@ def said_in(text: str | None) -> dict[str, Any]:
     return metadata if _is_ours(metadata) else {}
 
 
-def verb_of(said: Mapping[str, Any]) -> str:
+def verb_of(metadata: Mapping[str, Any]) -> str:
     """Return the verb that made a commit, or "" if the metadata names no verb."""
-    return str(said.get("verb", ""))
+    return str(metadata.get("verb", ""))
 
 
-def is_of_upkeep(said: Mapping[str, Any]) -> bool:
+def is_of_upkeep(metadata: Mapping[str, Any]) -> bool:
     """Tell whether upkeep made a commit. A commit without a verb counts as upkeep's, such as an engine's VACUUM."""
-    return str(said.get("verb", "upkeep")) == "upkeep"
+    return str(metadata.get("verb", "upkeep")) == "upkeep"
 
 
-def losses_in(said: Mapping[str, Any]) -> int:
+def losses_in(metadata: Mapping[str, Any]) -> int:
     """Return how often a commit had lost to other writers before it landed."""
-    return int(said.get("losses", 0))
+    return int(metadata.get("losses", 0))
 
 
-def _is_ours(said: Mapping[str, Any]) -> bool:
-    tells_of_messages = bool(said.get("events"))
+def _is_ours(metadata: Mapping[str, Any]) -> bool:
+    tells_of_messages = bool(metadata.get("events"))
     return (
-        "operation" in said
-        and all(isinstance(said[name], kind) for name, kind in _SAID.items() if name in said)
-        and all(isinstance(version, int) for version in said.get("read", {}).values())
-        and (not tells_of_messages or {"queue", "at", "owner"} <= said.keys())
+        "operation" in metadata
+        and all(isinstance(metadata[name], kind) for name, kind in _FIELD_TYPES.items() if name in metadata)
+        and all(isinstance(version, int) for version in metadata.get("read", {}).values())
+        and (not tells_of_messages or {"queue", "at", "owner"} <= metadata.keys())
     )

@@ -131,9 +131,9 @@ def _destroy_objects(root: str, options: Mapping[str, str] | None, *, dry_run: b
     return Destroyed(root, files, size, tuple(sorted(others)[:100]))
 
 
-def _require_any(root: str, there: Sequence[str]) -> None:
+def _require_any(root: str, existing: Sequence[str]) -> None:
     """Raise LedgerDoesNotExist if none of a ledger's tables exists. Some may be removed already."""
-    if not there:
+    if not existing:
         raise LedgerDoesNotExist(root, f"it lacks {', '.join(TABLES)}", [*TABLES])
 
 
@@ -145,14 +145,14 @@ def _require_own(place: Path | str, files: TableStorage) -> None:
     if isinstance(place, Path) and place.is_symlink():
         advice = f"Remove what it leads to, {place.resolve()}, and the link. Nothing was removed."
         raise LedgerError(f"{place} is a link", advice)
-    if not any(_says_so(files, path) for path in sorted(files.log_paths())):
+    if not any(_names_ledger(files, path) for path in sorted(files.log_paths())):
         advice = (
             f"Is it another table? Every table of a ledger says {NEEDED!r} in its description. Nothing was removed."
         )
         raise LedgerError(f"Nothing shows that {place} is a table of a ledger", advice)
 
 
-def _says_so(files: TableStorage, path: str) -> bool:
+def _names_ledger(files: TableStorage, path: str) -> bool:
     if version_of(path) is not None:
         return f'"description":"{NEEDED} ' in (files.read(path) or b"").decode(errors="replace").replace('": "', '":"')
     if not CHECKPOINT.fullmatch(path):

@@ -236,17 +236,18 @@ def _found(missing: Sequence[str], folder: Path | None, files: ObjectStore | Non
     return "the folder holds other things" if any(folder.iterdir()) else "the folder is empty"
 
 
-def _options(given: Mapping[str, str]) -> dict[str, str]:
-    hadoop = of_hadoop(given)
+def _options(user_options: Mapping[str, str]) -> dict[str, str]:
+    hadoop = of_hadoop(user_options)
     if hadoop:
         raise InvalidParameterValue(
             "storage_options", hadoop[0], "Is an option of Hadoop's, and not delta-rs's", hadoop[1]
         )
-    return with_defaults(given, DEFAULT_OPTIONS)
+    return with_defaults(user_options, DEFAULT_OPTIONS)
 
 
-def _files(place: Location, given: Mapping[str, str], options: Mapping[str, str]) -> ObjectStore | None:
-    """Return the files beside the tables on an object store, or None elsewhere. `options` has `given` and the defaults.
+def _files(place: Location, user_options: Mapping[str, str], options: Mapping[str, str]) -> ObjectStore | None:
+    """Return the files beside the tables on an object store, or None elsewhere. `options` has `user_options` and the
+    defaults.
 
     Raises StorageFailed within seconds if the store cannot be reached. delta-rs alone would try for much longer.
     """
@@ -255,7 +256,7 @@ def _files(place: Location, given: Mapping[str, str], options: Mapping[str, str]
     from ledger.delta_log.object_store import open_checked, unknown_options
 
     root = place.text.rpartition("/")[0]
-    unknown_names = unknown_options(place.text, given) if place.scheme in S3 else []
+    unknown_names = unknown_options(place.text, user_options) if place.scheme in S3 else []
     if unknown_names:
         log.warning(
             "Of the storage_options neither delta-rs nor the ledger knows %s, which may be mistyped: %s is read and "
@@ -263,7 +264,7 @@ def _files(place: Location, given: Mapping[str, str], options: Mapping[str, str]
             ", ".join(unknown_names),
             root,
         )
-    return open_checked(root, options, given)
+    return open_checked(root, options, user_options)
 
 
 def _require_known(root: str, scheme: str, engine: Engine) -> None:
@@ -330,7 +331,7 @@ def _engine(
     return SparkEngine(spark, locations, sync=settings.sync, by_statement=by_statement)
 
 
-def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:
+def _options_for_bucket_of(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:
     """Return a function that gives a session's options for a bucket of S3, or None without a session that has a JVM."""
     if spark is None or not has_jvm(spark):
         return None
@@ -344,7 +345,7 @@ def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str]
     buckets."""
     from ledger.output_tables.tables_of_delta_rs import DeltaRsOutputTables
 
-    return DeltaRsOutputTables(options, None if scheme in S3 else _known_to(spark), sync=sync)
+    return DeltaRsOutputTables(options, None if scheme in S3 else _options_for_bucket_of(spark), sync=sync)
 
 
 def _by_spark(

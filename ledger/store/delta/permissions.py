@@ -207,9 +207,9 @@ def _entry(path: str | Path, *, is_lock: bool = False) -> LocalEntry | None:
     return None if stat.S_ISLNK(status.st_mode) else _of(str(path), status, is_lock=is_lock)
 
 
-def _of(path: str, found: os.stat_result, *, is_lock: bool = False) -> LocalEntry:
-    is_file = not stat.S_ISDIR(found.st_mode)
-    return LocalEntry(path, found.st_mode, found.st_uid, found.st_gid, is_lock=is_lock and is_file)
+def _of(path: str, status: os.stat_result, *, is_lock: bool = False) -> LocalEntry:
+    is_file = not stat.S_ISDIR(status.st_mode)
+    return LocalEntry(path, status.st_mode, status.st_uid, status.st_gid, is_lock=is_lock and is_file)
 
 
 def _hand_down(folder: int, *, everyone: bool) -> bool:

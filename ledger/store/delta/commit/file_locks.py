@@ -71,10 +71,10 @@ class TableLock:
         """Hold the table beside other sharers, never beside a writer that has the table alone."""
         with contextlib.ExitStack() as turn:
             with contextlib.ExitStack() as gate:
-                if self._has_gate(gate):
+                if self._take_gate(gate):
                     turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
                 else:
-                    self._past_gate(turn)
+                    self._share_without_gate(turn)
             yield
 
     @contextlib.contextmanager
@@ -82,7 +82,7 @@ class TableLock:
         """Hold the table alone. Raises StillLocked if others have it until `until`, an instant of time.monotonic()."""
         alone = None
         while alone is None:
-            alone = self._behind_gate(until) or self._between_others(until)
+            alone = self._take_alone_with_gate(until) or self._take_alone_without_gate(until)
         with alone:
             yield
 
@@ -94,16 +94,16 @@ class TableLock:
         If this holder is stopped, newcomers pass the gate and share the table with it.
         """
         with contextlib.ExitStack() as held:
-            if self._has_gate(held):
-                held.enter_context(_showing(self._gate))
+            if self._take_gate(held):
+                held.enter_context(_renewing_time(self._gate))
                 with contextlib.ExitStack() as until_left:
-                    self._is_left(until_left, seconds)
+                    self._take_turn_alone(until_left, seconds)
                 held.enter_context(_locked(self._turn, fcntl.LOCK_SH))
             else:
-                self._past_gate(held)
+                self._share_without_gate(held)
             yield
 
-    def _has_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
+    def _take_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
         """Take the gate, so that newcomers wait for this holder. Return whether this holder has the gate.
 
         Return False if the process that has the gate seems to be stopped, or if others waited for the gate in vain
@@ -121,7 +121,7 @@ class TableLock:
             else:
                 return True
 
-    def _past_gate(self, turn: contextlib.ExitStack) -> None:
+    def _share_without_gate(self, turn: contextlib.ExitStack) -> None:
         """Share the table without the gate."""
         try:
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH, time.monotonic()))
@@ -133,16 +133,16 @@ class TableLock:
             if not _is_recent(self._at_gate_in_vain, IN_VAIN):
                 _tell(self._at_gate_in_vain)
 
-    def _behind_gate(self, until: float | None) -> contextlib.ExitStack | None:
+    def _take_alone_with_gate(self, until: float | None) -> contextlib.ExitStack | None:
         """Take the table alone, while newcomers wait. Return None without the gate, or if the sharers do not leave.
 
         Raises StillLocked, see `exclusive`.
         """
         with contextlib.ExitStack() as held:
-            has_gate = self._has_gate(held, until)
-            return held.pop_all() if has_gate and self._is_left(held, PATIENCE, until) else None
+            has_gate = self._take_gate(held, until)
+            return held.pop_all() if has_gate and self._take_turn_alone(held, PATIENCE, until) else None
 
-    def _is_left(self, holder: contextlib.ExitStack, seconds: float, until: float | None = None) -> bool:
+    def _take_turn_alone(self, holder: contextlib.ExitStack, seconds: float, until: float | None = None) -> bool:
         """Take the table alone once all sharers have left. Return whether they left in time.
 
         Raises StillLocked, see `exclusive`.
@@ -158,7 +158,7 @@ class TableLock:
             return False
         return True
 
-    def _between_others(self, until: float | None) -> contextlib.ExitStack | None:
+    def _take_alone_without_gate(self, until: float | None) -> contextlib.ExitStack | None:
         """Take the table alone in a moment when nobody else has it, while newcomers do not wait.
 
         Return None if others had the table all the time for IN_VAIN seconds. Raises StillLocked, see `exclusive`.
@@ -173,20 +173,20 @@ class TableLock:
             return alone.pop_all()
 
 
-def _tell(found_out: Path) -> None:
-    with naming(str(found_out)):
-        found_out.touch()
+def _tell(file: Path) -> None:
+    with naming(str(file)):
+        file.touch()
 
 
-def _is_recent(written: Path, seconds: float) -> bool:
+def _is_recent(file: Path, seconds: float) -> bool:
     try:
-        return 0 <= time.time() - written.stat().st_mtime < seconds
+        return 0 <= time.time() - file.stat().st_mtime < seconds
     except FileNotFoundError:
         return False
 
 
 @contextlib.contextmanager
-def _showing(gate: Path) -> Iterator[None]:
+def _renewing_time(gate: Path) -> Iterator[None]:
     """Renew the gate's time again and again. A stopped process does not renew it, so others see that it is stopped."""
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
     end = partial(over.put, None)
@@ -317,7 +317,7 @@ def _wait(path: Path, descriptor: int, kind: int, until: float | None) -> None:
         pause = min(2 * pause, LOOKING_LATER)
 
 
-def _forked() -> None:
+def _close_files_in_child() -> None:
     for file in _files:
         file.close()
     _files.clear()
@@ -325,4 +325,4 @@ def _forked() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_forked)
+    os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_close_files_in_child)

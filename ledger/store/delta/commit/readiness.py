@@ -46,7 +46,7 @@ class Readiness:
     ) -> None:
         self._engine, self._folder, self._clock, self._storage = engine, folder, clock, storage
         self._maximum_skew, self._passing = maximum_skew, passing
-        self._asked_at: float | None = None
+        self._compared_at: float | None = None
 
     def require(self, free_bytes: int) -> None:
         """Raise an error if the ledger cannot take commits. Writes at most a small file, which is removed again.
@@ -61,11 +61,11 @@ class Readiness:
         if self._folder is not None:
             self._require_space(self._folder, free_bytes)
         self._require_no_later_commit()
-        if self._asked_at is None or self._passing() - self._asked_at >= INTERVAL_SECONDS:
-            self._asked_at = None
+        if self._compared_at is None or self._passing() - self._compared_at >= INTERVAL_SECONDS:
+            self._compared_at = None
             # A new StorageClock compares at once. The StorageClock of the verbs compares every ten minutes.
             StorageClock(self._clock, self._storage, self._maximum_skew).check()
-            self._asked_at = self._passing()
+            self._compared_at = self._passing()
 
     def refusals(self) -> dict[str, tuple[str, str]]:
         """Return, for each table that no verb can use, the reason and what to do (see TableAltered)."""

@@ -115,9 +115,9 @@ class PutTrust:
                 return
             self.trust()
 
-    def trust(self, since: float = 0.0) -> None:
+    def trust(self, seconds_ago: float = 0.0) -> None:
         """Count the storage as checked this many seconds ago."""
-        self._asked[self._files.address] = self._clock() - since
+        self._asked[self._files.address] = self._clock() - seconds_ago
 
     def _is_recent(self) -> bool:
         checked_at = self._asked.get(self._files.address)

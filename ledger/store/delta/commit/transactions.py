@@ -162,7 +162,7 @@ class Transactions:
         landed, and so may a failure to write the checkpoint, which follows the commit. Raises StorageFailed.
         """
         decided_at = time.monotonic()
-        version = self._committed(table, metadata, since, write)
+        version = self._commit_durably(table, metadata, since, write)
         self.tally.committed(metadata["verb"], landed=version is not None)
         seconds_taken = (
             (read_at or decided_at) - attempts.began,
@@ -183,7 +183,9 @@ class Transactions:
                 _tell(metadata, event)
         return version
 
-    def _committed(self, table: str, metadata: Mapping[str, Any], since: int, write: Callable[[], int]) -> int | None:
+    def _commit_durably(
+        self, table: str, metadata: Mapping[str, Any], since: int, write: Callable[[], int]
+    ) -> int | None:
         verb = metadata["verb"]
         try:
             # The state that the decision relied on must survive a power cut before the decision does: see
@@ -269,13 +271,13 @@ class Transactions:
             yield
 
     @contextmanager
-    def turn_for_all(self, table: str, queue: str, losses: int, wish: PendingCall[Any]) -> Iterator[list[Any]]:
+    def turn_for_all(self, table: str, queue: str, losses: int, call: PendingCall[Any]) -> Iterator[list[Any]]:
         """Take a `turn` for a pending call and the waiting calls that go with it, and yield all these calls.
 
         Yield an empty list if another thread has carried out this call. Each loss halves the number of calls that go
         together, because a commit to more lanes conflicts with more other commits.
         """
-        with self.together(table, queue, wish, losses) as calls:
+        with self.together(table, queue, call, losses) as calls:
             if not calls:
                 yield calls
                 return
@@ -283,9 +285,9 @@ class Transactions:
                 yield calls
 
     @contextmanager
-    def together(self, table: str, queue: str, wish: PendingCall[Any], losses: int = 0) -> Iterator[list[Any]]:
+    def together(self, table: str, queue: str, call: PendingCall[Any], losses: int = 0) -> Iterator[list[Any]]:
         """Do what `turn_for_all` does, but without making a commit safe."""
-        with self._turns.together((table, queue), wish, MOST_TOGETHER >> losses) as calls:
+        with self._turns.together((table, queue), call, MOST_TOGETHER >> losses) as calls:
             if calls:
                 self.tally.together(table, len(calls))
             yield calls

@@ -89,14 +89,14 @@ class Turns:
             yield
 
     @contextlib.contextmanager
-    def together(self, key: Hashable, wish: PendingCall[Any], most: int) -> Iterator[list[Any]]:
+    def together(self, key: Hashable, call: PendingCall[Any], most: int) -> Iterator[list[Any]]:
         """Take a turn for this call and for up to `most` waiting calls of its kind, and yield them.
 
         The other calls' threads leave the line, and wait until this turn ends. An empty list means that another thread
         took this call along, and that the other thread's turn is over. Each call has its own outcome. A call that was
         not carried out may wait again.
         """
-        with self._turn(key, wish, most) as calls:
+        with self._turn(key, call, most) as calls:
             yield calls
 
     def waiting(self, key: Hashable) -> int:
@@ -105,11 +105,11 @@ class Turns:
             return max(0, len(self._queues.get(key, ())) - 1)
 
     @contextlib.contextmanager
-    def _turn(self, key: Hashable, wish: PendingCall[Any] | None, most: int) -> Iterator[list[Any]]:
+    def _turn(self, key: Hashable, call: PendingCall[Any] | None, most: int) -> Iterator[list[Any]]:
         if getattr(self._mine, "place", None) is not None:
-            yield [wish]
+            yield [call]
             return
-        me = _Place(key, wish)
+        me = _Place(key, call)
         end = partial(self._end, me)
         # A thread whose wait ends by an error (KeyboardInterrupt) leaves the line as after its turn.
         note(end)
@@ -123,7 +123,7 @@ class Turns:
             if not me.taken:
                 self._mine.place = me
                 self._take_along(me, most)
-            yield [] if me.taken else [wish, *(place.wish for place in me.company)]
+            yield [] if me.taken else [call, *(place.wish for place in me.company)]
         finally:
             end()
             forget(end)

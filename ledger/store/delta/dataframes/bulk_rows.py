@@ -100,7 +100,7 @@ def message_columns(
         return F.col(name) if name in kinds_by_column else F.lit(None).cast("string")
 
     makers: dict[str, Callable[[], Column]] = {
-        "body": lambda: _sendable(text, maximum_size, place_of_bodies(kinds, body)) if checks_bodies else text,
+        "body": lambda: _checked_body(text, maximum_size, place_of_bodies(kinds, body)) if checks_bodies else text,
         "delay_seconds": lambda: _delay(queue, "delay_seconds" in kinds_by_column),
         "message_group_id": lambda: _identifier(
             text_of("message_group_id"), "MessageGroupId", "message_group_id", _no_group() if fifo else None
@@ -233,12 +233,12 @@ def _no_group() -> Column:
     return _refuse(MISSING, F.lit("MessageGroupId"), at="the column message_group_id", value=F.lit(None))
 
 
-def _trace_header(given: Column) -> Column:
+def _trace_header(value: Column) -> Column:
     from pyspark.sql import functions as F
 
     bound = "It holds a character that the service does not take"
-    is_valid = F.coalesce(_has_right_characters(given), given.isNull())
-    return checked(given, is_valid, "AWSTraceHeader", bound, column="aws_trace_header", given=given)
+    is_valid = F.coalesce(_has_right_characters(value), value.isNull())
+    return checked(value, is_valid, "AWSTraceHeader", bound, column="aws_trace_header", given=value)
 
 
 def _attributes(kind: str | None, room: Column) -> Column:
@@ -385,7 +385,7 @@ def _quoted(value: str | None) -> str:
     return repr(value if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]}...")
 
 
-def _sendable(text: Column, most: int, at: str) -> Column:
+def _checked_body(text: Column, most: int, at: str) -> Column:
     """Return the column of bodies. Fail the task of a row whose body is refused. `at` is a phrase for where rows have
     the body. Twin of rules.message.body."""
     from pyspark.sql import functions as F
@@ -413,7 +413,7 @@ def _has_right_characters(text: Column) -> Column:
     return text.rlike(PLAIN) | is_valid
 
 
-def _refuse(field: str, said: Column, kind: Any = "string", at: str = "", value: Column | None = None) -> Column:
+def _refuse(field: str, bound: Column, kind: Any = "string", at: str = "", value: Column | None = None) -> Column:
     """Return an expression that fails its task with an error that `refusal` reads.
 
     `at` is a phrase for where a row has the `value`. The error has both in hexadecimal digits, because a value may have
@@ -424,27 +424,27 @@ def _refuse(field: str, said: Column, kind: Any = "string", at: str = "", value:
     shown = F.lit(UNSHOWN)
     if value is not None:
         shown = F.coalesce(F.hex(F.substring(value.cast("string"), 1, SHOWN_CHARACTERS + 1)), F.lit(NULL))
-    text = F.concat(F.lit(f"{REFUSED}{field}|"), said, F.lit(f"|{at.encode().hex()}|"), shown, F.lit("|"))
+    text = F.concat(F.lit(f"{REFUSED}{field}|"), bound, F.lit(f"|{at.encode().hex()}|"), shown, F.lit("|"))
     return F.raise_error(text).cast(kind)
 
 
 def checked(
     value: Column,
-    right: Column,
+    is_valid: Column,
     field: str,
     bound: str,
     kind: Any = "string",
     column: str = "",
     given: Column | None = None,
 ) -> Column:
-    """Return `value` where `right` is true. Elsewhere fail the task, so that the send is refused (see `refusal`).
+    """Return `value` where `is_valid` is true. Elsewhere fail the task, so that the send is refused (see `refusal`).
 
     The refusal names the column, and shows the row's value `given`.
     """
     from pyspark.sql import functions as F
 
     at = f"the column {column}" if column else ""
-    return F.when(right, value).otherwise(_refuse(field, F.lit(bound), kind, at, given))
+    return F.when(is_valid, value).otherwise(_refuse(field, F.lit(bound), kind, at, given))
 
 
 def _identifier(value: Column, field: str, column: str, missing: Column | None = None) -> Column:

@@ -22,7 +22,9 @@ def is_forgotten(spark: SparkSession, schema: str) -> bool:
     return is_session_catalog and spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
 
 
-def warn_if_forgotten(spark: SparkSession, schema: str, what: str) -> None:
-    """Log a warning if `what`, which was made in a schema, vanishes with this session."""
+def warn_if_forgotten(spark: SparkSession, schema: str, content: str) -> None:
+    """Log a warning if `content`, which was made in a schema, vanishes with this session."""
     if is_forgotten(spark, schema):
-        log.warning("The catalog is in this session's memory: %s, in %s, will be gone with it; %s", what, schema, FIX)
+        log.warning(
+            "The catalog is in this session's memory: %s, in %s, will be gone with it; %s", content, schema, FIX
+        )

@@ -110,29 +110,29 @@ def _has_metadata(field: Any) -> bool:
     return bool(field.get("metadata")) or any(map(_has_metadata, [*inner, *field.get("fields", ())]))
 
 
-def _exact(value: str, given: Any, column: Any, path: tuple[str, ...], depth: int) -> str:
+def _exact(value: str, source_type: Any, column: Any, path: tuple[str, ...], depth: int) -> str:
     """Return an expression for the value in the column's type. It fails if the cast would change the value."""
-    if given == column:
+    if source_type == column:
         return value
-    if isinstance(given, str) or isinstance(column, str):
-        if fit(given, column) is Fit.ALWAYS:
-            return value if _is_text(given, column) else f"CAST({value} AS {_sql(column)})"
-        return _compared(value, given, column, path)
+    if isinstance(source_type, str) or isinstance(column, str):
+        if fit(source_type, column) is Fit.ALWAYS:
+            return value if _is_text(source_type, column) else f"CAST({value} AS {_sql(column)})"
+        return _compared(value, source_type, column, path)
     inner = f"x{depth}"
     if column["type"] == "array":
-        cast = _exact(inner, given["elementType"], column["elementType"], (*path, "element"), depth + 1)
+        cast = _exact(inner, source_type["elementType"], column["elementType"], (*path, "element"), depth + 1)
         return value if cast == inner else f"transform({value}, {inner} -> {cast})"
     if column["type"] == "map":
         for part, function in (("keyType", "transform_keys"), ("valueType", "transform_values")):
             variable = f"k{depth}" if part == "keyType" else f"v{depth}"
             inner_path = *path, part.removesuffix("Type")
-            cast = _exact(variable, given[part], column[part], inner_path, depth + 1)
+            cast = _exact(variable, source_type[part], column[part], inner_path, depth + 1)
             value = value if cast == variable else f"{function}({value}, (k{depth}, v{depth}) -> {cast})"
         return value
-    parts = {inner_field["name"].lower(): inner_field for inner_field in given["fields"]}
+    parts = {inner_field["name"].lower(): inner_field for inner_field in source_type["fields"]}
     casts, is_same = (
         [],
-        [inner_field["name"] for inner_field in given["fields"]]
+        [inner_field["name"] for inner_field in source_type["fields"]]
         == [inner_field["name"] for inner_field in column["fields"]],
     )
     for target in column["fields"]:
@@ -224,34 +224,35 @@ def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any,
 def _refusal(sentence: str, value: str, to: str) -> str:
     """Return an expression of the type `to` that fails its task with a sentence. The value replaces VALUE in it."""
     before, marker, after = sentence.partition(VALUE)
-    shown = _barred(f"left(CAST({value} AS STRING), {SHOWN_CHARACTERS})") if marker else "''"
-    parts = f"{literal(REFUSES + barred(before))}, {shown}, {literal(barred(after) + END)}, {_barred(MESSAGE)}, '{END}'"
+    shown = _escape_bars(f"left(CAST({value} AS STRING), {SHOWN_CHARACTERS})") if marker else "''"
+    beginning, end = literal(REFUSES + barred(before)), literal(barred(after) + END)
+    parts = f"{beginning}, {shown}, {end}, {_escape_bars(MESSAGE)}, '{END}'"
     return f"CAST(raise_error(concat({parts})) AS {to})"
 
 
-def _barred(text: str) -> str:
+def _escape_bars(text: str) -> str:
     """Return the expression of a text, with its bars escaped as `output_columns.refused_value` reads them."""
     return f"replace({text}, '{BAR}', '{BAR}{POINT}')"
 
 
-def _is_text(given: Any, column: Any) -> bool:
-    return bool(column == "string" and given != "void")
+def _is_text(source_type: Any, column: Any) -> bool:
+    return bool(column == "string" and source_type != "void")
 
 
-def _compared(value: str, given: str, column: str, path: tuple[str, ...]) -> str:
+def _compared(value: str, source_type: str, column: str, path: tuple[str, ...]) -> str:
     name, inside = ".".join(path), path[0] if path[1:] else ""
     to, wide = _sql(column), value
-    if given == "float":
+    if source_type == "float":
         # Spark compares the bounds of whole numbers with the float itself, which has too few digits.
         wide = f"CAST({value} AS DOUBLE)"
     cast, survives = f"TRY_CAST({wide} AS {to})", ""
-    if given in ("date", "timestamp", "timestamp_ntz"):
-        cast, survives = _instant(value, given, column)
-    elif given in FLOATS:
+    if source_type in ("date", "timestamp", "timestamp_ntz"):
+        cast, survives = _instant(value, source_type, column)
+    elif source_type in FLOATS:
         cast = _decimal(wide, to) if decimal_of(column) else cast
         survives = f"TRY_CAST({cast} AS DOUBLE) <=> {wide}"
         survives += f" AND {wide} < {BEHIND_LONG}" * (column in INTEGERS)
-    elif column in FLOATS and (digits := decimal_of(given)) is not None:
+    elif column in FLOATS and (digits := decimal_of(source_type)) is not None:
         # The decimal `wider` has more places than the type of the value: with fewer places, Spark would round a float
         # that has other digits.
         wider = decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
@@ -259,12 +260,12 @@ def _compared(value: str, given: str, column: str, path: tuple[str, ...]) -> str
     elif column in FLOATS:
         # The check does not cast to a double. Spark merges the casts of an integer to a float and on to a double into
         # one exact cast.
-        survives = f"TRY_CAST({cast} AS {_sql(given)}) <=> {value} AND {cast} < {BEHIND_LONG}"
+        survives = f"TRY_CAST({cast} AS {_sql(source_type)}) <=> {value} AND {cast} < {BEHIND_LONG}"
     else:
-        survives = f"TRY_CAST({cast} AS {_sql(given)}) <=> {value}"
-    refusal = _refusal(differing(name, given, column, VALUE, inside=inside, sql=True), value, to)
-    if given in FLOATS and column not in FLOATS:
-        refusal_of_not_finite = _refusal(not_finite(name, given, column, VALUE, inside), value, to)
+        survives = f"TRY_CAST({cast} AS {_sql(source_type)}) <=> {value}"
+    refusal = _refusal(differing(name, source_type, column, VALUE, inside=inside, sql=True), value, to)
+    if source_type in FLOATS and column not in FLOATS:
+        refusal_of_not_finite = _refusal(not_finite(name, source_type, column, VALUE, inside), value, to)
         refusal = f"IF(isnan({value}) OR abs({wide}) = DOUBLE('Infinity'), {refusal_of_not_finite}, {refusal})"
     return f"CASE WHEN {value} IS NULL THEN NULL WHEN {survives} THEN {cast} ELSE {refusal} END"
 
@@ -285,7 +286,7 @@ def _decimal(double: str, to: str) -> str:
     )
 
 
-def _instant(value: str, given: str, column: str) -> tuple[str, str]:
+def _instant(value: str, source_type: str, column: str) -> tuple[str, str]:
     """Return the value as an instant of another type, and a condition that it is the same. Both use UTC, not the
     session's zone."""
     epoch = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
@@ -295,7 +296,7 @@ def _instant(value: str, given: str, column: str) -> tuple[str, str]:
         "date": f"CAST(unix_date({value}) AS BIGINT) * {MICROSECONDS_OF_DAY}L",
         "timestamp": f"unix_micros({value})",
         "timestamp_ntz": f"CAST({seconds} * 1000000 AS BIGINT)",
-    }[given]
+    }[source_type]
     cast = {
         "date": f"date_from_unix_date(CAST({micros} DIV {MICROSECONDS_OF_DAY}L AS INT))",
         "timestamp": f"timestamp_micros({micros})",

@@ -40,7 +40,7 @@ class HandleFrame:
     limits: Limits
 
     @classmethod
-    def evaluated(cls, queue: QueueRecord, asked: DataFrame, limits: Limits) -> HandleFrame:
+    def evaluated(cls, queue: QueueRecord, wishes: DataFrame, limits: Limits) -> HandleFrame:
         """Evaluate the handles once.
 
         A frame may change between evaluations: it may draw random rows, or join with messages in flight. Therefore
@@ -48,7 +48,7 @@ class HandleFrame:
         cached rows to each later frame of an equal plan. To free cached rows would also free rows that users cached
         themselves.
         """
-        read = _read(queue, asked, limits).localCheckpoint()
+        read = _read(queue, wishes, limits).localCheckpoint()
         return cls(read.distinct(), cls._actions(read), limits)
 
     @staticmethod
@@ -120,7 +120,7 @@ class HandleFrame:
         )
 
 
-def _read(queue: QueueRecord, asked: DataFrame, limits: Limits) -> DataFrame:
+def _read(queue: QueueRecord, wishes: DataFrame, limits: Limits) -> DataFrame:
     """Return handles with their parts. `valid`: the store acts on it. `refused`: its timeout is null or out of
     range."""
     from pyspark.sql import functions as F
@@ -132,7 +132,7 @@ def _read(queue: QueueRecord, asked: DataFrame, limits: Limits) -> DataFrame:
         name: F.when(F.col("right"), column) for name, column in columns.handle_parts(F.col("receipt_handle")).items()
     }
     return (
-        asked.withColumn("right", is_handle)
+        wishes.withColumn("right", is_handle)
         .withColumns(parts)
         .withColumn("refused", F.expr(f"right AND ({bad_timeout})"))
         .withColumn("valid", F.expr("right AND NOT refused"))

@@ -93,12 +93,15 @@ class Placed:
         )
 
 
-def absent_columns(queue: QueueRecord, given: Collection[str], sender: str | None) -> frozenset[str]:
-    """Return the columns of IN_FILES that are null in every row of a sent DataFrame, which has the `given` columns."""
+def absent_columns(queue: QueueRecord, frame_columns: Collection[str], sender: str | None) -> frozenset[str]:
+    """Return the columns of IN_FILES that are null in every row of a sent DataFrame, which has the `frame_columns`
+    columns."""
     in_order = {"message_group_id", "message_deduplication_id", "sequence_number"}
     never_absent = in_order if is_fifo(queue.attributes) else set()
     # A given column is written even if it must be null: Spark does not check a column that it need not write.
-    not_given = {"sequence_number"} | {field.column for field in STORED if field.is_given and field.name not in given}
+    not_given = {"sequence_number"} | {
+        field.column for field in STORED if field.is_given and field.name not in frame_columns
+    }
     return frozenset(not_given - never_absent - {"body"} - ({"message_attributes"} if sender is not None else set()))
 
 

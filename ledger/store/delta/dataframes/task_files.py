@@ -423,12 +423,12 @@ class TaskFile:
                 output.close()
 
 
-def _columns(job: SendJob, given: pa.Table, first_seq: int) -> pa.Table:
+def _columns(job: SendJob, rows: pa.Table, first_seq: int) -> pa.Table:
     """Return the columns of the files for some rows. `first_seq` is the ordinal of the first row in its segment."""
-    count = given.num_rows
+    count = rows.num_rows
     sent_at = np.full(count, job.sent_at * 1_000, np.int64)
     if job.delay is None:
-        available_at = sent_at + given["delay_seconds"].to_numpy() * 1_000_000
+        available_at = sent_at + rows["delay_seconds"].to_numpy() * 1_000_000
     else:
         available_at = sent_at + job.delay * 1_000
     computed = {
@@ -437,7 +437,7 @@ def _columns(job: SendJob, given: pa.Table, first_seq: int) -> pa.Table:
         "available_at": _numbers(available_at).view(_INSTANT),
     }
     columns = [
-        computed[field.name] if field.name in computed else given[field.name].cast(field.type) for field in job.schema
+        computed[field.name] if field.name in computed else rows[field.name].cast(field.type) for field in job.schema
     ]
     return pa.Table.from_arrays(columns, schema=job.schema)
 

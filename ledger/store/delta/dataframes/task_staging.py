@@ -116,7 +116,7 @@ class TaskStaging:
         tasks = parallelism(self._spark)
         job = self._job(placed, unplaced, place, tasks)
         try:
-            rows = _kept_apart(unplaced.rows).coalesce(tasks)
+            rows = _with_barrier_column(unplaced.rows).coalesce(tasks)
             written = rows.mapInArrow(_by_value(task_files).writing(job), task_files.ANSWER)
             self._store.transactions.step("staging")
             answers = written.collect()
@@ -125,7 +125,7 @@ class TaskStaging:
         if placed.require_same is not None:
             placed.require_same()
         files = [Written(*values) for answer in answers for values in json.loads(answer.files)]
-        self._require_here(below, files)
+        self._require_visible(below, files)
         return [
             StagedFile(
                 f"{below}/{file.name}", file.size, placed.partition(file.ordinal), file.modified_at, file.statistics
@@ -199,7 +199,7 @@ class TaskStaging:
             why,
         )
 
-    def _require_here(self, below: str, files: Iterable[Written]) -> None:
+    def _require_visible(self, below: str, files: Iterable[Written]) -> None:
         """Raise StorageFailed if this process does not see a file that a task wrote to a local path.
 
         On another machine, the path may mean another place. A commit must not name a missing file.
@@ -213,7 +213,7 @@ class TaskStaging:
                 raise StorageFailed(str(file), bound, "send")
 
 
-def _kept_apart(rows: DataFrame) -> DataFrame:
+def _with_barrier_column(rows: DataFrame) -> DataFrame:
     """Return the rows with a further column, which tasks do not read.
 
     Spark merges two `coalesce` calls that follow each other. The merge would drop the user's call, which may keep the

@@ -228,10 +228,10 @@ class _Groups:
         near, keys = near[inside], (block * self._codes + near_runs.code)[inside]
         chosen = np.zeros(len(runs), dtype=bool)
         chosen[also] = True
-        chosen[near[self._are_there(keys)]] = True
+        chosen[near[self._have_keys(keys)]] = True
         return np.flatnonzero(chosen)
 
-    def _are_there(self, keys: np.ndarray) -> np.ndarray:
+    def _have_keys(self, keys: np.ndarray) -> np.ndarray:
         if self._keys is None:
             is_member: np.ndarray = self._there[keys]
             return is_member

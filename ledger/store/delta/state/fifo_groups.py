@@ -141,11 +141,11 @@ class Groups:
     def _all(self, queue: str) -> pa.Table:
         return _in_order([_encoded(self._engine.messages(Where(queue), _COLUMNS))])
 
-    def _later(self, queue: str, known: pa.Table) -> pa.Table:
+    def _later(self, queue: str, kept: pa.Table) -> pa.Table:
         """Return the rows of the known messages, and of the messages that were sent since."""
-        last = known["sequence_number"][-1].as_py()
+        last = kept["sequence_number"][-1].as_py()
         later = self._engine.messages(Where(queue), _COLUMNS, numbered_after=last)
-        return _in_few_pieces(pa.concat_tables([known, _in_order([_encoded(later)])])) if later.num_rows else known
+        return _in_few_pieces(pa.concat_tables([kept, _in_order([_encoded(later)])])) if later.num_rows else kept
 
 
 def _encoded(rows: pa.Table) -> pa.Table:
@@ -172,26 +172,26 @@ def _in_few_pieces(rows: pa.Table) -> pa.Table:
     return pa.concat_tables([rows.slice(0, first), _in_one_piece(rows.slice(first))])
 
 
-def _followed(known: Members | None, rows: pa.Table) -> Members:
+def _followed(members: Members | None, rows: pa.Table) -> Members:
     """Return the Members of `rows`, which are the messages of a queue in their order.
 
     Only the rows behind the known messages are converted, if possible. No message is ever sent between known messages.
     If row number len(known) has the sequence number of the last known message, the rows up to it are the known
-    messages. Otherwise all rows are converted anew. All rows are also converted anew if the index of `known` would lack
-    too many messages (see `Members.takes`).
+    messages. Otherwise all rows are converted anew. All rows are also converted anew if the index of `members` would
+    lack too many messages (see `Members.takes`).
     """
     if (
-        known is None
-        or not 0 < len(known) <= rows.num_rows
-        or known.last != rows["sequence_number"][len(known) - 1].as_py()
+        members is None
+        or not 0 < len(members) <= rows.num_rows
+        or members.last != rows["sequence_number"][len(members) - 1].as_py()
     ):
         return _members_of(rows)
-    if not known.takes(rows.num_rows - len(known)):
+    if not members.takes(rows.num_rows - len(members)):
         return _members_of(rows)
-    later = _in_one_piece(rows.slice(len(known)))
+    later = _in_one_piece(rows.slice(len(members)))
     if not later.num_rows:
-        return known
-    return known.with_later(_members_of(later), later["message_group_id"].combine_chunks().dictionary.to_pylist())
+        return members
+    return members.with_later(_members_of(later), later["message_group_id"].combine_chunks().dictionary.to_pylist())
 
 
 def _members_of(rows: pa.Table) -> Members:

@@ -63,12 +63,12 @@ class Events:
         """
         codes_taken = distinct_codes(taken.code)
         lanes.records.read(codes_taken)
-        if not any(_ran_out(lanes.record(code)) for code in codes_taken):
+        if not any(is_unreleased(lanes.record(code)) for code in codes_taken):
             # Usually no holder had the received messages before.
             return
         codes, inverse = np.unique(taken.code, return_inverse=True)
         messages = np.bincount(inverse, taken.lengths, len(codes)).astype(np.int64)
-        over = lanes.per_code(codes, _ran_out, bool)
+        over = lanes.per_code(codes, is_unreleased, bool)
         codes, messages = codes[over], messages[over]
         by_size = np.argsort(-messages, kind="stable")
         for place in np.sort(by_size[:MOST_EXPIRED]).tolist():
@@ -76,6 +76,6 @@ class Events:
         self.note("expired", lanes.queue, int(messages[by_size[MOST_EXPIRED:]].sum()))
 
 
-def _ran_out(record: Record) -> bool:
+def is_unreleased(record: Record) -> bool:
     """Tell whether a message has a receipt that no holder released: the hold ends at the deadline."""
     return record.receipt_id is not None and record.released_at is None

@@ -217,7 +217,7 @@ class Listing:
             *(runs[name].to_numpy() for name in COLUMNS[2:]),
         )
 
-    def _inside(self, queue: str, segments: tuple[str, ...], files: pa.Table) -> pa.Table:
+    def _inside(self, queue: str, _read_segments: tuple[str, ...], files: pa.Table) -> pa.Table:
         """Read the runs of segments from their files, because the log does not show enough about the files.
 
         The files are read at the newest version, which may be later than the listing's. A message never changes, so the
@@ -228,7 +228,7 @@ class Listing:
         messages are final in every queue, and no decision is about them any more.
         """
         rows = self._engine.messages(
-            Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
+            Where(queue, None, _read_segments), ["lane", "segment", "seq", "sent_at", "available_at"]
         )
         rows = rows.filter(pa.array(_listed(rows, files)))
         rows = rows.sort_by([("segment", "ascending"), ("seq", "ascending")])
@@ -256,7 +256,7 @@ class _QueueFiles:
             first, last = files[f"first_{kind}"], files[f"last_{kind}"]
             is_known = pc.and_(is_known, pc.and_(pc.is_valid(first), pc.is_valid(last)))
             instants.append((pc.fill_null(first, 0).to_numpy(), pc.fill_null(last, 0).to_numpy()))
-        self._untold: np.ndarray = ~is_known.to_numpy()
+        self._unclear: np.ndarray = ~is_known.to_numpy()
         self.doubled = _doubled(files, pc.fill_null(pc.greater(files["messages"], span), False).to_numpy())
         self._available, self._sent = instants
 
@@ -266,7 +266,7 @@ class _QueueFiles:
         Such a file has no statistics, or gaps between its ordinals, or messages on both sides of an instant. Some are
         delayed at `now` and others not, or some were sent up to an instant in `borders` and others later.
         """
-        is_unclear = self._untold.copy()
+        is_unclear = self._unclear.copy()
         for (first, last), instant in ((self._available, now), *((self._sent, border) for border in borders)):
             is_unclear |= (first <= instant) & (instant < last)
         return tuple_of(self.files["segment"].filter(pa.array(is_unclear)).to_pylist()) if is_unclear.any() else ()

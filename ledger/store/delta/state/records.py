@@ -109,30 +109,30 @@ class Records:
 
         The untouched record's value comes first: look a value up by `code - ABSENT`.
         """
-        values = [NONE if field is None else field for field in self._met(name)]
+        values = [NONE if field is None else field for field in self._field_of_unstored(name)]
         return self._column((name, None), values, lambda: pc.fill_null(_as_numbers(self._stored[name], name), NONE))
 
     def is_there(self, name: str, value: str | None = None) -> np.ndarray:
         """Return a mask of all records, the untouched one first: field `name` is recorded, or is `value` if given."""
         if value is None:
-            answers = [field is not None for field in self._met(name)]
+            answers = [field is not None for field in self._field_of_unstored(name)]
             return self._column((name, True), answers, lambda: pc.is_valid(self._stored[name]))
-        answers = [field == value for field in self._met(name)]
+        answers = [field == value for field in self._field_of_unstored(name)]
         return self._column((name, value), answers, lambda: pc.fill_null(pc.equal(self._stored[name], value), False))
 
-    def _column(self, asked: tuple[str, object], met: list[Any], of_stored: Callable[[], Any]) -> np.ndarray:
-        """Return the answer `asked` about all records: the untouched record, the stored records, then all others.
+    def _column(self, question: tuple[str, object], met: list[Any], of_stored: Callable[[], Any]) -> np.ndarray:
+        """Return the answer `question` about all records: the untouched record, the stored records, then all others.
 
         `met` has the answers for the untouched record and the others. `of_stored` computes those of the stored records.
         """
         answers = np.array(met)
         if not self._stored.num_rows:
             return answers
-        if asked not in self._columns:
-            self._columns[asked] = of_stored().to_numpy()
-        return np.concatenate([answers[:1], self._columns[asked], answers[1:]])
+        if question not in self._columns:
+            self._columns[question] = of_stored().to_numpy()
+        return np.concatenate([answers[:1], self._columns[question], answers[1:]])
 
-    def _met(self, name: str) -> Sequence[Any]:
+    def _field_of_unstored(self, name: str) -> Sequence[Any]:
         """Return one field of the untouched record and of the records that are not stored."""
         if self._fields_of != len(self._read):
             self._fields = list(
@@ -143,9 +143,9 @@ class Records:
 
     def _under(self, receipt_id: str | None) -> list[int]:
         """Return the codes of the stored records with this receipt (None: without one) that are not read yet."""
-        return [code for code in self._stored_under(receipt_id) if self._read[code] is None]
+        return [code for code in self._stored_with_receipt(receipt_id) if self._read[code] is None]
 
-    def _stored_under(self, receipt_id: str | None) -> list[int]:
+    def _stored_with_receipt(self, receipt_id: str | None) -> list[int]:
         column = self._stored["receipt_id"]
         if len(column) > MOST_INDEXED:
             same = pc.is_null(column) if receipt_id is None else pc.equal(column, receipt_id)

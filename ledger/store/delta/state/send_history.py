@@ -111,9 +111,9 @@ def repairs(tables: Tables, queue: str) -> list[tuple[int, int]]:
     return last_repairs
 
 
-def slot_of_next(known: list[tuple[int, int]]) -> int:
+def slot_of_next(repairs: list[tuple[int, int]]) -> int:
     """Return the slot of the next repair: a free one, or that of the earliest known repair."""
-    return len(known) if len(known) < fifo.REPAIRS else known.index(min(known))
+    return len(repairs) if len(repairs) < fifo.REPAIRS else repairs.index(min(repairs))
 
 
 #: A look at a queue's lanes is good for this many seconds.
@@ -150,9 +150,9 @@ class LaneTimes:
         """Make the next send to a queue look at the lanes again."""
         self._looks.pop(queue, None)
 
-    def _look(self, queue: str, known: _Look | None, passed: float) -> _Look:
-        if known is not None and known.version == self._tables.version("visibility"):
-            look = known._replace(at=passed)
+    def _look(self, queue: str, last: _Look | None, passed: float) -> _Look:
+        if last is not None and last.version == self._tables.version("visibility"):
+            look = last._replace(at=passed)
         else:
             snapshot = self._tables.load("visibility", Where(queue))
             heads = Heads(queue, snapshot.rows.filter(pc.equal(snapshot.rows["segment"], HEAD)))

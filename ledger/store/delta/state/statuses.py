@@ -108,13 +108,13 @@ def missing_of(listing: Listing, runs: pa.Table) -> pa.Table:
     return outside(runs, listing.ordinals(runs["segment"].unique()))
 
 
-def outside(runs: pa.Table, there: pa.Table) -> pa.Table:
-    """Return the messages of some runs that are in none of the runs `there`, as RUNS.
+def outside(runs: pa.Table, existing: pa.Table) -> pa.Table:
+    """Return the messages of some runs that are in none of the runs `existing`, as RUNS.
 
     Both may have their columns in any order, and runs that overlap.
     """
-    names = pc.unique(pa.chunked_array([*runs["segment"].chunks, *there["segment"].chunks], pa.string()))
-    covered, queries = _united(_on_axis(there, names)), _on_axis(runs, names)
+    names = pc.unique(pa.chunked_array([*runs["segment"].chunks, *existing["segment"].chunks], pa.string()))
+    covered, queries = _united(_on_axis(existing, names)), _on_axis(runs, names)
     pieces = covered.cut(queries.first, queries.last)
     uncovered = pieces.where(pieces.code == ABSENT)
     rows = runs.select(RUNS.names).take(pa.array(uncovered.query))

@@ -34,7 +34,7 @@ _OUTCOME_TEXTS = pa.array([one.value for one in OUTCOMES])
 
 
 @dataclass(frozen=True)
-class _AskedActions:
+class _ActionsCall:
     """The actions of one call, the queue's rules for them, and lanes that count up with any change (`meeting`)."""
 
     actions: Sequence[Action]
@@ -44,7 +44,7 @@ class _AskedActions:
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _ActionEffect:
     """The effect of an action: the pieces of runs that it names, their outcomes by code, and the changed runs."""
 
     action: Action
@@ -72,7 +72,7 @@ class Applier:
         # counted these messages as free. Under a quota, the change and the receive must therefore conflict.
         keeps_in_flight = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
         meeting = (0,) if keeps_in_flight and limits_of(queue.attributes).maximum_in_flight is not None else ()
-        call = _AskedActions(actions, limits, receipts, meeting)
+        call = _ActionsCall(actions, limits, receipts, meeting)
 
         def decide(loaded: Loaded, losses: int) -> Decision[list[pa.Table]]:
             decided = self._decide([call], loaded)
@@ -96,7 +96,7 @@ class Applier:
         decision = Decision(decided.replacement, decided.events, lambda version: None, meeting)
         return Joint(decision, decided.answers, decided.parts)
 
-    def _decide(self, asked: Sequence[_AskedActions], loaded: Loaded) -> _Decided:
+    def _decide(self, asked: Sequence[_ActionsCall], loaded: Loaded) -> _Decided:
         events, wishes = Events(), _wishes(self._tables, loaded, asked)
         replacement, contradicted = laid_together([wish.change for wish in wishes])
         done = [wish.change.parted(contradicted)[1] if len(contradicted) else wish.change for wish in wishes]
@@ -108,9 +108,11 @@ class Applier:
         calls = [slice(*ends) for ends in pairwise(accumulate((len(one.actions) for one in asked), initial=0))]
         answers = [_always(outcomes[call]) for call in calls]
         parts = [_together(done[call]) for call in calls]
-        return _Decided(replacement, events, answers, parts, len(asked) > 1 and _may_meet([wishes[m] for m in calls]))
+        return _Decided(
+            replacement, events, answers, parts, len(asked) > 1 and _may_overlap([wishes[m] for m in calls])
+        )
 
-    def _outcomes(self, lanes: Lanes, wishes: Sequence[_Wish], contradicted: Runs) -> list[pa.Table]:
+    def _outcomes(self, lanes: Lanes, wishes: Sequence[_ActionEffect], contradicted: Runs) -> list[pa.Table]:
         """Return OUTCOME_RUNS for each action. `contradicted` are messages for which two actions would make different
         records (M2)."""
         runs, numbers = list[Runs](), list[np.ndarray]()
@@ -154,7 +156,7 @@ class _Decided:
     meets: bool
 
 
-def _wishes(tables: Tables, loaded: Loaded, asked: Sequence[_AskedActions]) -> list[_Wish]:
+def _wishes(tables: Tables, loaded: Loaded, asked: Sequence[_ActionsCall]) -> list[_ActionEffect]:
     """Return the effects of all actions of the calls, in the order of the calls."""
     lanes, actions = loaded.lanes, [(one, action) for one in asked for action in one.actions]
     # Look up the records of all actions in one step: this takes as long for one action as for thirty.
@@ -162,10 +164,10 @@ def _wishes(tables: Tables, loaded: Loaded, asked: Sequence[_AskedActions]) -> l
     lanes.records.read(distinct_codes(pieces.code))
     ends = accumulate((action.runs.num_rows for _, action in actions), initial=0)
     places = pairwise(np.searchsorted(pieces.query, list(ends)).tolist())
-    return [_wish(tables, loaded, *one, pieces.where(slice(*place))) for one, place in zip(actions, places)]
+    return [_effect(tables, loaded, *one, pieces.where(slice(*place))) for one, place in zip(actions, places)]
 
 
-def _wish(tables: Tables, loaded: Loaded, asked: _AskedActions, action: Action, pieces: Pieces) -> _Wish:
+def _effect(tables: Tables, loaded: Loaded, asked: _ActionsCall, action: Action, pieces: Pieces) -> _ActionEffect:
     lanes, outcome_of, new_code = loaded.lanes, dict[int, Outcome](), dict[int, int]()
     codes = distinct_codes(pieces.code)
     earlier_reasons = _earlier_reasons(tables, loaded, action, codes)
@@ -180,8 +182,8 @@ def _wish(tables: Tables, loaded: Loaded, asked: _AskedActions, action: Action, 
         new_code[code] = lanes.code(record) if code != ABSENT else ABSENT
         if reason is not None:
             reason_of[new_code[code]] = reason
-    change = _mapped(pieces, {c: n for c, n in new_code.items() if n != c})
-    return _Wish(action, pieces, outcome_of, change.in_order(), reason_of)
+    change = _with_new_codes(pieces, {c: n for c, n in new_code.items() if n != c})
+    return _ActionEffect(action, pieces, outcome_of, change.in_order(), reason_of)
 
 
 def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iterable[int]) -> Mapping[int, str]:
@@ -209,7 +211,7 @@ def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iter
     }
 
 
-def _by_reason(wish: _Wish, done: Runs) -> Iterator[tuple[str | None, Runs]]:
+def _by_reason(wish: _ActionEffect, done: Runs) -> Iterator[tuple[str | None, Runs]]:
     """Yield the runs that an action changed, by the reason that the receipts record for them."""
     for reason in dict.fromkeys(wish.reason_of.values()):
         codes = [code for code, one in wish.reason_of.items() if one == reason]
@@ -227,7 +229,7 @@ def _together(changes: Sequence[Runs]) -> Runs:
     return changes[0] if len(changes) == 1 else Runs.concatenated(changes).in_order()
 
 
-def _may_meet(wishes: Sequence[Sequence[_Wish]]) -> bool:
+def _may_overlap(wishes: Sequence[Sequence[_ActionEffect]]) -> bool:
     """Tell whether two calls name one message. The answer may also be yes if one call names a message twice."""
     places = Runs.concatenated([wish.pieces.coded(0) for call_wishes in wishes for wish in call_wishes])
     order = np.argsort(places.first, kind="stable")
@@ -235,16 +237,16 @@ def _may_meet(wishes: Sequence[Sequence[_Wish]]) -> bool:
     return bool((first[1:] <= furthest[:-1]).any())
 
 
-def _mapped(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:
+def _with_new_codes(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:
     """Return the pieces whose code changes, with their new codes."""
     changes = _looked_up(pieces.code, dict.fromkeys(new_code, 1)) == 1
     return pieces.coded(_looked_up(pieces.code, new_code)).where(changes)
 
 
-def _looked_up(codes: np.ndarray, known: Mapping[int, int]) -> np.ndarray:
-    """Return the value of each code in `known` (0: `known` lacks the code)."""
+def _looked_up(codes: np.ndarray, value_of_code: Mapping[int, int]) -> np.ndarray:
+    """Return the value of each code in `value_of_code` (0: `value_of_code` lacks the code)."""
     table = np.zeros(int(codes.max(initial=ABSENT)) - ABSENT + 1, dtype=np.int64)
-    for code, value in known.items():
+    for code, value in value_of_code.items():
         if code - ABSENT < len(table):
             table[code - ABSENT] = value
     values: np.ndarray = table[codes - ABSENT]

@@ -100,7 +100,7 @@ class Ages:
         if self._storage is not None:
             instants.require_alike(now, self._storage(), self._skew, "the storage's clock says")
             return Judged(now, is_confirmed=True)
-        mark, skew = self._marked(), round(self._skew * MILLISECONDS)
+        mark, skew = self._read_mark(), round(self._skew * MILLISECONDS)
         if steady_for * MILLISECONDS >= self._wait:
             if mark is not None and mark.at > now + skew:
                 # A clock that was ahead made this mark. Replace the mark: it must not confirm that clock if the clock
@@ -108,7 +108,7 @@ class Ages:
                 self._mark(now)
             return Judged(now, is_confirmed=True)
         if mark is None:
-            return self._none_yet(now, "there is no mark of an earlier round")
+            return self._mark_and_refuse(now, "there is no mark of an earlier round")
         elapsed, passed = now - mark.at, self._passed() - mark.passed
         if elapsed < -skew:
             log.warning(
@@ -116,13 +116,13 @@ class Ages:
                 "long as both run upkeep, each marks anew, and nothing is dropped for its age",
                 -elapsed / MILLISECONDS,
             )
-            return self._none_yet(now, "the mark of an earlier round is in the future")
+            return self._mark_and_refuse(now, "the mark of an earlier round is in the future")
         here = mark.boot != "" and mark.boot == boot_of(self._clock.passing)
         if here and abs(elapsed - passed) > skew:
-            return self._none_yet(now, f"the clock moved by {elapsed} ms while {passed} ms passed")
+            return self._mark_and_refuse(now, f"the clock moved by {elapsed} ms while {passed} ms passed")
         since = (commit.metadata.get("at") for name in WITNESSES for commit in self._newest(name, mark.versions[name]))
         if instants.contradicts((at for at in since if at is not None), mark.at, self._skew):
-            return self._none_yet(now, "a commit that came after the mark is from before it")
+            return self._mark_and_refuse(now, "a commit that came after the mark is from before it")
         if elapsed < self._wait:
             log.info("what is to be dropped for its age is marked; a round after %d ms more may drop it", self._wait)
             return UNCONFIRMED
@@ -149,7 +149,7 @@ class Ages:
     def _passed(self) -> int:
         return round(self._clock.passing() * MILLISECONDS)
 
-    def _marked(self) -> _Mark | None:
+    def _read_mark(self) -> _Mark | None:
         content = self._engine.layout("tasks").properties.get(MARK)
         try:
             return None if content is None else _Mark(**json.loads(content))
@@ -157,7 +157,7 @@ class Ages:
             # A later release may mark in another way. A mark that this release cannot read confirms nothing.
             return None
 
-    def _none_yet(self, now: int, why: str) -> Judged:
+    def _mark_and_refuse(self, now: int, why: str) -> Judged:
         log.info("nothing is dropped for its age in this round, but marked for a later one: %s", why)
         self._mark(now)
         return UNCONFIRMED

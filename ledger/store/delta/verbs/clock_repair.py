@@ -167,7 +167,7 @@ def _set_times(
         edits = NO_EDITS
         if not dry_run:
             if last and order is not None:
-                lanes.supersede(_arrived(order, lanes, now + skew))
+                lanes.supersede(_with_arrivals(order, lanes, now + skew))
             lanes.supersede(_changed(lanes, times, right_code))
             if times and lanes.heads.purged_at is not None:
                 lanes.heads.purged_at = min(lanes.heads.purged_at, now)
@@ -239,7 +239,7 @@ def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return steps + 2 * np.searchsorted(moved, by, "left"), np.append(0, steps)[before] + 2 * np.arange(len(moved)) + 1
 
 
-def _arrived(order: _Order, lanes: Lanes, latest: int) -> Runs:
+def _with_arrivals(order: _Order, lanes: Lanes, latest: int) -> Runs:
     """Return the messages of a FIFO queue that were sent ahead, with their records and new arrivals.
 
     A message that an earlier repair put right keeps its arrival, which is no later than `latest`.

@@ -74,7 +74,7 @@ class Copies:
                 since, now = self._opened.tables.version("messages"), clock()
                 generation = self._opened.tables.generation()
                 if in_order:
-                    now = self._not_before_the_last(queue, now)
+                    now = self._not_before_last_send(queue, now)
                     rows, counted = _rows_in_order(queue, messages, sends + 1, now), [(fifo.sends(queue.id), sends + 1)]
                 else:
                     rows, counted = _rows(queue, messages, progress, key, now), [] if bounded is None else [bounded]
@@ -87,7 +87,7 @@ class Copies:
                     return True
         raise attempts.outlasted()
 
-    def _not_before_the_last(self, queue: QueueRecord, now: int) -> int:
+    def _not_before_last_send(self, queue: QueueRecord, now: int) -> int:
         skew = self._settings.maximum_clock_skew
         last = last_send(self._engine, queue.id, self._opened.listings.newest().last_sent(queue.id), now, skew)
         return instants.not_before(now, last, skew)

@@ -163,7 +163,7 @@ class Redriver:
             classified = loaded.classify(self._opened.listings)
             dead_letters = receivable(loaded, classified, self._groups)
             if chosen is not None:
-                dead_letters = _only(loaded.lanes, dead_letters, chosen)
+                dead_letters = _only_chosen(loaded.lanes, dead_letters, chosen)
             to = lanes.per_code(dead_letters.code, lambda r: _index(r, target, loaded), np.int64)
             runs = first_in_order(dead_letters.where(to >= 0), maximum)
             to = lanes.per_code(runs.code, lambda r: _index(r, target, loaded), np.int64)
@@ -203,7 +203,7 @@ def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
     return list(loaded.others).index(queue) if queue in loaded.others else -1
 
 
-def _only(lanes: Lanes, runs: Ordered, chosen: pa.Table) -> Ordered:
+def _only_chosen(lanes: Lanes, runs: Ordered, chosen: pa.Table) -> Ordered:
     """Return the parts of `runs` that are also in `chosen` (RUNS).
 
     Each part keeps the place in the order of the run that it was cut from.

@@ -142,7 +142,7 @@ class Outputs:
                 parts[code] = output_doubts.part(record, receipt_id, loaded.now, written=written)
             kinds = set(parts.values())
             if kinds == {Part.WRITTEN}:
-                return _recording(loaded, pieces, lambda r: output_doubts.finish(r, r.write_id, loaded.now), "deleted")
+                return _plan_of(loaded, pieces, lambda r: output_doubts.finish(r, r.write_id, loaded.now), "deleted")
             if kinds != {Part.HELD}:
                 raise _lost(receipt_id, kinds)
             new = {code: lanes.code(output_doubts.begin(lanes.record(code), table, identifier)) for code in parts}
@@ -154,15 +154,15 @@ class Outputs:
         return self._transactions.run("begin_write", "visibility", queue.id, decide)
 
     def finish(
-        self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock, beside: Sequence[Action] = ()
+        self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock, further_actions: Sequence[Action] = ()
     ) -> int:
         """See OutputWrites.finish."""
         limits, receipts = attribute_rules.limits_of(queue.attributes), attribute_rules.receipts_of(queue.attributes)
         # An action that keeps messages in flight must conflict with a receive that counts these messages (as in
         # DeltaStore.apply).
-        counted = limits.maximum_in_flight is not None and any(action.timeout for action in beside)
+        counted = limits.maximum_in_flight is not None and any(action.timeout for action in further_actions)
         lane_numbers = tuple_of(
-            [*(0,) * counted, *(lane for some in (runs, *(a.runs for a in beside)) for lane in _lanes(some))]
+            [*(0,) * counted, *(lane for some in (runs, *(a.runs for a in further_actions)) for lane in _lanes(some))]
         )
 
         def decide(losses: int) -> Plan[int]:
@@ -175,8 +175,8 @@ class Outputs:
             if len(written):
                 events.add("deleted", lanes.record(written.code[0]), written)
             parts = [written]
-            for action in beside:
-                act = partial(_acted, queue, action, limits, receipts, loaded.now)
+            for action in further_actions:
+                act = partial(_record_after, queue, action, limits, receipts, loaded.now)
                 parts.append(_recorded(lanes, lanes.cut(action.runs), act))
                 events.applied(action, lanes, parts[-1])
             changed = sum(part.count for part in parts[1:])
@@ -190,7 +190,7 @@ class Outputs:
 
         def decide(losses: int) -> Plan[None]:
             loaded, pieces = self._pieces(queue, runs, clock)
-            return _recording(loaded, pieces, lambda r: output_doubts.undo(r, identifier), None)
+            return _plan_of(loaded, pieces, lambda r: output_doubts.undo(r, identifier), None)
 
         self._transactions.run("undo_write", "visibility", queue.id, decide)
 
@@ -288,7 +288,7 @@ def _lanes(runs: pa.Table) -> list[int]:
     return lanes
 
 
-def _acted(
+def _record_after(
     queue: QueueRecord, action: Action, limits: Limits, receipts: Receipts, now: int, record: Record
 ) -> Record | None:
     """Return the record after an action (None: the action does not change it)."""
@@ -305,9 +305,7 @@ def _recorded(lanes: Lanes, pieces: Pieces, rule: Callable[[Record], Record | No
     return open_ones.coded(code).in_order()
 
 
-def _recording(
-    loaded: Loaded, pieces: Pieces, rule: Callable[[Record], Record | None], event: str | None
-) -> Plan[None]:
+def _plan_of(loaded: Loaded, pieces: Pieces, rule: Callable[[Record], Record | None], event: str | None) -> Plan[None]:
     """Return the plan that records, for each piece, what `rule` returns, with one `event`."""
     lanes, events = loaded.lanes, Events()
     replacement = _recorded(lanes, pieces, rule)

@@ -50,7 +50,7 @@ class _Planned(Exception):
         self.commit = commit
 
 
-class _LookedAt:
+class _ReadOnlyEngine:
     """An engine whose tables can be read, and whose first change raises _Planned."""
 
     def __init__(self, engine: Engine) -> None:
@@ -91,7 +91,7 @@ def planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> Pl
 
     Raises what `run` raises.
     """
-    engine, locks = cast(Engine, _LookedAt(store.engine)), dict.fromkeys(TABLES, NoLock())
+    engine, locks = cast(Engine, _ReadOnlyEngine(store.engine)), dict.fromkeys(TABLES, NoLock())
     transactions = Transactions(engine, locks, False, store.settings, store.transactions.owner)
     looking = DeltaStore(engine, transactions, store.settings, store.outputs.foreign, sender_id=store.sender_id)
     looking.outputs.tables = store.outputs.tables.only_looking()

@@ -69,7 +69,7 @@ class Queues:
         queues_by_name = self._all()
         if name not in queues_by_name:
             raise QueueDoesNotExist(name, queues_by_name)
-        return _understood(queues_by_name[name])
+        return _require_understood(queues_by_name[name])
 
     def require(self, queue: QueueRecord, others: Sequence[QueueRecord] = ()) -> tuple[int, bool]:
         """Return the table's version in which this very queue exists, and whether all `others` exist too.
@@ -103,7 +103,7 @@ class Queues:
         changed = self._rewrite(
             "set_attributes",
             [queue],
-            lambda known, queues, now: _understood(known).changed(*change(known, queues), now),
+            lambda known, queues, now: _require_understood(known).changed(*change(known, queues), now),
             clock,
         )
         if not changed:
@@ -216,7 +216,7 @@ class Queues:
         return kept
 
 
-def _understood(record: QueueRecord) -> QueueRecord:
+def _require_understood(record: QueueRecord) -> QueueRecord:
     """Return the queue itself. Raises LedgerTooNew if an attribute has a value that this release does not know."""
     attribute = record.not_understood
     if attribute is not None:

@@ -225,23 +225,23 @@ def _rows_of(place: Path, version: int, paths: set[str]) -> int | None:
     return None if None in counts else sum(counts)
 
 
-def _carry_out(one: TableRepair, place: Path, lost: Path) -> None:
+def _carry_out(repair: TableRepair, place: Path, lost: Path) -> None:
     """Cut off the unreadable past, replace the lost entries (the newest first), and take out the missing files."""
-    if one.past:
-        _cut_past(one, place, lost)
-    for commit in reversed(one.commits):
-        _replace(place, lost, log_file(commit.version), _nothing(one.table, commit))
+    if repair.past:
+        _cut_past(repair, place, lost)
+    for commit in reversed(repair.commits):
+        _replace(place, lost, log_file(commit.version), _nothing(repair.table, commit))
     # Take out checkpoints of versions that were cut off. While earlier entries were missing, that was not possible.
     mend_checkpoints(str(place), lost, deep=True)
-    newest = one.version + len(one.commits)
-    if not one.files:
+    newest = repair.version + len(repair.commits)
+    if not repair.files:
         return
     now = time.time_ns() // 1_000_000
     loaded = pa.table(DeltaTable(str(place), version=newest).get_add_actions(flatten=True)).to_pylist()
-    gone = [file for file in loaded if file["path"] in one.files]
-    actions = [_said(one.table, {"files": len(gone), "messages": one.messages}, now)]
+    gone = [file for file in loaded if file["path"] in repair.files]
+    actions = [_said(repair.table, {"files": len(gone), "messages": repair.messages}, now)]
     for file in gone:
-        partition = {name: file[f"partition.{name}"] for name in TABLES[one.table].partitions}
+        partition = {name: file[f"partition.{name}"] for name in TABLES[repair.table].partitions}
         actions.append(remove_action(file["path"], file["size_bytes"], partition, now))
     # Commit first: a file that is moved away while the table still names it would be new damage.
     table_files(str(place), None).put_new(log_file(newest + 1), log_entry(actions))

@@ -41,7 +41,7 @@ Key = tuple[str, str]
 #: The number of appends after which an open segment's small files are joined. A join takes as long as about three
 #: sends. With 2,000 files a verb takes 40 ms longer (measured).
 WORTH_JOINING = 32
-_REMEMBERED = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id", "sequence_number"]
+_DUPLICATE_COLUMNS = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id", "sequence_number"]
 log = logging.getLogger("ledger.verbs")
 
 
@@ -178,7 +178,7 @@ class Sender:
         Return also the instant of this send, which is never before that of the last send. Raises ClocksDisagree.
         """
         since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
-        rows = self._opened.files.messages(Where(queue.id), _REMEMBERED, sent_after=since)
+        rows = self._opened.files.messages(Where(queue.id), _DUPLICATE_COLUMNS, sent_after=since)
         last = (pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
         # Read the clock again, after the rows: if this process was stopped in between, the sends of others would seem
         # to be in the future.

@@ -362,7 +362,7 @@ def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
 
 
 @contextmanager
-def _failing_together(wishes: Sequence[PendingCall[Any]], verb: str, place: str) -> Iterator[None]:
+def _failing_together(calls: Sequence[PendingCall[Any]], verb: str, place: str) -> Iterator[None]:
     """Fail all waiting calls when the shared commit fails.
 
     The thread that commits raises the error itself. Each other call that is not done gets a copy of a LedgerError. For
@@ -372,7 +372,7 @@ def _failing_together(wishes: Sequence[PendingCall[Any]], verb: str, place: str)
     try:
         yield
     except BaseException as error:
-        for call in (one for one in wishes[1:] if not one.done):
+        for call in (one for one in calls[1:] if not one.done):
             if isinstance(error, LedgerError):
                 call.refused(copy.copy(error))
             else:

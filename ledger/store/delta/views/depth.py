@@ -17,12 +17,12 @@ DEPTH = pa.schema(
 )
 
 
-def queue_depth(known: AllCounts) -> pa.Table:
+def queue_depth(counts: AllCounts) -> pa.Table:
     """Return the rows of the view, one for each queue."""
     rows = []
-    for name, counted in known.counts.items():
+    for name, counted in counts.counts.items():
         depth = {status.value.replace(" ", "_"): counted.by_status.get(status, 0) for status in Status}
         oldest = counted.oldest_sent_at
-        age = None if oldest is None else (known.now - oldest) / MILLISECONDS
+        age = None if oldest is None else (counts.now - oldest) / MILLISECONDS
         rows.append({"queue": name, **depth, "age_of_oldest": age})
     return pa.Table.from_pylist(rows, DEPTH)

@@ -67,7 +67,7 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
     if at > now:
         raise InvalidParameterValue("timestamp", shown(timestamp), f"Is later than now, {instant(now).isoformat()}")
     commits = tables.history("visibility", -1)
-    by_then = _by(commits, at)
+    by_then = _commits_until(commits, at)
     then = by_then[-1] if by_then else None
     if then is None or not then.version:
         first = _at_of(commits[0]) if then is None and commits else _beginning(tables)
@@ -78,16 +78,16 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
     return PastMoment(at, _versions(tables, then, commits, at))
 
 
-def _milliseconds(given: datetime | str) -> int:
-    moment = given
-    if isinstance(given, str):
+def _milliseconds(timestamp: datetime | str) -> int:
+    moment = timestamp
+    if isinstance(timestamp, str):
         # Python 3.10 does not parse Z.
         with contextlib.suppress(ValueError):
-            moment = datetime.fromisoformat(given[:-1] + "+00:00" if given.endswith(("Z", "z")) else given)
+            moment = datetime.fromisoformat(timestamp[:-1] + "+00:00" if timestamp.endswith(("Z", "z")) else timestamp)
     if not isinstance(moment, datetime) or moment.tzinfo is None:
         bound = "Must be a datetime with a time zone, or such a text"
         fix = "Write 2026-01-31T12:00:00+00:00, or pass datetime(..., tzinfo=timezone.utc)."
-        raise InvalidParameterValue("timestamp", shown(given), bound, fix)
+        raise InvalidParameterValue("timestamp", shown(timestamp), bound, fix)
     # The ledger's clocks have milliseconds: an instant between two milliseconds counts as the earlier one.
     return milliseconds_of(moment.replace(microsecond=moment.microsecond // 1_000 * 1_000))
 
@@ -102,7 +102,7 @@ def _beginning(tables: Tables) -> int:
     return min(_at_of(commit) for name in VERSIONED for commit in tables.history(name, -1))
 
 
-def _by(commits: Sequence[Commit], at: int) -> list[Commit]:
+def _commits_until(commits: Sequence[Commit], at: int) -> list[Commit]:
     """Return the commits before the first one with a later instant than `at`.
 
     That commit was decided, and so landed, after `at`. All commits behind it landed after `at`, too, even those that
@@ -141,7 +141,7 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
     if at is None:
         by_then = [commit.version for commit in history if commit.timestamp <= then.timestamp]
     else:
-        by_then = [commit.version for commit in _by(history, at)]
+        by_then = [commit.version for commit in _commits_until(history, at)]
     if noted_next is not None:
         by_then = [version for version in by_then if version <= noted_next]
     version = max(by_then, default=history[0].version if noted_by_then is None else noted_by_then)

@@ -41,9 +41,11 @@ _READS = ("select", "with", "values", "describe", "explain")
 _EXPLAINED = re.compile(r"\s*(?:explain|describe)(?:\s+(?:analyze|verbose|format\s+\w+))*\s(.*)", re.DOTALL | re.I)
 _NAME = re.compile(r"\s*\w+\s*;?\s*")
 #: DataFusion's error for two columns of one name. A query may have them, a view may not.
-_ONLY_A_VIEWS = "Schema error: Schema contains duplicate"
+_DUPLICATE_COLUMN_ERROR = "Schema error: Schema contains duplicate"
 #: The beginning of errors about files. Words after the beginning may come from the query itself.
-_OF_STORAGE = re.compile(r"(?:External error: |Arrow error: |Shared error: )*(?:Parquet|Object Store|IO) error", re.I)
+_STORAGE_ERROR = re.compile(
+    r"(?:External error: |Arrow error: |Shared error: )*(?:Parquet|Object Store|IO) error", re.I
+)
 
 
 class Queries:
@@ -114,7 +116,7 @@ class Queries:
                 session.require_query(query)
                 return _plain(pa.table(session.builder.execute(query)))
             except (DeltaError, OSError, ValueError) as error:
-                if isinstance(error, OSError) or _OF_STORAGE.match(str(error)):
+                if isinstance(error, OSError) or _STORAGE_ERROR.match(str(error)):
                     raise StorageFailed(self._place_in(str(error)), failures.shown(error)) from error
                 fix = (
                     f"It is SQL as DataFusion has it, on the views {', '.join(VIEWS)}. Other tables, OUTPUT_failed "
@@ -200,7 +202,7 @@ class _Session:
         try:
             self.builder.execute(f"CREATE VIEW query_to_be AS {query}")
         except DeltaError as error:
-            if not str(error).startswith(_ONLY_A_VIEWS):
+            if not str(error).startswith(_DUPLICATE_COLUMN_ERROR):
                 raise
 
 
