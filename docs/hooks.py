@@ -98,11 +98,11 @@ def commands() -> str:
 
 def views() -> str:
     """Return the analysts' views and their columns, as the comments in their SQL have them."""
-    from ledger.store.delta.views.statements import VIEWS, words
+    from ledger.store.delta.views.statements import VIEWS, comments_of
 
     parts = []
     for name in VIEWS:
-        said = words(name)
+        said = comments_of(name)
         rows = [(f"`{column}`", comment) for column, comment in said.columns.items()]
         parts.append(f"### `{name}`\n\n{said.view}\n\n{table(('column', 'what it is'), rows)}")
     return "\n\n".join(parts)

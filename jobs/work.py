@@ -117,7 +117,7 @@ def main(options: argparse.Namespace) -> None:
         require_table(option, table)
     ledger, name = common.open_ledger(options, spark=True), options.owner or f"worker {os.getpid()}"
     for option, table in (("--output", options.output), ("--failed", options.failed)):
-        require_lasting(option, table)
+        require_persistent_table(option, table)
 
     if function is None:
         function = load(options.function)
@@ -189,18 +189,18 @@ def require_table(option: str, table: str | None) -> None:
         raise InvalidParameterValue(option, table, error.bound, error.fix) from None
 
 
-def require_lasting(option: str, table: str | None) -> None:
+def require_persistent_table(option: str, table: str | None) -> None:
     """Raise InvalidParameterValue for a table that would be lost when this job ends, with the results in it."""
     from pyspark.sql import SparkSession
 
     from ledger.errors import InvalidParameterValue
     from ledger.rules.location import is_name
-    from ledger.store.delta.dataframes.catalogs import FIX, is_forgotten
+    from ledger.store.delta.dataframes.catalogs import FIX, is_in_memory_only
 
     spark = SparkSession.active()
     if table is None or "/" in table or not is_name(table) or spark.catalog.tableExists(table):
         return
-    if is_forgotten(spark, table.rpartition(".")[0] or "default"):
+    if is_in_memory_only(spark, table.rpartition(".")[0] or "default"):
         bound = "It is a table of Spark's catalog, which is in this job's memory: nobody would find it afterwards"
         raise InvalidParameterValue(option, table, bound, f"A folder here is ./{table}; else {FIX}.")
 

@@ -19,7 +19,7 @@ from ledger.client.access import Access
 from ledger.client.explanation import OF_CLAIM, Explanation, explain, numbered
 from ledger.client.settlements import ClaimSettlements
 from ledger.client.settling import Settling, apply
-from ledger.client.tables import is_empty, listed
+from ledger.client.tables import is_empty, require_list
 from ledger.clock import instant
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, OutputUnreadable, OverLimit
 from ledger.heartbeat import Beat, Heartbeat
@@ -489,7 +489,7 @@ def receive(
 
 def receive_many(access: Access, requests: Sequence[Sequence[object]]) -> list[Claim]:
     """See Queue.receive_many."""
-    record, rows = access.record(), listed("requests", requests)
+    record, rows = access.record(), require_list("requests", requests)
     for row in rows:
         if isinstance(row, (str, bytes)) or not isinstance(row, Sequence) or not 1 <= len(row) <= 3:
             bound = "Must be (max_messages, visibility_timeout, attempt_id), of which the last ones may be missing"

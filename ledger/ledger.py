@@ -407,12 +407,12 @@ class Ledger:
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
         """
-        from ledger.store.delta.verbs.ages import Judged
+        from ledger.store.delta.verbs.ages import JudgedAges
         from ledger.store.delta.verbs.upkeep import Upkeep
 
         opened = self._require_delta("upkeep")
         # Judge ages before any other reading of the clock, because the process may be suspended between two readings.
-        judged = Judged(self.clock(), is_confirmed=True) if opened.ages is None else opened.ages.judge()
+        judged = JudgedAges(self.clock(), is_confirmed=True) if opened.ages is None else opened.ages.judge()
         rounds, began_at = opened.store.rounds, self.clock()
         begun = rounds.look()
         if judged.is_near(self.clock()):

@@ -14,7 +14,7 @@ from IPython.core.formatters import HTMLFormatter
 from ledger import Ledger
 from ledger.client.settling import apply
 from ledger.errors import InvalidParameterValue, LedgerError
-from ledger.notebook.html_view import MOST_OUTCOMES, MOST_QUEUES, fields
+from ledger.notebook.html_view import MOST_OUTCOMES, MOST_QUEUES, field_table
 from ledger.notebook.timeline_plot import IN_FLIGHT, LOST
 from ledger.rules.visibility import Verb
 from ledger.runtime.progress import report
@@ -122,7 +122,7 @@ def test_a_list_of_outcomes_is_a_list_to_everyone_and_a_table_in_notebooks_failu
 
 
 def test_every_text_is_escaped():
-    html = fields("<title>", [("<name>", "<script>alert('\"&')</script>")])
+    html = field_table("<title>", [("<name>", "<script>alert('\"&')</script>")])
     assert "<script" not in html and "<title>" not in html and "<name>" not in html
     assert "&lt;script&gt;alert(&#x27;&quot;&amp;&#x27;)&lt;/script&gt;" in html
 

@@ -23,7 +23,7 @@ FAILED = "the function says that it failed"
 MOST_SAID = 10
 
 
-def never(claim: Claim, error: BaseException) -> bool:
+def keeps_never(claim: Claim, error: BaseException) -> bool:
     """Return False: the claim is given back after every error."""
     return False
 
@@ -48,7 +48,7 @@ class MessageWork:
             bound = "It is a column of the rows, and without an output there are none"
             raise InvalidParameterValue("reason", self.reason, bound, "Name an output, or return {message_id: reason}.")
 
-    def on(self, claim: Claim, keeps: Keeps = never) -> tuple[int, int]:
+    def on(self, claim: Claim, keeps: Keeps = keeps_never) -> tuple[int, int]:
         """Work on one claim and settle it. Return how many messages are done, and how many failed.
 
         After an error, give back the messages that are still held, unless `keeps` returns True for the error. Then

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 
 from ledger.airflow.claims import give_back, require_told, was_acknowledged
-from ledger.airflow.message_work import MessageWork, never
+from ledger.airflow.message_work import MessageWork, keeps_never
 from ledger.airflow.operators import LedgerOperator, has_another_try
 from ledger.airflow.processes import TaskProcess
 from ledger.claim import Claim
@@ -115,7 +115,7 @@ class LedgerWorkOperator(LedgerOperator):
         try:
             # The rest of the timeout may be shorter than the time until the first beat.
             claim.extend()
-            done, failed = work.on(claim, self._keeps if has_another_try(context) else never)
+            done, failed = work.on(claim, self._keeps if has_another_try(context) else keeps_never)
         except LeaseLost as lost:
             raise AirflowFailException(f"{lost}. {CLEAR}") from lost
         return {"claims": 1, "messages": done, "failed": failed}

@@ -16,7 +16,7 @@ import click
 
 from ledger.cli import INTERRUPTED, consume, doctor, look, messages, operate, queues, send, serve, submit, transfer
 from ledger.cli.diagnosis import versions_of_engines
-from ledger.cli.words import said
+from ledger.cli.words import error_text
 from ledger.errors import (
     InvalidAttributeName,
     InvalidMessageContents,
@@ -135,7 +135,7 @@ def run(arguments: Sequence[str]) -> int:
             _flush_nothing()
         return FAILED
     except LedgerError as error:
-        click.echo(f"ledger: {said(error)}", err=True)
+        click.echo(f"ledger: {error_text(error)}", err=True)
         return USAGE if isinstance(error, WRONG) else FAILED
 
 

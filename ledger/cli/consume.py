@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ledger.cli.opening import as_json, named_root, with_root
+from ledger.cli.opening import as_json, require_root, with_root
 from ledger.cli.printing import many, report
 from ledger.errors import InvalidParameterValue, LedgerError
 
@@ -117,7 +117,7 @@ def consume(
     """
     group_limits = group_limits_of(limits) if limits else None
     handler = load(function)
-    root_uri = named_root(root)
+    root_uri = require_root(root)
     # `open_ledger` hides pandas from pyarrow; the function may need pandas.
     from ledger.ledger import Ledger
     from ledger.settings import Settings

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ledger.store.delta.verbs.vitals import OldestClaim, Vitals
 
 #: The fields of a `runtime.checks.Finding`: outcome, subject, what was found, advice.
-Judged = tuple[str, str, str, str]
+FindingFields = tuple[str, str, str, str]
 #: Warn about a disk with fewer free bytes, or with room for fewer days of writing at the measured rate.
 LOW_BYTES, LOW_DAYS = 1 << 30, 2
 #: Warn about a claim that is held for longer: a heartbeat extends the claim also when its worker hangs.
@@ -30,7 +30,7 @@ MANY_RECEIPTS = 20_000
 MANY_CONFLICTS = 60
 
 
-def judge_vitals(vitals: Vitals) -> Iterator[Judged]:
+def judge_vitals(vitals: Vitals) -> Iterator[FindingFields]:
     """Yield a finding for the disk, the claims, the messages, the receipts and the conflicts."""
     yield _disk(vitals)
     claim = vitals.oldest_claim
@@ -56,7 +56,7 @@ def judge_vitals(vitals: Vitals) -> Iterator[Judged]:
         yield "OK", "conflicts", found, ""
 
 
-def _disk(vitals: Vitals) -> Judged:
+def _disk(vitals: Vitals) -> FindingFields:
     disk = vitals.disk
     found = f"{in_bytes(disk.bytes)} in {disk.files:,} files, of these {in_bytes(disk.log_bytes)} of logs; "
     found += f"{in_bytes(disk.written_a_day)} written a day, by the last {in_time(disk.measured_seconds)}"
@@ -73,7 +73,7 @@ def _disk(vitals: Vitals) -> Judged:
     return "FAIL" if disk.free < LEAST_FREE_BYTES else "WARN", "disk", found, advice
 
 
-def _claim(claim: OldestClaim) -> Judged:
+def _claim(claim: OldestClaim) -> FindingFields:
     beat = "no beat in the newest commits" if claim.beat_age is None else f"the last beat {in_time(claim.beat_age)} ago"
     found = f"the oldest is of {claim.queue}, receipt {claim.receipt_id}: held for {in_time(claim.age)}, {beat}"
     if claim.age < LONG_HELD_SECONDS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ledger.cli.diagnosis import diagnose
-from ledger.cli.opening import as_json, given_root, with_root
+from ledger.cli.opening import as_json, find_root, with_root
 
 
 @click.command(short_help="Check a machine, a storage and a ledger; --json for monitors.")
@@ -25,4 +25,4 @@ def doctor(place: str | None, root: str | None, fetch: bool, deep: bool, setting
       ledger doctor ledger-data --json
       ledger doctor ledger-data --deep
     """
-    return diagnose(given_root(root), as_json=json, fetch=fetch, settings=settings, deep=deep)
+    return diagnose(find_root(root), as_json=json, fetch=fetch, settings=settings, deep=deep)

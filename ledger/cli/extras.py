@@ -1,6 +1,6 @@
 """The error of a command whose extra is not installed.
 
-A command with an extra imports the extra's packages inside `of_extra`, as `serve` does.
+A command with an extra imports the extra's packages inside `naming_extra`, as `serve` does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import click
 
 
 @contextmanager
-def of_extra(extra: str) -> Iterator[None]:
+def naming_extra(extra: str) -> Iterator[None]:
     """Turn an import that fails in the block into an error that names the extra to install."""
     try:
         yield

@@ -80,7 +80,7 @@ def format_of(source: str, given: str | None) -> str:
     return ENDINGS[ending]
 
 
-class Read(NamedTuple):
+class InputContent(NamedTuple):
     """The content of an input: an entry and a line for each row, and the lines that cannot be read.
 
     `lines` has the number of the line that each row begins in. `bodies` is a remark about rows that are sent whole,
@@ -95,7 +95,7 @@ class Read(NamedTuple):
 
 def read(
     source: str, kind: str, body: str | None, attributes: Mapping[str, str], on_row: Callable[[int], None]
-) -> Read:
+) -> InputContent:
     """Read a whole input for a queue with these `attributes`. Call `on_row` with the number of rows so far.
 
     Raise an error of `click` if the input cannot be read, or has no column `body`.
@@ -114,7 +114,7 @@ def read(
     column, fifo = None if is_table else body, is_fifo(attributes)
     entries = list(_entries(rows, column, fifo=fifo))
     bodies = _bodies(list(names), body, fifo=fifo) if rows else _nothing(kind, malformed)
-    return Read(entries, [row.line for row in rows], malformed, bodies)
+    return InputContent(entries, [row.line for row in rows], malformed, bodies)
 
 
 def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ledger.cli.opening import as_json, named_root, open_ledger, with_root
+from ledger.cli.opening import as_json, open_ledger, require_root, with_root
 from ledger.cli.printing import print_csv, print_json, print_table, table_of
 from ledger.errors import InvalidParameterValue
 
@@ -221,12 +221,12 @@ def _value(scalar: Any) -> Any:
         return naive.cast(pa.string()).as_py()
 
 
-OF_HANDLES = ("extend", "release", "delete")
-OF_QUEUE = ("purge", "redrive")
+HANDLE_VERBS = ("extend", "release", "delete")
+QUEUE_VERBS = ("purge", "redrive")
 
 
 @click.command(short_help="Show the statement of a verb, and change nothing.")
-@click.argument("verb", type=click.Choice(["receive", "send", *OF_HANDLES, "restore", *OF_QUEUE]), metavar="VERB")
+@click.argument("verb", type=click.Choice(["receive", "send", *HANDLE_VERBS, "restore", *QUEUE_VERBS]), metavar="VERB")
 @click.argument("queue")
 @click.argument("handles", nargs=-1, metavar="[HANDLE|BODY]...")
 @click.option("--receipt", metavar="ID", help="The receipt of a whole claim, from `ledger receive --claim`.")
@@ -263,13 +263,13 @@ def explain(
       ledger explain send work "order 7"
       ledger explain restore work --receipt ID
     """
-    if verb in OF_HANDLES and (receipt is None) == (not handles):
+    if verb in HANDLE_VERBS and (receipt is None) == (not handles):
         raise click.UsageError(f"{verb} needs receipt handles, or --receipt ID for a whole claim.")
     if verb == "restore" and receipt is None:
         raise click.UsageError("restore needs --receipt ID, of the claim that was deleted.")
     if verb == "send" and not handles:
         raise click.UsageError("send needs the bodies of messages.")
-    if handles and verb not in (*OF_HANDLES, "send"):
+    if handles and verb not in (*HANDLE_VERBS, "send"):
         raise click.UsageError(f"{verb} takes no handles and no bodies.")
     explained_queue = open_ledger(root, settings, read_only=True).queue(queue)
     explanation = _explained(explained_queue, verb, handles, receipt, group, to, most, visibility_timeout)
@@ -364,7 +364,7 @@ def top(
         if once:
             click.echo(text)
             return
-        click.echo(f"{_CLEAR}ledger top  {named_root(root)}  {time.strftime('%H:%M:%S')}  (Ctrl-C ends it)\n\n{text}")
+        click.echo(f"{_CLEAR}ledger top  {require_root(root)}  {time.strftime('%H:%M:%S')}  (Ctrl-C ends it)\n\n{text}")
         try:
             time.sleep(interval)
         except KeyboardInterrupt:

@@ -55,7 +55,7 @@ def as_json(function: Function) -> Function:
     return click.option("--json", "json", is_flag=True, help="For programs: print JSON, a document a line.")(function)
 
 
-def given_root(root: str | None) -> str | None:
+def find_root(root: str | None) -> str | None:
     """Return the root: the argument ROOT of a command, else an option --root, else LEDGER_ROOT, else None."""
     context = click.get_current_context()
     place = context.params.get("place")
@@ -68,9 +68,9 @@ def given_root(root: str | None) -> str | None:
     return root or None
 
 
-def named_root(root: str | None) -> str:
+def require_root(root: str | None) -> str:
     """Return the root. Raise click.UsageError if there is none."""
-    place = given_root(root)
+    place = find_root(root)
     if place is None:
         raise click.UsageError("Which ledger? Give --root ROOT, or set the environment variable LEDGER_ROOT.")
     return place
@@ -78,7 +78,7 @@ def named_root(root: str | None) -> str:
 
 def open_ledger(root: str | None, settings: str | None, *, read_only: bool = False, create: bool = False) -> Ledger:
     """Open the ledger that the arguments name. With `read_only`, the user needs no right to write."""
-    place = named_root(root)
+    place = require_root(root)
     with _fast_imports():
         from ledger.ledger import Ledger
         from ledger.settings import Settings

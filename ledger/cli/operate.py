@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ledger.cli.opening import as_json, named_root, open_ledger, with_root
-from ledger.cli.printing import Steps, many, print_json, print_table, report
+from ledger.cli.opening import as_json, open_ledger, require_root, with_root
+from ledger.cli.printing import ProgressLine, many, print_json, print_table, report
 from ledger.cli.queues import confirm
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def upkeep(
         from ledger.upkeep_daemon import period_of
 
         period = period_of("every", every)
-        _run(open_ledger(root, settings), named_root(root), every, period, not no_vacuum, json)
+        _run(open_ledger(root, settings), require_root(root), every, period, not no_vacuum, json)
     elif if_due:
         from ledger.upkeep_daemon import Upkeeper
 
@@ -60,7 +60,7 @@ def upkeep(
         elif not json:
             click.echo("No round is due, or another process is at one.")
     else:
-        steps = Steps(every=0)
+        steps = ProgressLine(every=0)
         try:
             done = open_ledger(root, settings).upkeep(not no_vacuum, steps)
         finally:
@@ -166,7 +166,7 @@ def repair(
     if clock:
         _repair_clock(root, settings, yes, dry_run, json)
     else:
-        _repair_damage(named_root(root), yes, dry_run, json)
+        _repair_damage(require_root(root), yes, dry_run, json)
 
 
 def _repair_clock(root: str | None, settings: str | None, yes: bool, dry_run: bool, json: bool) -> None:
@@ -275,7 +275,7 @@ def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, setti
     """
     from ledger.ledger import Ledger
 
-    where = named_root(root)
+    where = require_root(root)
     destroyed = Ledger.destroy(where, dry_run=True)
     depth = _depth(where, settings)
     content = _in_words(depth, destroyed)
@@ -333,7 +333,7 @@ def share(place: str | None, group: str, everyone: bool, json: bool, root: str |
     """
     from ledger.ledger import Ledger
 
-    shared = Ledger.share(named_root(root), group=group, everyone=everyone)
+    shared = Ledger.share(require_root(root), group=group, everyone=everyone)
     sentence = f"shared {many(shared.folders, 'folder')} and {many(shared.files, 'file')} of {shared.root} with {group}"
     if not shared.is_inherited:
         sentence += ". The file system has no ACLs: every user sets `umask 002` before he uses the ledger"

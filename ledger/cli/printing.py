@@ -65,8 +65,11 @@ def print_table(rows: Sequence[Mapping[str, Any]], if_empty: str) -> None:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | None = None) -> str:
-    """Return rows as text in aligned columns, numbers to the right. `cell_of` formats a value (default: `shown`)."""
-    names, text_of = list(rows[0]), cell_of or shown
+    """Return rows as text in aligned columns, numbers to the right. `cell_of` formats a value.
+
+    The default is `text_for_people`.
+    """
+    names, text_of = list(rows[0]), cell_of or text_for_people
     cells = [[text_of(row[name]) for name in names] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells)]
     right = [all(isinstance(row[name], (int, float, type(None))) for row in rows) for name in names]
@@ -88,13 +91,13 @@ def print_blocks(blocks: Iterable[Mapping[str, Any]], if_empty: str) -> None:
         if not first:
             click.echo()
         for name, value in filled.items():
-            click.echo(f"{name:<{width}}  {shown(value)}")
+            click.echo(f"{name:<{width}}  {text_for_people(value)}")
         first = False
     if first:
         click.echo(if_empty)
 
 
-def shown(value: Any) -> str:
+def text_for_people(value: Any) -> str:
     """Return a value as text for people.
 
     Thousands are separated, instants have no fractions of seconds, and long texts are cut. Characters that cannot be
@@ -111,7 +114,7 @@ def shown(value: Any) -> str:
     if isinstance(value, datetime):
         return f"{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%SZ}"
     if isinstance(value, (dict, list)):
-        return shown(json.dumps(value, ensure_ascii=False, default=_plain))
+        return text_for_people(json.dumps(value, ensure_ascii=False, default=_plain))
     text = "".join(
         character if character.isprintable() else repr(character)[1:-1] for character in str(value)[: LONGEST + 1]
     )
@@ -138,7 +141,7 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-class Steps:
+class ProgressLine:
     """The progress of a command: a line on stderr, if stderr is a terminal."""
 
     def __init__(self, every: float = 0.2) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ledger.cli.opening import as_json, named_root, open_ledger, with_root
+from ledger.cli.opening import as_json, open_ledger, require_root, with_root
 from ledger.cli.printing import many, print_blocks, print_json, print_table, report
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _open_or_create_ledger(root: str | None, settings: str | None) -> Ledger:
         return open_ledger(root, settings)
     except LedgerDoesNotExist:
         made = open_ledger(root, settings, create=True)
-        click.echo(f"made a new ledger at {named_root(root)}", err=True)
+        click.echo(f"made a new ledger at {require_root(root)}", err=True)
         return made
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from ledger.cli.opening import IN_PART, WrongInput, as_json, open_ledger, with_root
-from ledger.cli.printing import Steps, many, print_json, shown
-from ledger.cli.words import said
+from ledger.cli.printing import ProgressLine, many, print_json, text_for_people
+from ledger.cli.words import error_text
 from ledger.errors import LedgerError
 
 if TYPE_CHECKING:
-    from ledger.cli.inputs import Read
+    from ledger.cli.inputs import InputContent
 
 FORMATS = ("text", "json", "csv", "parquet", "delta")
 #: The command prints at most this number of lines one by one, and the number of the others. --json names all.
@@ -89,10 +89,10 @@ def send(
             "--skip-malformed sends the others."
         )
     if content.bodies is not None and not json:
-        click.echo(f"ledger: {shown(content.bodies)}", err=True)
+        click.echo(f"ledger: {text_for_people(content.bodies)}", err=True)
     # This command prints every refused row below. The warning of the log `ledger.send` would repeat that.
     logging.getLogger("ledger.send").addHandler(_NOT_SHOWN)
-    progress = Steps(every=0)
+    progress = ProgressLine(every=0)
     progress(f"sending {many(len(content.entries), 'message')}")
     try:
         outcomes = target.send(
@@ -105,9 +105,9 @@ def send(
     except LedgerError as error:
         if error.entry is None:
             raise
-        from ledger.client.sending import NOTHING_SENT, of_entry
+        from ledger.client.sending import NOTHING_SENT, entry_advice
 
-        why = shown(said(error)).replace(of_entry(error.entry), NOTHING_SENT)
+        why = text_for_people(error_text(error)).replace(entry_advice(error.entry), NOTHING_SENT)
         raise click.UsageError(f"Line {content.lines[error.entry]}: {why}") from None
     finally:
         progress.done()
@@ -138,18 +138,18 @@ def send(
     return IN_PART if refused or content.malformed else 0
 
 
-def _messages(messages: tuple[str, ...], kind: str | None, body: str | None) -> Read:
-    from ledger.cli.inputs import Read
+def _messages(messages: tuple[str, ...], kind: str | None, body: str | None) -> InputContent:
+    from ledger.cli.inputs import InputContent
 
     if kind or body:
         raise click.UsageError("--format and --body are about INPUT.")
-    return Read([{"MessageBody": text} for text in messages], list(range(1, len(messages) + 1)), [])
+    return InputContent([{"MessageBody": text} for text in messages], list(range(1, len(messages) + 1)), [])
 
 
-def _read(source: str, kind: str | None, body: str | None, attributes: Mapping[str, str]) -> Read:
+def _read(source: str, kind: str | None, body: str | None, attributes: Mapping[str, str]) -> InputContent:
     from ledger.cli.inputs import format_of, read
 
-    progress = Steps()
+    progress = ProgressLine()
     try:
         return read(source, format_of(source, kind), body, attributes, lambda rows: progress(f"read {rows:,} rows"))
     finally:
@@ -160,6 +160,6 @@ def _name(lines: Iterable[tuple[int, str]]) -> None:
     """Print lines and their problems to stderr: at most MOST_NAMED, and the number of the others."""
     named_lines = list(lines)
     for line, problem in named_lines[:MOST_NAMED]:
-        click.echo(f"line {line} {shown(problem)}", err=True)
+        click.echo(f"line {line} {text_for_people(problem)}", err=True)
     if len(named_lines) > MOST_NAMED:
         click.echo(f"and {many(len(named_lines) - MOST_NAMED, 'more line')} (--json names all)", err=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ledger.cli.extras import of_extra
-from ledger.cli.opening import as_json, named_root, open_ledger, with_root
+from ledger.cli.extras import naming_extra
+from ledger.cli.opening import as_json, open_ledger, require_root, with_root
 from ledger.cli.printing import print_json
 from ledger.errors import LedgerDoesNotExist
 
@@ -66,7 +66,7 @@ def serve(
       ledger serve ledger-data --keys keys.toml
       ledger serve ledger-data --create --without-signatures
     """
-    with of_extra("endpoint"):
+    with naming_extra("endpoint"):
         from ledger.endpoint.command import Options, run
     option_values: dict[str, object] = options
 
@@ -80,5 +80,5 @@ def serve(
         opened,
         Options(**option_values),  # type: ignore[arg-type]
         lambda line: click.echo(f"ledger: {line}", err=True),
-        (lambda url: print_json({"url": url, "root": named_root(root), "pid": os.getpid()})) if json else None,
+        (lambda url: print_json({"url": url, "root": require_root(root), "pid": os.getpid()})) if json else None,
     )

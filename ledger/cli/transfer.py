@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ledger.cli.opening import as_json, named_root, open_ledger, with_root
+from ledger.cli.opening import as_json, open_ledger, require_root, with_root
 from ledger.cli.printing import many, report
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def copy(
 
     if target_root is None and to_queue is None:
         raise click.UsageError("Where to? Give --to ROOT, --to-queue NAME, or both.")
-    source_root, name = named_root(root), to_queue or queue
+    source_root, name = require_root(root), to_queue or queue
     source = open_ledger(root, settings, read_only=target_root is not None)
     target = source if target_root is None else Ledger.open(target_root, create=create, settings=source.settings)
     queue_to_copy = source.queue(queue)

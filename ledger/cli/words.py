@@ -59,7 +59,7 @@ _PHRASES = (
 )
 
 
-def said(error: LedgerError) -> str:
+def error_text(error: LedgerError) -> str:
     """Return an error's text with options in place of parameters."""
     if isinstance(error, LedgerDoesNotExist) and not error.fix:
         how_to_create = "`ledger queues create NAME` makes one, with a queue"

@@ -162,10 +162,10 @@ def _of_items(items: Sequence[Mapping[str, object] | None]) -> dict[str, object]
 
 
 def _of_pairs(pairs: Any) -> dict[str, object]:
-    return {name: _in_full(value) for name, value in once(pairs)}
+    return {name: _in_full(value) for name, value in require_distinct_keys(pairs)}
 
 
-def once(pairs: Any) -> Any:
+def require_distinct_keys(pairs: Any) -> Any:
     """Return the pairs of a map.
 
     Raises InvalidParameterValue for a repeated key: nothing says which of its values counts.

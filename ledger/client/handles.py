@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from ledger.client.tables import ArrowTable, is_integer, is_text, listed, require_column
+from ledger.client.tables import ArrowTable, is_integer, is_text, require_column, require_list
 from ledger.errors import InvalidParameterValue, ReceiptHandleIsInvalid
 from ledger.results import HandleOutcome, OutcomeList
 from ledger.rules import message_id as ids
@@ -128,7 +128,7 @@ def handles_of(field: str, handles: object) -> list[str | None]:
     if hasattr(handles, "receipt_handle"):
         bound = "Must be a receipt handle (a string), or a list of them"
         raise InvalidParameterValue(field, type(handles).__name__, bound, "Give message.receipt_handle.")
-    elements: list[str | None] = listed(field, handles)
+    elements: list[str | None] = require_list(field, handles)
     for handle in elements:
         if handle is not None and not isinstance(handle, str):
             fix = "Give message.receipt_handle, or a DataFrame or Arrow table with the column."
@@ -136,7 +136,7 @@ def handles_of(field: str, handles: object) -> list[str | None]:
     return elements
 
 
-def wishes_of_table(table: pa.Table, verb: Verb, timeout: int | str, limits: Limits) -> list[HandleRequest]:
+def requests_of_table(table: pa.Table, verb: Verb, timeout: int | str, limits: Limits) -> list[HandleRequest]:
     """Return a request for each row of an Arrow table with a column `receipt_handle`. `timeout` may name a column.
 
     Raises InvalidParameterValue for a column that is missing or of another type.
@@ -148,7 +148,7 @@ def wishes_of_table(table: pa.Table, verb: Verb, timeout: int | str, limits: Lim
     return [HandleRequest.checked(handle, verb, value, limits) for handle, value in zip(handles, seconds)]
 
 
-def wishes_of_list(
+def requests_of_list(
     handles: list[str | None], verb: Verb, timeout: int | Sequence[int], limits: Limits
 ) -> list[HandleRequest]:
     """Return a request for each handle of a list, with one timeout for all, or one for each."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ledger.client.access import Access
 from ledger.client.handles import runs_of_ids
-from ledger.client.tables import listed
+from ledger.client.tables import require_list
 from ledger.results import Counts
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
@@ -91,7 +91,7 @@ def redrive(
     target = None if destination is None else access.store.queue(queue_of(destination) or destination)
     chosen = None
     if where is not None and not isinstance(where, str):
-        chosen = runs_of_ids(listed("where", where, "Must be a SQL predicate or a list of message ids"))
+        chosen = runs_of_ids(require_list("where", where, "Must be a SQL predicate or a list of message ids"))
     if destination is None and not source_queues(access):
         fix = f"No queue's RedrivePolicy names {access.name}. Say where to: destination=. Nothing was moved."
         raise redrive_rules.no_dead_letter_queue(access.name, fix)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.client.access import Access
 from ledger.client.arrow_rows import SentTable, entries_of, sent_table
 from ledger.client.attribute_columns import with_attributes_as_maps, with_dicts_as_maps
-from ledger.client.tables import arrow_table, is_spark, listed, require_batch, without_nanoseconds
+from ledger.client.tables import arrow_table, is_spark, require_batch, require_list, without_nanoseconds
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.results import OutcomeList, SendOutcome
 from ledger.rules import attempts
@@ -32,7 +32,7 @@ log = logging.getLogger("ledger.send")
 NOTHING_SENT = "Nothing was sent."
 
 
-def of_entry(number: int) -> str:
+def entry_advice(number: int) -> str:
     """Return the advice that names the entry for which a call of several entries was refused."""
     return f"It is entry {number}. {NOTHING_SENT}"
 
@@ -55,7 +55,7 @@ class EntryList:
         for number, entry in enumerate(self._read):
             if isinstance(entry, LedgerError) and (every or fails_the_batch(entry)):
                 entry.entry = number
-                raise entry if len(self._read) == 1 else entry.advised(of_entry(number))
+                raise entry if len(self._read) == 1 else entry.advised(entry_advice(number))
 
     def outcomes(self, sent: Sequence[StoredSend], name: str) -> list[SendOutcome]:
         """Return one outcome per entry, in order, from the store's answers for `entries`.
@@ -123,7 +123,7 @@ def send(
     message_rules.require_common(record.attributes, **common)
     single = isinstance(messages, (str, Mapping))
     entries = EntryList(
-        [messages] if single else listed("messages", messages), record.attributes, common, in_batch=not single
+        [messages] if single else require_list("messages", messages), record.attributes, common, in_batch=not single
     )
     entries.require(every=single or all_or_nothing)
     return entries.outcomes(access.store.send(record, entries.entries, access.clock, attempt_id), access.name)

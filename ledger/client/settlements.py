@@ -26,7 +26,7 @@ from ledger.store.protocol import RUNS, count_messages
 #: Errors of a verb that changed nothing. After any other error the verb may have committed, with its answer lost.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
 #: More than this number of tables are joined into one: with many tables, each table costs more than its rows.
-MOST_APART = 64
+MOST_TABLES = 64
 _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
 
@@ -66,7 +66,7 @@ class ClaimSettlements:
                 with self._lock:
                     del self._parts[ending]
                     self._done.append(ending.done)
-                    if len(self._done) > MOST_APART:
+                    if len(self._done) > MOST_TABLES:
                         self._done = [pa.concat_tables(self._done).combine_chunks()]
 
     def copy(self) -> ClaimSettlements:

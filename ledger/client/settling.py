@@ -13,7 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from ledger.client.access import Access
-from ledger.client.handles import HandleList, HandleRequest, handles_of, outcome_table, wishes_of_list, wishes_of_table
+from ledger.client.handles import (
+    HandleList,
+    HandleRequest,
+    handles_of,
+    outcome_table,
+    requests_of_list,
+    requests_of_table,
+)
 from ledger.client.tables import arrow_table, is_spark, is_text, require_column
 from ledger.errors import InvalidParameterValue
 from ledger.results import HandleOutcome
@@ -189,8 +196,8 @@ def _read(handles: Any) -> Any:
 
 def _wishes(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> list[HandleRequest]:
     if isinstance(handles, list):
-        return wishes_of_list(handles, verb, timeout, limits)
-    return wishes_of_table(handles, verb, timeout, limits)
+        return requests_of_list(handles, verb, timeout, limits)
+    return requests_of_table(handles, verb, timeout, limits)
 
 
 def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None:

@@ -156,7 +156,7 @@ def reading_by_library() -> Iterator[None]:
         raise UnreadableByLibrary(f"the library broke off ({error})") from error
 
 
-def listed(field: str, value: Any, bound: str = "Must be a list, a DataFrame or an Arrow table") -> list[Any]:
+def require_list(field: str, value: Any, bound: str = "Must be a list, a DataFrame or an Arrow table") -> list[Any]:
     """Return `value`, a list or a plain tuple, as a list. Raises InvalidParameterValue for any other value.
 
     Examples of other values are a single text, a mapping, a generator, an array, a column and a row with named fields.

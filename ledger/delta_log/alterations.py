@@ -84,7 +84,7 @@ def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[
     return [*names, *([FORGETS] if FORGETS in properties else [])]
 
 
-def statements(place: str, found: Iterable[str]) -> list[str]:
+def undo_statements(place: str, found: Iterable[str]) -> list[str]:
     """Return the Spark statements that undo alterations. Unknown alterations have no statements."""
     table, sql_statements = f"ALTER TABLE delta.`{place}`", list[str]()
     for name in sorted(found, key=NEEDED_BY_OTHERS.__contains__):
@@ -103,10 +103,10 @@ def statements(place: str, found: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(sql_statements))
 
 
-def way_back(place: str, found: Sequence[str]) -> str:
+def describe_undo(place: str, found: Sequence[str]) -> str:
     """Return advice, in words, how to undo alterations of a table."""
     ways = list[str]()
-    undoing = statements(place, found)
+    undoing = undo_statements(place, found)
     if undoing:
         later = TRUNCATES if any("TRUNCATE" in statement for statement in undoing) else ""
         ways.append(f"Spark takes it back by: {'; '.join(undoing)}{later}")
@@ -133,10 +133,10 @@ class TableRefusal(NamedTuple):
         return f"{self.what}. {self.fix}"
 
 
-def told(table: str, place: str, altered: Sequence[str]) -> TableRefusal:
+def describe_alterations(table: str, place: str, altered: Sequence[str]) -> TableRefusal:
     """Return, in words, which alterations a table has, and how to undo them."""
     what = f"somebody gave the table {table} {', '.join(altered)}, which the ledger's tables do not have"
-    return TableRefusal(what, way_back(place, altered))
+    return TableRefusal(what, describe_undo(place, altered))
 
 
 def unappendable(loaded: DeltaTable) -> list[str]:
@@ -167,7 +167,7 @@ def refusal_of(
     if appends and APPEND_ONLY in features:
         features.remove(APPEND_ONLY)
     if features:
-        return told(table, place, features)
+        return describe_alterations(table, place, features)
     columns_there = {field.name for field in loaded.schema().fields}
     gone = [name for name in columns if name not in columns_there]
     if gone:
@@ -190,7 +190,7 @@ def refusal_of(
 def alteration_in(table: str, place: str, loaded: DeltaTable) -> str:
     """Return, in words, the alterations of a loaded table, and how to undo them; empty: there are none."""
     altered = alterations_of(loaded)
-    return str(told(table, place, altered)) if altered else ""
+    return str(describe_alterations(table, place, altered)) if altered else ""
 
 
 def refusal_at(
@@ -211,4 +211,4 @@ def alteration_at(table: str, place: str) -> TableRefusal | None:
         altered = alterations_of(DeltaTable(place))
     except (OSError, DeltaError):
         return None
-    return told(table, place, altered) if altered else None
+    return describe_alterations(table, place, altered) if altered else None

@@ -41,7 +41,7 @@ from ledger.delta_log.delta_rs_commits import (
 )
 from ledger.delta_log.failures import translate_storage_errors
 from ledger.delta_log.file_facts import FileStatistics
-from ledger.delta_log.history import Generations, ReadMetadata, history, parse_metadata, without_gaps
+from ledger.delta_log.history import Generations, ReadMetadata, history, parse_metadata, retry_while_gap
 from ledger.delta_log.join import Joining
 from ledger.delta_log.local_commits import (
     append_rows,
@@ -54,7 +54,7 @@ from ledger.delta_log.local_commits import (
     require_each_next,
 )
 from ledger.delta_log.log import DirectTable
-from ledger.delta_log.maintenance import replaced, unneeded
+from ledger.delta_log.maintenance import find_unneeded_checkpoints, find_unneeded_files
 from ledger.delta_log.paths import Paths, no_purpose
 from ledger.delta_log.protocol import (
     EXPECTED_REVISION,
@@ -270,7 +270,7 @@ class DeltaRsTables:
         with direct.writer.guarding(), conflicts():
             direct.require_same(snapshot)
             options = self._storage_options
-            loaded = without_gaps(partial(DeltaTable, place, snapshot.version, storage_options=options))
+            loaded = retry_while_gap(partial(DeltaTable, place, snapshot.version, storage_options=options))
             self._require_written(table, loaded, appends=False)
             run_merge(loaded, statement, edits, committing(metadata))
             return loaded.version()
@@ -434,7 +434,7 @@ class DeltaRsTables:
         before = followed.newest()
         with self._using(table) as loaded:
             # If delta-rs removed the files itself, it would make two commits, each of which lists the log.
-            gone = unneeded(loaded, since, self._specs[table].staged)
+            gone = find_unneeded_files(loaded, since, self._specs[table].staged)
             # Before a file is removed, make the files that replace it survive a power cut.
             files.make_durable(loaded.version())
             files.sync_checkpoints()
@@ -442,7 +442,7 @@ class DeltaRsTables:
         # The log that was read does not need these files. Another log in its place may need files of the same names.
         if before is not None and not followed.is_same(before):
             raise LogReplaced(f"{table} was replaced while its unneeded files were looked for")
-        map_at_once(files.remove, (*gone, *replaced(files.log_files())), AT_ONCE)
+        map_at_once(files.remove, (*gone, *find_unneeded_checkpoints(files.log_files())), AT_ONCE)
 
     def _stored(self, location: str) -> TableStorage:
         return table_files(location, self._storage_options, sync=self._sync)

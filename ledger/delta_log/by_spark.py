@@ -14,10 +14,10 @@ from delta import exceptions as delta_exceptions
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ledger.delta_log.alterations import APPEND_ONLY, FORGETS, TableRefusal, alteration_at, told
+from ledger.delta_log.alterations import APPEND_ONLY, FORGETS, TableRefusal, alteration_at, describe_alterations
 from ledger.delta_log.damage import damage_causing_failure
 from ledger.delta_log.failures import translate_storage_errors
-from ledger.delta_log.history import is_gap, parse_metadata, without_gaps
+from ledger.delta_log.history import is_gap, parse_metadata, retry_while_gap
 from ledger.delta_log.join import Joining
 from ledger.delta_log.paths import Paths, no_purpose, path_of
 from ledger.delta_log.protocol import (
@@ -214,12 +214,12 @@ class SparkTables:
         properties = self.layout(table).properties
         alterations = [APPEND_ONLY] if not appends and properties.get(APPEND_ONLY, "false").lower() == "true" else []
         alterations += [FORGETS] if FORGETS in properties else []
-        return told(table, self.locations[table], alterations) if alterations else None
+        return describe_alterations(table, self.locations[table], alterations) if alterations else None
 
     def _require_kept(self, table: str) -> None:
         """Raise TableAltered for a table that forgets its writers' transactions."""
         if FORGETS in self._direct[table].writer.followed.altered():
-            raise TableAltered(self.locations[table], *told(table, self.locations[table], [FORGETS]))
+            raise TableAltered(self.locations[table], *describe_alterations(table, self.locations[table], [FORGETS]))
 
     def create(self, table: str) -> None:
         if not self.exists(table):
@@ -470,7 +470,7 @@ class SparkTables:
         log = jvm_of(session).org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
         return log.startTransaction(none, none)
 
-    def made_durable_at(self, location: str) -> None:
+    def make_durable_at(self, location: str) -> None:
         """Make the newest version of any table survive a power cut."""
         files_at(location, self._session, sync=self._sync).make_durable(int(self.state_at(location).version()))
 
@@ -499,11 +499,11 @@ class SparkTables:
         jvm.SparkSession.setActiveSession(session._jsparkSession)
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
         nothing = jvm.scala.Option.empty()
-        return without_gaps(partial(log.update, False, nothing, nothing))
+        return retry_while_gap(partial(log.update, False, nothing, nothing))
 
     def _rows(self, query: str) -> pa.Table:
         session = self._session()
-        return without_gaps(lambda: session.sql(query).toArrow())
+        return retry_while_gap(lambda: session.sql(query).toArrow())
 
     def committing(self, metadata: Mapping[str, Any], *, small: bool = True) -> AbstractContextManager[SparkSession]:
         """Return the context `committing` for this thread's session."""

@@ -148,10 +148,10 @@ def find_damage(
         if bad:
             return TableDamage(newest, {}, bad, {}, not missing)
         raise
-    wrong = wrong_files(loaded, files, deep=deep)
+    wrong = find_faulty_files(loaded, files, deep=deep)
     if wrong and loaded.version() < (again := opened(location, storage_options)).version():
         # A file that others removed from the table meanwhile may be missing.
-        loaded, wrong = again, wrong_files(again, files, deep=deep)
+        loaded, wrong = again, find_faulty_files(again, files, deep=deep)
     return TableDamage(loaded.version(), {}, bad, wrong, not missing)
 
 
@@ -466,7 +466,7 @@ def _whole_rows(file: pq.ParquetFile, group: int) -> int:
     return int(rows.num_rows)
 
 
-def wrong_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) -> Mapping[str, str]:
+def find_faulty_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) -> Mapping[str, str]:
     """Return the faults of the data files of a loaded table, by path.
 
     Files outside the table are left out: they belong to another table, see `alterations`.

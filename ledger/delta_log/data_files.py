@@ -46,14 +46,14 @@ def new_path(partition: Mapping[str, Any]) -> str:
     return f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet"
 
 
-def in_parts(rows: pa.Table, most: int) -> Iterator[pa.Table]:
+def split_rows(rows: pa.Table, most: int) -> Iterator[pa.Table]:
     """Yield rows in parts of at most `most` bytes, or of a single row; at least one part."""
     if rows.nbytes <= most or rows.num_rows < 2:
         yield rows
     else:
         half = rows.num_rows // 2
-        yield from in_parts(rows.slice(0, half), most)
-        yield from in_parts(rows.slice(half), most)
+        yield from split_rows(rows.slice(0, half), most)
+        yield from split_rows(rows.slice(half), most)
 
 
 def parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
@@ -67,7 +67,7 @@ def parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
     with pq.ParquetWriter(
         sink, rows.schema, store_schema=False, use_dictionary=short, write_statistics=statistics_columns
     ) as writer:
-        for part in in_parts(rows, ROW_GROUP):
+        for part in split_rows(rows, ROW_GROUP):
             writer.write_table(part)
     content: bytes = sink.getvalue().to_pybytes()
     return content

@@ -28,7 +28,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from ledger.delta_log.actions import commit_info
-from ledger.delta_log.history import Generations, checkpointed, hinted_checkpoint, is_gap, versions_in, without_gaps
+from ledger.delta_log.history import Generations, checkpointed, hinted_checkpoint, is_gap, retry_while_gap, versions_in
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.delta_log.storage import (
     AT_ONCE,
@@ -132,7 +132,7 @@ def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTab
                 raise
             return past
     version = newest_listed(table_files(location, options))
-    return without_gaps(partial(DeltaTable, location, version, storage_options=options))
+    return retry_while_gap(partial(DeltaTable, location, version, storage_options=options))
 
 
 def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> DeltaTable | None:
@@ -161,7 +161,7 @@ def catch_up(loaded: DeltaTable, files: TableStorage) -> None:
         if version is None:
             raise
         if version > loaded.version():
-            without_gaps(partial(loaded.load_as_version, version))
+            retry_while_gap(partial(loaded.load_as_version, version))
 
 
 def newest_listed(files: TableStorage) -> int | None:

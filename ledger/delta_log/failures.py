@@ -32,7 +32,7 @@ METHODS = (
 BEFORE = ("create", "exists")
 
 
-def shown(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return an engine's message in one line, without delta-rs's colours and arrows and obstore's debug output."""
     text = _COLOURS.sub("", str(error)).partition("\n\nDebug source:")[0].replace("\u21b3", " ")
     return " ".join(text.split())[:SHOWN] or type(error).__name__
@@ -50,7 +50,7 @@ def gone_folder(place: str) -> str | None:
 
 
 @contextlib.contextmanager
-def naming(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterator[None]:
+def translating_errors(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterator[None]:
     """Turn errors of the storage at `place`, and errors of further `kinds`, into StorageFailed.
 
     `is_open`: the table existed when this process opened the ledger. If a folder is missing, it was removed since, and
@@ -63,13 +63,13 @@ def naming(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterat
         if gone is not None:
             why = "it was renamed, moved or removed, or its disk is not mounted"
             raise StorageFailed(place, f"there is no folder {gone} any more: {why}") from error
-        raise StorageFailed(place, shown(error)) from error
+        raise StorageFailed(place, message_of(error)) from error
     except BaseException as error:
         if forks.is_panic(error):
             raise ForkedProcess("delta-rs") from None
         # delta-rs raises a bare Exception for some of Arrow's errors, and nothing else does.
         if type(error) is Exception:
-            raise StorageFailed(place, shown(error)) from error
+            raise StorageFailed(place, message_of(error)) from error
         raise
 
 
@@ -121,7 +121,7 @@ def _translating(
             iter(self.locations)
         )
         try:
-            with naming(self.place(table), *kinds, is_open=method.__name__ not in BEFORE):
+            with translating_errors(self.place(table), *kinds, is_open=method.__name__ not in BEFORE):
                 return method(self, *arguments, **keywords)
         except TableAltered:
             raise

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Java's errors for a file that is missing, and for one that exists.
-MISSING, TAKEN = "java.io.FileNotFoundException", "java.nio.file.FileAlreadyExistsException"
+FILE_MISSING, TAKEN = "java.io.FileNotFoundException", "java.nio.file.FileAlreadyExistsException"
 TAKEN_ON_HADOOP = "org.apache.hadoop.fs.FileAlreadyExistsException"
 HDFS = "hdfs"
 
@@ -48,7 +48,7 @@ class HadoopFiles:
         try:
             stream = self._system().open(self._path(path))
         except Py4JJavaError as error:
-            if _is(error, MISSING):
+            if _is(error, FILE_MISSING):
                 return None
             raise
         try:

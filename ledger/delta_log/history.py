@@ -70,7 +70,7 @@ def is_gap(error: BaseException) -> bool:
     return any(gap in str(error) for gap in GAPS)
 
 
-def without_gaps(read: Callable[[], Read]) -> Read:
+def retry_while_gap(read: Callable[[], Read]) -> Read:
     """Return what `read` returns. Retry it for a second while it meets a gap. Raises what `read` raises."""
     for pause in PAUSES:
         try:

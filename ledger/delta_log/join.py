@@ -88,7 +88,7 @@ class Joining:
     def _join(self, partition: Partition, files: Sequence[File]) -> None:
         """Join these files into one, if the table still has all of them."""
         before = pa.concat_tables([self._rows.of(partition, file.path) for file in files])
-        rows, moved_rows = told_apart(before, self._ordinals)
+        rows, moved_rows = split_by_ordinal(before, self._ordinals)
         twice = before.num_rows - rows.num_rows - moved_rows.num_rows
         named = dict(zip(self._table.partitions, partition))
         parts = [(named, rows), *_moved(named, moved_rows, self._ordinals)]
@@ -129,7 +129,7 @@ class Joining:
                 yield File(file_facts["path"], sizes[file_facts["path"]], *row_facts)
 
 
-def told_apart(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.Table]:
+def split_by_ordinal(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.Table]:
     """Separate rows that share an ordinal.
 
     Returns the earliest row of each ordinal, in order, and the rows that differ from it in any column, each once.

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.delta_log.actions import APPENDED, Action, add_action, commit_info, remove_action, txn_action
-from ledger.delta_log.data_files import FILE, Encoded, in_parts, new_path
+from ledger.delta_log.data_files import FILE, Encoded, new_path, split_rows
 from ledger.delta_log.delta_rs_commits import LISTED_AFTER, REBASES
 from ledger.delta_log.durability import with_mark
 from ledger.delta_log.history import MISSING, Generations, damaged
@@ -446,7 +446,7 @@ class DirectTable:
             raise NotDirect(WIDER)
         read = snapshot.loaded
         before = [read.of(_values_of(partition)) for partition in touched]
-        edits_of = [edits] if len(touched) == 1 else [of_partitions(edits, [partition]) for partition in touched]
+        edits_of = [edits] if len(touched) == 1 else [filter_partitions(edits, [partition]) for partition in touched]
         rewrites = [self._plan_rewrite(*one) for one in zip(touched, before, edits_of)]
         if sum(rows.num_rows for rewrite in rewrites for rows in rewrite.written) > MOST_ROWS:
             raise NotDirect(LARGE)
@@ -523,12 +523,13 @@ class DirectTable:
             self._table.require_partition(partition)
         # With a single partition, avoid a copy.
         of_partition = [
-            (partition, of_partitions(rows, [partition]) if len(partitions) > 1 else rows) for partition in partitions
+            (partition, filter_partitions(rows, [partition]) if len(partitions) > 1 else rows)
+            for partition in partitions
         ]
         adds = [
             AddedFile(new_path(partition), partition, part)
             for partition, partition_rows in of_partition
-            for part in in_parts(partition_rows, FILE)
+            for part in split_rows(partition_rows, FILE)
         ]
         commit = NewCommit("WRITE", metadata, adds, (), transactions, beside, with_statistics=True)
         return self.writer.commit(commit, still_valid or _always)
@@ -588,7 +589,7 @@ class DirectTable:
         return plan_rewrite(rows, edits, self._table)
 
 
-def of_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:
+def filter_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return the rows of some partitions."""
     conditions = [
         reduce(pc.and_, [pc.equal(rows[name], value) for name, value in partition.items()])

@@ -41,7 +41,7 @@ def is_due(stored: Storage, version: int) -> bool:
         return True
 
 
-def replaced(files: Iterable[LogFile]) -> list[str]:
+def find_unneeded_checkpoints(files: Iterable[LogFile]) -> list[str]:
     """Return the paths of checkpoints that nobody needs, of all files of a log.
 
     These checkpoints are needed: the two newest, the oldest, and the newest of each day. Checkpoints of the hour before
@@ -73,7 +73,7 @@ UNCOMMITTED_HOURS = 48
 KNOWN = 3_600
 
 
-def unneeded(loaded: DeltaTable, since: float, staged: StagedFolders | None = None) -> set[str]:
+def find_unneeded_files(loaded: DeltaTable, since: float, staged: StagedFolders | None = None) -> set[str]:
     """Return the paths of files that no version within the table's retention has.
 
     `since` is the system's time before the table was loaded.

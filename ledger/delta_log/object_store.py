@@ -37,7 +37,7 @@ from deltalake import DeltaTable
 from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from ledger.delta_log.failures import naming
+from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.reading import Wanted, dataset_of
 from ledger.delta_log.spec import PartitionFilter
 from ledger.delta_log.storage import (
@@ -57,7 +57,7 @@ from ledger.delta_log.storage import (
 from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
-from ledger.rules.storage import AZURE, FIRST_REQUEST, GCS, PREFIXES, S3, bare, reaching, with_defaults
+from ledger.rules.storage import AZURE, FIRST_REQUEST, GCS, PREFIXES, S3, advice_on_reaching, bare, with_defaults
 from ledger.runtime.forks import require_own
 from ledger.runtime.threads import map_at_once
 
@@ -261,7 +261,7 @@ class ObjectStore:
 
     def _naming_errors(self) -> Any:
         """Return a context that turns obstore's errors into StorageFailed, which names the place."""
-        return naming(self.place, BaseError)
+        return translating_errors(self.place, BaseError)
 
 
 def open_checked(location: str, options: Mapping[str, str], user_options: Mapping[str, str]) -> ObjectStore:
@@ -273,7 +273,9 @@ def open_checked(location: str, options: Mapping[str, str], user_options: Mappin
     try:
         ObjectStore(location, with_defaults(user_options, FIRST_REQUEST)).names()
     except StorageFailed as error:
-        raise StorageFailed(location, f"{error.cause}. {reaching(recorded(location).scheme)}", "opening") from error
+        raise StorageFailed(
+            location, f"{error.cause}. {advice_on_reaching(recorded(location).scheme)}", "opening"
+        ) from error
     return ObjectStore(location, options)
 
 

@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
     above: Sequence[str] = ()
 
 
-def filters(where: PartitionFilter) -> list[Any] | None:
+def delta_rs_filter(where: PartitionFilter) -> list[Any] | None:
     """Return a filter of partitions as delta-rs takes it: alternatives of conditions; None: it names all partitions."""
     alternatives = [
         [(name, "in", list(map(str, values))) for name, values in alternative.items()]
@@ -126,7 +126,7 @@ def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted:
     chosen = files_of(actions, where, wanted.bounds if wanted else {}) if actions.num_rows else actions
     paths = chosen["path"].to_pylist()
     if loaded.protocol().min_reader_version > READER or not all(map(PLAIN_PATH.fullmatch, paths)):
-        return loaded.to_pyarrow_dataset(filesystem=storage, file_pruning_predicate=filters(where))
+        return loaded.to_pyarrow_dataset(filesystem=storage, file_pruning_predicate=delta_rs_filter(where))
     partitions = chosen.select([name for name in chosen.column_names if name.startswith(_PARTITION)])
     fragments = [
         _FORMAT.make_fragment(path, storage, reduce(and_, _partition_conditions(partition), pc.scalar(True)))

@@ -85,7 +85,7 @@ def require_executors_here(root: str, spark: SparkSession) -> None:
     if not has_jvm(spark) or str(spark.sparkContext.master).startswith("local"):
         return
     executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
-    elsewhere = elsewhere_of({executor.host() for executor in executors})
+    elsewhere = find_other_hosts({executor.host() for executor in executors})
     if elsewhere:
         raise UnsafeStorage(
             f"{root} is a path of this machine, and the session has executors on {', '.join(elsewhere)}, which would "
@@ -95,7 +95,7 @@ def require_executors_here(root: str, spark: SparkSession) -> None:
         )
 
 
-def elsewhere_of(hosts: Iterable[str]) -> list[str]:
+def find_other_hosts(hosts: Iterable[str]) -> list[str]:
     """Return the hosts that are not this machine: this process cannot listen at their addresses."""
     return sorted(host for host in hosts if not _is_here(host))
 

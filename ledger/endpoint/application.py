@@ -34,9 +34,9 @@ Send: TypeAlias = "Callable[[Event], Awaitable[None]]"
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
 #: Most bytes that are read of a body if the request names no known key. Larger bodies are parsed on a thread, not in
 #: the event loop.
-STRANGERS_BYTES = READ_AT_ONCE = 65_536
+UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = 65_536
 #: A body above its bound is read and discarded, up to this multiple of the bound.
-FORGOTTEN = 8
+DISCARDED_MULTIPLE = 8
 #: Listing the files of a ledger with 20,000 commits takes a fifth of a second, so it runs at most once in this time.
 VITALS_SECONDS = 60.0
 #: On an object store the listing costs one paid request for each 1,000 files.
@@ -126,7 +126,7 @@ class Application:
         if refusal is not None:
             return exchange, _last(exchange.refused(refusal))
         try:
-            call = exchange.begun() if len(body.found) <= READ_AT_ONCE else await self.pool.run(exchange.begun)
+            call = exchange.begun() if len(body.found) <= PARSED_IN_LOOP_BYTES else await self.pool.run(exchange.begun)
             return exchange, await self._done(exchange, call, receive)
         except Gone:
             raise
@@ -139,7 +139,7 @@ class Application:
         if signatures is None or signatures.knows(request):
             return self._bounds.request_bytes
         # The request will be refused, but its body takes memory until then.
-        return min(self._bounds.request_bytes, STRANGERS_BYTES)
+        return min(self._bounds.request_bytes, UNKNOWN_KEY_BODY_BYTES)
 
     async def _done(self, exchange: Exchange, call: Call, receive: Receive) -> Response:
         done = await self.pool.run(functools.partial(_do_and_write, exchange, call), call.queue_named)
@@ -321,7 +321,7 @@ class _Body:
     async def read(self, receive: Receive) -> None:
         """Read the body. Raises Gone."""
         length, more = 0, True
-        while more and length <= FORGOTTEN * self._most:
+        while more and length <= DISCARDED_MULTIPLE * self._most:
             event = await receive()
             if event["type"] == "http.disconnect":
                 raise Gone

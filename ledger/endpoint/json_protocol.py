@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ledger.endpoint import service_model
 from ledger.endpoint.refusals import not_serialized
-from ledger.endpoint.statuses import OK, Told
+from ledger.endpoint.statuses import OK, ErrorAnswer
 from ledger.endpoint.wire import Command, Request, Response
 from ledger.rules.text import NamedTwice, names_once
 
@@ -44,7 +44,7 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
     return Response(OK, body, _headers(request_id))
 
 
-def refused(action: str | None, error: Told, request_id: str) -> Response:
+def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response:
     """Return the response to a request that was refused or failed."""
     known = error.known
     body = json.dumps({"__type": known.json_type, "message": error.message}).encode()

@@ -12,7 +12,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0)
 #: Upper bounds of the histogram of group sizes: how many requests shared a commit.
 GROUPS = (1, 2, 4, 8, 16, 32)
-OUTCOMES, NONE = "ok", "unknown"
+SUCCESS, UNKNOWN_ACTION = "ok", "unknown"
 
 
 class Metrics:
@@ -26,8 +26,8 @@ class Metrics:
 
     def answered(self, action: str | None, refused_for: str | None, seconds: float) -> None:
         """Count an answered request; `refused_for` is an error's code, or None for a success."""
-        name = action or NONE
-        self._requests[name, refused_for or OUTCOMES] += 1
+        name = action or UNKNOWN_ACTION
+        self._requests[name, refused_for or SUCCESS] += 1
         buckets = self._buckets.setdefault(name, [0] * (len(BOUNDS) + 1))
         buckets[bisect_left(BOUNDS, seconds)] += 1
         self._seconds[name] += seconds  # type: ignore[assignment]

@@ -25,7 +25,7 @@ from ledger.endpoint.refusals import Throttled
 from ledger.errors import LedgerError
 
 #: After this number of seconds the endpoint looks at a line even if it knows of no change.
-AT_LEAST = 1.0
+LONGEST_PAUSE_SECONDS = 1.0
 #: Most looks a second at all lines together, except after changes that this endpoint makes.
 LOOKS_A_SECOND = 100
 MOST_AT_A_TIME = 16
@@ -89,7 +89,7 @@ class Polls:
             if poll.answer.done():
                 return poll.answer.result()
             # Many polls may end at once. If a recent look for another poll found nothing, leave the last look out.
-            looked = time.monotonic() - line.empty_at <= 2 * AT_LEAST
+            looked = time.monotonic() - line.empty_at <= 2 * LONGEST_PAUSE_SECONDS
             return {} if looked or self._ending.is_set() else await self._last(waiting)
         finally:
             ending.cancel()
@@ -126,7 +126,7 @@ class Polls:
     async def _serve(self, queue_id: str, line: _Line) -> None:
         """Look for the polls of a line until there are none."""
         while line.polls and not self._ending.is_set():
-            wait = max(AT_LEAST, len(self._lines) / LOOKS_A_SECOND)
+            wait = max(LONGEST_PAUSE_SECONDS, len(self._lines) / LOOKS_A_SECOND)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(line.changed.wait(), wait)
             line.changed.clear()

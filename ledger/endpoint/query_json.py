@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ledger.endpoint import service_model
-from ledger.endpoint.query_protocol import names_of_pairs
-from ledger.endpoint.statuses import OK, Told
+from ledger.endpoint.query_protocol import pair_names
+from ledger.endpoint.statuses import OK, ErrorAnswer
 from ledger.endpoint.wire import Request, Response
 
 CONTENT_TYPE = "application/json"
@@ -46,7 +46,7 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
     return _response(OK, {f"{action}Response": answer}, request_id)
 
 
-def refused(action: str | None, error: Told, request_id: str) -> Response:
+def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response:
     """Return the JSON response to a request that was refused or failed."""
     known = error.known
     fields = {"Code": known.query_code, "Detail": None, "Message": error.query_message, "Type": known.fault}
@@ -72,6 +72,6 @@ def _value(shape: Any, name: str, value: Any) -> object:
     if kind == "list":
         return [_value(shape.member, "", item) for item in value]
     if kind == "map":
-        key, of_key = names_of_pairs(name)
+        key, of_key = pair_names(name)
         return [{key: key_text, of_key: _value(shape.value, "", item)} for key_text, item in value.items()]
     return base64.b64encode(value).decode() if kind == "blob" else value

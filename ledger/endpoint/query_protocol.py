@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 
 from ledger.endpoint import addresses, service_model
 from ledger.endpoint.refusals import NoAction, Refusal, unknown_action
-from ledger.endpoint.statuses import NOT_FOUND, OK, Told
+from ledger.endpoint.statuses import NOT_FOUND, OK, ErrorAnswer
 from ledger.endpoint.wire import Command, Request, Response
 from ledger.errors import InvalidParameterValue
 
@@ -115,7 +115,7 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
     )
 
 
-def refused(action: str | None, error: Told, request_id: str) -> Response:
+def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response:
     """Return the response to a request that was refused or failed."""
     known = error.known
     detail = "" if action in WITHOUT_DETAIL and known.shape in _FORM_OF_A_BATCH else "<Detail/>"
@@ -137,7 +137,7 @@ def without_action(request_id: str) -> Response:
     return Response(NOT_FOUND, b"<UnknownOperationException/>", _headers(request_id))
 
 
-def names_of_pairs(member: str) -> tuple[str, str]:
+def pair_names(member: str) -> tuple[str, str]:
     """Return the names of the key and the value in a map, given the map's name in the model."""
     return TAGS if member.lower() == "tags" else OTHERS
 
@@ -195,7 +195,7 @@ def _value(shape: Any, member: str, given: object, action: str, where: str) -> A
             _value(shape.member, member, item, action, f"{where}.{n}") for n, item in _numbered(given, where, parts)
         ]
     if kind == "map":
-        key, value = names_of_pairs(member)
+        key, value = pair_names(member)
         pairs = _numbered(given, where, (key, value))
         values = {}
         for number, item in pairs:
@@ -248,7 +248,7 @@ def _members(shape: Any, result: Mapping[str, Any], action: str) -> Iterator[str
         if member.type_name == "list":
             yield from (f"<{called}>{_inside(member.member, item, action)}</{called}>" for item in value)
         elif member.type_name == "map":
-            key, end = names_of_pairs(name)
+            key, end = pair_names(name)
             for key_text, item in value.items():
                 inside = _inside(member.value, item, action)
                 yield f"<{called}><{key}>{_text(key_text)}</{key}><{end}>{inside}</{end}></{called}>"

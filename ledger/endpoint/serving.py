@@ -27,7 +27,7 @@ log = logging.getLogger("ledger.endpoint")
 #: Most bytes and seconds of a request's head.
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
 #: Bytes of framing that each byte of a body allows. A chunk of a single byte has this many.
-FRAMING = 5
+FRAMING_BYTES_PER_BODY_BYTE = 5
 #: Seconds that an idle connection stays open (longer than a long poll), and that a stop waits for requests.
 KEEP_ALIVE, GRACE = 75, 60
 
@@ -62,7 +62,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._body_bytes = self._other_bytes = 0
             return
         self._other_bytes += len(data) - (self._body_bytes - before)
-        if self._other_bytes > HEAD_BYTES + FRAMING * self._body_bytes and not self.transport.is_closing():
+        if (
+            self._other_bytes > HEAD_BYTES + FRAMING_BYTES_PER_BODY_BYTE * self._body_bytes
+            and not self.transport.is_closing()
+        ):
             self.send_400_response("The request has too much beside its body.")
 
     def on_body(self, body: bytes) -> None:

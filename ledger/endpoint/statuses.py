@@ -28,7 +28,7 @@ OK, NOT_FOUND, NOT_READY = 200, 404, 503
 _MODELED, _COMMON, _PREFIX = "com.amazonaws.sqs#", "com.amazon.coral.service#", "AWS.SimpleQueueService."
 
 
-class Known(NamedTuple):
+class WireError(NamedTuple):
     """An error on the wire: its shape in JSON, its code in Query, the status, and whose fault it is."""
 
     shape: str
@@ -45,10 +45,10 @@ class Known(NamedTuple):
         return self.namespace + self.shape
 
 
-class Told(NamedTuple):
+class ErrorAnswer(NamedTuple):
     """An error in an answer: its names on the wire, and its sentence."""
 
-    known: Known
+    known: WireError
     message: str
 
     @property
@@ -57,11 +57,11 @@ class Told(NamedTuple):
         return self.known.query_message or self.message
 
 
-def _modeled(shape: str, query_code: str | None = None, status: int = 400, message: str | None = None) -> Known:
-    return Known(shape, query_code or shape, status, namespace=_MODELED, query_message=message)
+def _modeled(shape: str, query_code: str | None = None, status: int = 400, message: str | None = None) -> WireError:
+    return WireError(shape, query_code or shape, status, namespace=_MODELED, query_message=message)
 
 
-def _prefixed(shape: str, status: int = 400) -> Known:
+def _prefixed(shape: str, status: int = 400) -> WireError:
     return _modeled(shape, _PREFIX + shape, status)
 
 
@@ -72,11 +72,11 @@ _NO_QUEUE = _modeled(
 )
 _UNSUPPORTED, _INTERNAL = (
     _prefixed("UnsupportedOperation"),
-    Known("InternalFailure", "InternalFailure", 500, "Receiver"),
+    WireError("InternalFailure", "InternalFailure", 500, "Receiver"),
 )
-_UNAVAILABLE = Known("ServiceUnavailableException", "ServiceUnavailable", NOT_READY, "Receiver")
+_UNAVAILABLE = WireError("ServiceUnavailableException", "ServiceUnavailable", NOT_READY, "Receiver")
 #: Errors on the wire, by the `code` of the errors that the library and the endpoint raise.
-ERRORS: dict[str, Known] = {
+ERRORS: dict[str, WireError] = {
     QueueDoesNotExist.code: _NO_QUEUE,
     "QueueAlreadyExists": _modeled("QueueNameExists", "QueueAlreadyExists"),
     "BatchEntryIdsNotDistinct": _prefixed("BatchEntryIdsNotDistinct"),
@@ -113,19 +113,19 @@ ERRORS: dict[str, Known] = {
     "KmsOptInRequired": _modeled("KmsOptInRequired", "KMS.OptInRequired"),
     "KmsThrottled": _modeled("KmsThrottled", "KMS.ThrottlingException"),
     # Errors that all services of AWS have.
-    "InvalidParameterValue": Known("InvalidParameterValueException", "InvalidParameterValue"),
-    "MissingParameter": Known("MissingRequiredParameterException", "MissingParameter"),
-    "SerializationException": Known("SerializationException", "MalformedInput"),
-    "MalformedQueryString": Known("MalformedQueryStringException", "MalformedQueryString"),
-    "InvalidAction": Known("UnknownOperationException", "InvalidAction"),
-    "MissingAction": Known("UnknownOperationException", "MissingAction"),
-    "AccessDenied": Known("AccessDeniedException", "AccessDenied", 403),
-    "InvalidClientTokenId": Known("UnrecognizedClientException", "InvalidClientTokenId", 403),
-    "SignatureDoesNotMatch": Known("InvalidSignatureException", "SignatureDoesNotMatch", 403),
-    "IncompleteSignature": Known("IncompleteSignatureException", "IncompleteSignature"),
-    "MissingAuthenticationToken": Known("MissingAuthenticationTokenException", "MissingAuthenticationToken", 403),
-    "RequestEntityTooLarge": Known("RequestEntityTooLargeException", "RequestEntityTooLarge", 413),
-    "RequestTimeout": Known("RequestTimeoutException", "RequestTimeout", 408),
+    "InvalidParameterValue": WireError("InvalidParameterValueException", "InvalidParameterValue"),
+    "MissingParameter": WireError("MissingRequiredParameterException", "MissingParameter"),
+    "SerializationException": WireError("SerializationException", "MalformedInput"),
+    "MalformedQueryString": WireError("MalformedQueryStringException", "MalformedQueryString"),
+    "InvalidAction": WireError("UnknownOperationException", "InvalidAction"),
+    "MissingAction": WireError("UnknownOperationException", "MissingAction"),
+    "AccessDenied": WireError("AccessDeniedException", "AccessDenied", 403),
+    "InvalidClientTokenId": WireError("UnrecognizedClientException", "InvalidClientTokenId", 403),
+    "SignatureDoesNotMatch": WireError("InvalidSignatureException", "SignatureDoesNotMatch", 403),
+    "IncompleteSignature": WireError("IncompleteSignatureException", "IncompleteSignature"),
+    "MissingAuthenticationToken": WireError("MissingAuthenticationTokenException", "MissingAuthenticationToken", 403),
+    "RequestEntityTooLarge": WireError("RequestEntityTooLargeException", "RequestEntityTooLarge", 413),
+    "RequestTimeout": WireError("RequestTimeoutException", "RequestTimeout", 408),
     "ServiceUnavailable": _UNAVAILABLE,
     "InternalFailure": _INTERNAL,
 }
@@ -143,7 +143,7 @@ INTERNAL_SENTENCE = "We encountered an internal error. Please try again."
 UNAVAILABLE_SENTENCE = "The service is temporarily unavailable. Please try again."
 
 
-def told(error: BaseException, action: str | None = None) -> Told:
+def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
     """Return the answer for an error, and log the error.
 
     Only the log says what an internal error is about (storage, clocks, tables, our mistakes). A wrong request is logged
@@ -151,25 +151,25 @@ def told(error: BaseException, action: str | None = None) -> Told:
     """
     if isinstance(error, (SparkIsNeeded, LedgerTooNew)):
         log.error("%s: %s", error.code, error)
-        return Told(_UNSUPPORTED, "Unsupported operation.")
+        return ErrorAnswer(_UNSUPPORTED, "Unsupported operation.")
     if isinstance(error, ContentionOutlastedRetries):
         log.warning("%s", error)
-        return Told(ERRORS[error.code], THROTTLED)
+        return ErrorAnswer(ERRORS[error.code], THROTTLED)
     if isinstance(error, StorageFailed):
         log.error("%s", error)
-        return Told(_UNAVAILABLE, UNAVAILABLE_SENTENCE)
+        return ErrorAnswer(_UNAVAILABLE, UNAVAILABLE_SENTENCE)
     if isinstance(error, LedgerError) and not isinstance(error, MessageDoesNotExist):
         known = ERRORS.get(error.code)
         if known is not None:
             log.info("%s was refused: %s%s", action or "a request", known.query_code, _why(error))
-            return Told(known, error.message)
+            return ErrorAnswer(known, error.message)
         log.error("%s: %s", error.code, error)
-        return Told(_UNAVAILABLE, UNAVAILABLE_SENTENCE)
+        return ErrorAnswer(_UNAVAILABLE, UNAVAILABLE_SENTENCE)
     # Log where the error was raised, but not its text: it may hold a part of a request.
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     log.error("an error of ours: %s at %s", type(error).__name__, where)
-    return Told(_INTERNAL, INTERNAL_SENTENCE)
+    return ErrorAnswer(_INTERNAL, INTERNAL_SENTENCE)
 
 
 def _why(error: LedgerError) -> str:

@@ -24,7 +24,7 @@ _OF_OUTCOMES = ("message_id", "receipt_handle", "outcome", "sequence_number", "e
 _CELL = "text-align:left;padding:2px 12px 2px 0"
 
 
-def fields(title: str, rows: Iterable[tuple[str, object]], below: str = "") -> str:
+def field_table(title: str, rows: Iterable[tuple[str, object]], below: str = "") -> str:
     """Return a table of names and values under a title. `below` is HTML."""
     lines = "".join(
         f'<tr><th style="{_CELL};font-weight:normal;opacity:.7">{escape(name)}</th>'
@@ -41,7 +41,7 @@ def of_queue(queue: Any) -> str:
     rows: list[tuple[str, object]] = [(_words(state), f"{getattr(counts, state):,}") for state, _ in BAR]
     rows += [(_words(state), f"{getattr(counts, state):,}") for state in ("expired", "moved") if getattr(counts, state)]
     rows += [("oldest", _age(counts.age_of_oldest)), ("visibility timeout", f"{attributes['VisibilityTimeout']} s")]
-    return fields(f"Queue {queue.name}", rows, _bar(counts))
+    return field_table(f"Queue {queue.name}", rows, _bar(counts))
 
 
 def of_ledger(ledger: Any) -> str:
@@ -62,7 +62,7 @@ def of_ledger(ledger: Any) -> str:
 def of_claim(claim: Any) -> str:
     """Return a claim as HTML: its messages, its deadline, and the time left until then."""
     if claim.grant is None:
-        return fields(
+        return field_table(
             "Claim of nothing", [("queue", claim.access.name), ("error", claim.error)][: 1 + bool(claim.error)]
         )
     rows = [("queue", claim.access.name), ("messages", f"{claim.count:,}")]
@@ -70,7 +70,7 @@ def of_claim(claim: Any) -> str:
         rows.append(("held", f"{claim.held:,}"))
     rows.append(("until", _until(claim.deadline, claim.access.clock() / 1_000)))
     rows += [("receipt", str(claim.receipt_id)), ("version", str(claim.version))]
-    return fields("Claim", rows)
+    return field_table("Claim", rows)
 
 
 def of_outcomes(outcomes: Sequence[Any]) -> str:
@@ -102,7 +102,7 @@ def _until(deadline: datetime | None, now: float) -> str:
 def of_fields(value: Any, names: Sequence[str]) -> str:
     """Return a value as HTML, by those of the named attributes that are not None."""
     rows = [(_words(name), getattr(value, name)) for name in names if getattr(value, name) is not None]
-    return fields(type(value).__name__, rows)
+    return field_table(type(value).__name__, rows)
 
 
 def _bar(counts: Any) -> str:

@@ -38,7 +38,7 @@ from ledger.rules.output_columns import (
     columns_of_new,
     stored_as_null,
     stored_as_text,
-    without_later,
+    without_maps_of_local_times,
 )
 from ledger.rules.publishable import MAPPING, not_applied
 from ledger.rules.storage import S3
@@ -147,7 +147,7 @@ class DeltaRsOutputTables:
                 columns = replace(columns, schema=with_room(columns.schema, rows, asked.declared))
                 rows = _fitted(rows, columns)
                 with alone():
-                    create(location, without_later(columns), self._options_of(location), stored)
+                    create(location, without_maps_of_local_times(columns), self._options_of(location), stored)
             else:
                 _require_appendable(location, loaded)
                 columns = _columns_for(loaded, rows, asked)

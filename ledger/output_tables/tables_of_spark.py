@@ -48,7 +48,7 @@ class SparkOutputTables:
             if transaction.txnVersion(application) >= 0:
                 raise Conflict(f"{application} was committed before")
             commit_nothing(session, transaction, (application, version))
-            self._engine.made_durable_at(for_spark(location))
+            self._engine.make_durable_at(for_spark(location))
 
     def arrow_outputs(self) -> None:
         return None

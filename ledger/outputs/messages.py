@@ -7,22 +7,22 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from ledger.client.tables import arrow_table, is_spark, is_text, listed, require_column
+from ledger.client.tables import arrow_table, is_spark, is_text, require_column, require_list
 from ledger.errors import InvalidParameterValue
 from ledger.outputs.named_messages import (
     Named,
+    compare_with_claim,
     first_id,
     named_by_array,
     named_by_column,
     named_by_values,
-    of_claim,
     others_of_claim,
 )
 from ledger.store.protocol import RUNS, Grant, QueueRecord
 
 #: Columns that name the messages of rows, even if the caller names no column.
-HANDLES = "receipt_handle"
-CARRIED = ("message_id", HANDLES)
+HANDLE_COLUMN = "receipt_handle"
+CARRIED = ("message_id", HANDLE_COLUMN)
 TEXT = ("string", "large_string", "string_view")
 
 
@@ -150,13 +150,13 @@ def _given(queue: QueueRecord, messages: Any, field: str) -> Named:
         return named_by_column(messages, column, queue.id)
     table = arrow_table(field, messages)
     if table is None:
-        return named_by_values(listed(field, messages), queue.id)
+        return named_by_values(require_list(field, messages), queue.id)
     return named_by_array(require_column(table, _naming(table.column_names), is_text, "string"), queue.id)
 
 
 def _naming(columns: Sequence[str]) -> str:
     """Return the column that names the messages in a table of messages."""
-    return CARRIED[0] if CARRIED[0] in columns and HANDLES not in columns else HANDLES
+    return CARRIED[0] if CARRIED[0] in columns and HANDLE_COLUMN not in columns else HANDLE_COLUMN
 
 
 def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: str) -> pa.Table:
@@ -168,7 +168,7 @@ def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: s
             f"{_at(named)}",
             "Leave out what is about no message.",
         )
-    runs, strangers, _ = of_claim(claimed, named.messages)
+    runs, strangers, _ = compare_with_claim(claimed, named.messages)
     if strangers or named.receipts - {grant.receipt_id}:
         raise InvalidParameterValue(
             field,
@@ -191,7 +191,7 @@ def _at(named: Named) -> str:
 
 
 def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str, what: str, *, exactly: bool) -> None:
-    _, strangers, missing = of_claim(chosen, named.messages)
+    _, strangers, missing = compare_with_claim(chosen, named.messages)
     wrong = []
     if strangers:
         example = first_id(others_of_claim(named.messages, chosen))

@@ -174,7 +174,7 @@ def _joined(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.concat_tables(parts) if parts else SEGMENT_RUNS.empty_table()
 
 
-def of_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
+def compare_with_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
     """Compare the messages of a claim with named messages.
 
     Returns:

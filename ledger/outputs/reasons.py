@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.outputs.named_messages import named_by_array, of_claim, others_of_claim
+from ledger.outputs.named_messages import compare_with_claim, named_by_array, others_of_claim
 from ledger.rules import reasons as rule
 from ledger.rules.visibility import Verb
 from ledger.store.protocol import RUNS, Action, Grant, Postponed
@@ -79,5 +79,5 @@ def _parted(queue: str, runs: pa.Table, named: pa.ChunkedArray) -> tuple[pa.Tabl
     """Return the messages that a column names, and the others."""
     if not len(named):
         return runs.slice(0, 0), runs
-    some = of_claim(runs, named_by_array(named, queue).messages)[0]
+    some = compare_with_claim(runs, named_by_array(named, queue).messages)[0]
     return some, others_of_claim(runs, some).select(RUNS.names)

@@ -19,8 +19,8 @@ from ledger.output_tables.schemas import truly_offered
 from ledger.outputs.named_messages import Named, named_by_array, named_by_column
 from ledger.outputs.targets import (
     different_columns,
+    empty_writer,
     is_about_columns,
-    make_with_spark,
     not_written,
     partitions_of,
     refusal_of,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 #: Why a table is not widened if Spark has to commit to it.
-WIDENED_BY_NONE = "its commits, which Spark has to make"
+WHY_SPARK_DOES_NOT_WIDEN = "its commits, which Spark has to make"
 
 
 class _DataFrameWriter:
@@ -106,7 +106,7 @@ class _DataFrameWriter:
         return OutputNotWritten(location, self._said(location, failure))
 
     def _why_not_widened(self, location: str) -> str | None:
-        return WIDENED_BY_NONE
+        return WHY_SPARK_DOES_NOT_WIDEN
 
     def _said(self, location: str, failure: Exception) -> str:
         if is_about_columns(failure):
@@ -243,7 +243,7 @@ class SparkWriter(_DataFrameWriter):
         rows = fitted(self._rows, self._after.schema)
         if self._place is None or table_of_spark(self._spark, self._place.text) is None:
             self._require_writable_values(rows)
-        made = make_with_spark(self._table, self._place, rows, properties_of(self._after))
+        made = empty_writer(self._table, self._place, rows, properties_of(self._after))
         require_transactions_kept(self._table, made, self._spark)
         # If the catalog did not have the table, its place is known only now.
         self._outputs.require_allowed(made.text)

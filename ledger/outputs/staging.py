@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 #: Up to this many rows, the driver itself reads the column that names messages, in some 40 bytes of memory a row.
 MOST_BY_DRIVER = 8_000_000
 #: How many of the latest writes that died are looked at for logs, which no VACUUM removes.
-LOOKED_AT = 20
+TIDIED_WRITES = 20
 
 
 class StagedRows:
@@ -118,7 +118,7 @@ class StagedRows:
         """Remove the logs of the latest writes that died. VACUUM removes only their data files."""
         with contextlib.suppress(StorageFailed):
             old = [name for name in self._writes.names() if staging.is_abandoned(name, self._now)]
-            for name in old[-LOOKED_AT:]:
+            for name in old[-TIDIED_WRITES:]:
                 if self._writes.read(f"{name}/{log_file(0)}") is not None:
                     self._writes.remove(f"{name}/_delta_log")
 

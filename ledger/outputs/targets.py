@@ -81,7 +81,7 @@ def place_of_new(table: str, spark: SparkSession) -> Location | None:
 
 
 @releasing
-def make_with_spark(
+def empty_writer(
     table: object, place: Location | None, rows: DataFrame, properties: Mapping[str, str] | None = None
 ) -> Location:
     """Make an empty table if there is none, and return its place. The write needs a table to keep its transaction id.

@@ -43,7 +43,7 @@ Answer = TypeVar("Answer")
 RACES = 3
 
 
-def tried_again(
+def retry_lost_races(
     write: Callable[[], Answer], on_lost_race: Callable[[OutputNotWritten], None] = lambda error: None
 ) -> Answer:
     """Return what `write` returns, or raise what it raises. After a lost race, call `on_lost_race` and try again."""

@@ -32,7 +32,7 @@ from ledger.output_tables.schemas import columns_differ
 from ledger.outputs.arrow_writer import ArrowWriter
 from ledger.outputs.messages import CARRIED, require_failed
 from ledger.outputs.named_messages import Named
-from ledger.outputs.spark_writers import WIDENED_BY_NONE, SparkWriter, StagedWriter
+from ledger.outputs.spark_writers import WHY_SPARK_DOES_NOT_WIDEN, SparkWriter, StagedWriter
 from ledger.outputs.targets import (
     not_written,
     place_of,
@@ -50,8 +50,8 @@ from ledger.rules.output_columns import (
     ColumnsDiffer,
     columns_of,
     columns_of_new,
+    paths_without_type,
     properties_of,
-    untold,
 )
 from ledger.rules.publishable import MAPPING, NOT_IN_NAMES, demands_of_new, not_applied, odd_name
 from ledger.store.delta.dataframes.column_casts import schema_of
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 
 #: Settings of a session. With EVOLVES, a write changes the table's columns. The names of settings that give properties
 #: to new tables begin with OF_NEW.
-EVOLVES = "spark.databricks.delta.schema.autoMerge.enabled"
-OF_NEW = "spark.databricks.delta.properties.defaults."
+AUTO_MERGE_SETTING = "spark.databricks.delta.schema.autoMerge.enabled"
+TABLE_DEFAULTS_PREFIX = "spark.databricks.delta.properties.defaults."
 
 
 class Writer(Protocol):
@@ -138,7 +138,7 @@ def columns_asked(schema: Any) -> ColumnsAsked:
             bound = f"It is {field.type}, and Delta has no negative scale"
             raise InvalidParameterValue("schema", field.name, bound, "Give a scale of 0 or more.")
     for column in declared["fields"]:
-        for path in untold(column["name"], column["type"]):
+        for path in paths_without_type(column["name"], column["type"]):
             fix = "Give its type, or leave it out until rows tell it."
             raise InvalidParameterValue("schema", path, "Its type has nulls alone, or nothing, inside", fix)
     return ColumnsAsked(declared=declared)
@@ -215,7 +215,7 @@ def _to_publish(
     """
     unchanged = Columns(rows)
     if _evolves(spark):
-        return None, unchanged, f"Spark has to commit to it, as the session sets {EVOLVES}"
+        return None, unchanged, f"Spark has to commit to it, as the session sets {AUTO_MERGE_SETTING}"
     try:
         target = publishing.look(location)
     except Exception as error:
@@ -240,7 +240,7 @@ def _to_publish(
 
 def _columns_by_spark(spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked) -> Columns:
     """Return the columns of a table that Spark commits to, once the rows are in. Raises OutputNotWritten."""
-    with not_written(location), columns_differ(location, lambda: WIDENED_BY_NONE):
+    with not_written(location), columns_differ(location, lambda: WHY_SPARK_DOES_NOT_WIDEN):
         current = table_of_spark(spark, location)
         if current is None:
             return _columns_of_new(spark, rows, asked)
@@ -257,7 +257,7 @@ def _columns_by_spark(spark: SparkSession, rows: Mapping[str, Any], location: st
 
 def _columns_of_new(spark: SparkSession, rows: Mapping[str, Any], asked: ColumnsAsked) -> Columns:
     columns = columns_of_new(rows, asked)
-    _require_names(columns.schema, spark.conf.get(f"{OF_NEW}{MAPPING.removeprefix('delta.')}", None))
+    _require_names(columns.schema, spark.conf.get(f"{TABLE_DEFAULTS_PREFIX}{MAPPING.removeprefix('delta.')}", None))
     return columns
 
 
@@ -279,7 +279,7 @@ def _require_names(schema: Mapping[str, Any], mapping: str | None) -> None:
 
 
 def _evolves(spark: SparkSession) -> bool:
-    return str(spark.conf.get(EVOLVES, "false")).lower() == "true"
+    return str(spark.conf.get(AUTO_MERGE_SETTING, "false")).lower() == "true"
 
 
 def _with_ids_as_texts(rows: DataFrame) -> DataFrame:
@@ -291,4 +291,4 @@ def _with_ids_as_texts(rows: DataFrame) -> DataFrame:
 
 
 def _sets_defaults(spark: SparkSession) -> bool:
-    return not spark.sql("SET").where(f"key LIKE '{OF_NEW}%'").isEmpty()
+    return not spark.sql("SET").where(f"key LIKE '{TABLE_DEFAULTS_PREFIX}%'").isEmpty()

@@ -77,7 +77,7 @@ def attempt_id(value: object, field: str) -> str | None:
     raise InvalidParameterValue(field, value, f"Must be a string of 1 to {LONGEST} characters", fix)
 
 
-def require_asked(value: str | None, held: int, maximum: int | None) -> None:
+def require_not_smaller(value: str | None, held: int, maximum: int | None) -> None:
     """Raise InvalidParameterValue when the claim that an attempt holds is larger than the present request."""
     if maximum is not None and held > maximum:
         raise InvalidParameterValue(

@@ -143,7 +143,7 @@ def widened(given: Any, column: Any) -> Any:
     return {**column, **{part: widened(given[part], column[part]) for part in inner}}
 
 
-def told(kind: Any) -> Any:
+def with_known_types(kind: Any) -> Any:
     """Return the type without the parts that rows do not tell; None if the rows tell nothing.
 
     Rows of nulls, of empty lists and of empty objects tell no type. Some readers could not read a table that has a
@@ -153,16 +153,18 @@ def told(kind: Any) -> Any:
     if isinstance(kind, str):
         return None if kind in (VOID, "null") else kind
     if kind["type"] == "array":
-        inner = told(kind["elementType"])
+        inner = with_known_types(kind["elementType"])
         return None if inner is None else {"type": "array", "elementType": inner, "containsNull": True}
     if kind["type"] == "map":
-        key, value = told(kind["keyType"]), told(kind["valueType"])
+        key, value = with_known_types(kind["keyType"]), with_known_types(kind["valueType"])
         if key is None or value is None:
             return None
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     if kind["type"] != "struct":
         return kind
-    fields = [field_of(one["name"], inner) for one in kind["fields"] if (inner := told(one["type"])) is not None]
+    fields = [
+        field_of(one["name"], inner) for one in kind["fields"] if (inner := with_known_types(one["type"])) is not None
+    ]
     return {"type": "struct", "fields": fields} if fields else None
 
 
@@ -255,5 +257,5 @@ def _fit_of_structs(given: Any, column: Any) -> Fit:
     worst = Fit.ALWAYS
     for field in given["fields"]:
         kind = column_types.get(field["name"].lower(), VOID)
-        worst = min(worst, fit(field["type"], kind) if kind != VOID or told(field["type"]) else Fit.ALWAYS)
+        worst = min(worst, fit(field["type"], kind) if kind != VOID or with_known_types(field["type"]) else Fit.ALWAYS)
     return worst

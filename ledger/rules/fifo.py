@@ -52,11 +52,11 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
                 free.setdefault(group, []).append(member)
         elif member.status not in GONE:
             hidden.add(group)
-    groups = sorted(free, key=lambda group: turn(free[group][0].since, ended.get(group)))
+    groups = sorted(free, key=lambda group: place_of_group(free[group][0].since, ended.get(group)))
     return [member.message for group in groups for member in free[group]]
 
 
-def turn(since: int, ended: int | None) -> tuple[int, bool]:
+def place_of_group(since: int, ended: int | None) -> tuple[int, bool]:
     """Return a group's place among the others, smaller first.
 
     `since` is when its first visible message could be received. `ended` is when the last hold of the group ended, or

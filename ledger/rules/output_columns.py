@@ -25,10 +25,10 @@ from ledger.rules.column_types import (
     inner_types,
     name_of,
     plain,
-    told,
     unread_by_some,
     widened,
     wider,
+    with_known_types,
 )
 
 #: The value of `schema=` by which a writer lets the table's columns follow the rows.
@@ -123,10 +123,10 @@ def columns_of_new(rows: Mapping[str, Any], requests: ColumnsAsked = NOTHING_ASK
     types.update({field["name"]: field["type"] for field in (declared or {"fields": ()})["fields"]})
     fields, left_out = [], []
     for name, kind in types.items():
-        column_type = told(kind)
+        column_type = with_known_types(kind)
         if column_type is not None:
             fields.append(field_of(name, column_type))
-        left_out += untold(name, kind)
+        left_out += paths_without_type(name, kind)
     wrong = [
         _unread_sentence(name, unread) for name, kind in types.items() if (unread := unread_by_some(kind)) is not None
     ]
@@ -180,7 +180,7 @@ def columns_of(
         before = merge.struct(table, {**requests.declared, "fields": agreeing}, "")
         for field in requests.declared["fields"]:
             present = _type_of(before, field["name"])
-            if told(field["type"]) is not None and plain(present) != plain(field["type"]):
+            if with_known_types(field["type"]) is not None and plain(present) != plain(field["type"]):
                 merge.wrong.append(_declared_sentence(field["name"], field["type"], present))
     after = merge.struct(before, rows, "")
     if merge.wrong:
@@ -197,7 +197,7 @@ def refused_value(match: re.Match[str]) -> tuple[str, str]:
     return sentence, f"the row of message {message}" if message else ""
 
 
-def barred(text: str) -> str:
+def with_points(text: str) -> str:
     """Return a text with a POINT after each BAR, for the error of a task that refuses a value."""
     return text.replace(BAR, BAR + POINT)
 
@@ -308,7 +308,7 @@ class _Merge:
             if place is not None:
                 fields[place]["type"] = self.kind(fields[place]["type"], kind, name)
                 continue
-            told_type = told(kind)
+            told_type = with_known_types(kind)
             if told_type is None:
                 continue
             if _is_nameless(field["name"], kind):
@@ -403,18 +403,20 @@ def _is_nameless(name: str, kind: Any) -> bool:
     return any(_is_nameless(*one) for one in (*inner, *((one["name"], one["type"]) for one in kind.get("fields", ()))))
 
 
-def untold(name: str, kind: Any) -> list[str]:
+def paths_without_type(name: str, kind: Any) -> list[str]:
     """Return the paths of the parts of a column whose type the rows do not tell: see `told`."""
-    told_type = told(kind)
+    told_type = with_known_types(kind)
     if told_type is None:
         return [name]
     if not isinstance(kind, str) and kind["type"] == "struct":
-        return [path for one in kind["fields"] for path in untold(f"{name}.{one['name']}", one["type"])]
+        return [path for one in kind["fields"] for path in paths_without_type(f"{name}.{one['name']}", one["type"])]
     inner = None if isinstance(kind, str) else kind.get("elementType", kind.get("valueType"))
-    return [] if inner is None else untold(f"{name}.{'element' if 'elementType' in kind else 'value'}", inner)
+    return (
+        [] if inner is None else paths_without_type(f"{name}.{'element' if 'elementType' in kind else 'value'}", inner)
+    )
 
 
-def without_later(columns: Columns) -> Columns:
+def without_maps_of_local_times(columns: Columns) -> Columns:
     """Return the columns with which delta-rs makes a new table. Raises ColumnsDiffer if none are left.
 
     Columns that delta-rs cannot make (`has_local_time_in_map`) are left out. The first append of rows adds them.

@@ -55,7 +55,7 @@ def unknown(scheme: str) -> tuple[str, str]:
     return f"{scheme}: is no storage that is known here", fix
 
 
-def reaching(scheme: str) -> str:
+def advice_on_reaching(scheme: str) -> str:
     """Return what to look at if an object store is not reached."""
     options = "the bucket, and google_service_account or the environment"
     if scheme in S3:

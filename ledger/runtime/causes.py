@@ -32,7 +32,7 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
         # A file that could not be made does not exist: the nearest existing folder denies it.
         at = next(Path(one) for one in (at, *at.parents) if os.path.exists(one))  # noqa: PTH110 - never raises
         owner, me = _owner_of(at), _name_of(os.geteuid())
-        return f"{at} belongs to {owner}, and this is {me} ({system_text})", to_use(place, owner)
+        return f"{at} belongs to {owner}, and this is {me} ({system_text})", access_advice(place, owner)
     if number == errno.EROFS:
         return (
             f"the file system of {place} is read-only ({system_text})",
@@ -43,7 +43,7 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
     return f"{at}: {system_text}", "see the system's log (`dmesg`): the disk or its connection may be broken"
 
 
-def unusable(folder: Path, most: int) -> tuple[int, list[Path]]:
+def find_unusable(folder: Path, most: int) -> tuple[int, list[Path]]:
     """Return how many paths below a folder this user cannot use, and the first `most` of them.
 
     A file cannot be used if it cannot be read. A folder cannot be used if it cannot be read, written and entered.
@@ -61,7 +61,7 @@ def owner_and_user(path: Path) -> tuple[str, str]:
     return _owner_of(path), _name_of(os.geteuid())
 
 
-def to_use(place: Path, owner: str) -> str:
+def access_advice(place: Path, owner: str) -> str:
     """Return the command that lets this user work at a place, if files of `owner` prevent it.
 
     Only the owner of the place gets the advice to take those files: others would take the ledger from its owner.

@@ -18,7 +18,7 @@ from pathlib import Path
 from ledger.backup_folder import describe_backup
 from ledger.rules.version_numbers import version_numbers
 from ledger.runtime.cache import RuntimeSetupError
-from ledger.runtime.causes import explain, owner_and_user, to_use, unusable
+from ledger.runtime.causes import access_advice, explain, find_unusable, owner_and_user
 from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_filled_maven_folders, s3_packages
 from ledger.runtime.storage import check_storage, is_s3, local_path
 
@@ -205,7 +205,7 @@ def _storage(root: str) -> Finding:
 def _files(folder: Path) -> Finding:
     """Look for files that this user cannot use. One command of another user is enough to leave such files behind."""
     tables = sorted(log.parent for log in folder.glob("*/_delta_log"))
-    unusable_files = [unusable(table, MOST_NAMED) for table in tables]
+    unusable_files = [find_unusable(table, MOST_NAMED) for table in tables]
     count = sum(number for number, _ in unusable_files)
     named = [path for _, some in unusable_files for path in some][:MOST_NAMED]
     if not named:
@@ -215,7 +215,7 @@ def _files(folder: Path) -> Finding:
         "FAIL",
         "files",
         f"{count:,} below {folder} cannot be used by {me}, such as {named[0]} of {owner}",
-        f"{to_use(folder, owner)}; what only looks needs no right to write",
+        f"{access_advice(folder, owner)}; what only looks needs no right to write",
     )
 
 

@@ -19,7 +19,7 @@ from ledger.errors import LedgerError, MessageDoesNotExist, QueueDoesNotExist
 from ledger.rules import admission, fifo, intervals, move_task, redrive, visibility
 from ledger.rules import message_id as ids
 from ledger.rules.admission import admit
-from ledger.rules.attempts import Attempt, content_of, require_asked
+from ledger.rules.attempts import Attempt, content_of, require_not_smaller
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.copies import CopyProgress, Position, instants_in_target
 from ledger.rules.limits import MILLISECONDS, Limits
@@ -165,7 +165,7 @@ class MemoryQueues:
         return self._messages[queue.id]
 
 
-def applied(
+def decide_actions(
     queue: QueueRecord,
     actions: Sequence[Action],
     records: Mapping[Place, Record],
@@ -224,7 +224,7 @@ class MemoryReceives(MemoryQueues):
             for request, places in zip(requests, held):
                 try:
                     if places:
-                        require_asked(request.attempt_id, len(places), request.maximum)
+                        require_not_smaller(request.attempt_id, len(places), request.maximum)
                         for place in places:
                             stored[place].record = visibility.restart(stored[place].record, request.timeout, now)
                     else:
@@ -377,7 +377,9 @@ def _order(message: MemoryMessage) -> tuple[int, int, int]:
     return arrived_at(message.record, message.sent_at), message.sent_at, message.sequence_number
 
 
-def as_found(queue: QueueRecord, stored: dict[Place, MemoryMessage], places: Sequence[Place]) -> list[Place]:
+def order_of_found_claim(
+    queue: QueueRecord, stored: dict[Place, MemoryMessage], places: Sequence[Place]
+) -> list[Place]:
     """Return the places of a claim that is found again. The order depends on the records alone."""
     places = by_arrival({place: stored[place] for place in places})
     if not is_fifo(queue.attributes):
@@ -389,7 +391,7 @@ def _held_by(queue: QueueRecord, stored: dict[Place, MemoryMessage], attempt_id:
     """F3: return the places that an earlier receive under this attempt id holds."""
     same = {p: m for p, m in stored.items() if attempt_id and visibility.same_attempt(m.record, attempt_id, now)}
     last = visibility.last_receipt(m.record for m in same.values())
-    return as_found(queue, stored, [p for p, m in same.items() if m.record.receipt_id == last])
+    return order_of_found_claim(queue, stored, [p for p, m in same.items() if m.record.receipt_id == last])
 
 
 def _dealt(
@@ -497,7 +499,7 @@ class MemoryStore(MemoryReceives):
             now = clock()
             stored = self._stored(queue)
             records = {place: message.record for place, message in stored.items()}
-            changed, answers = applied(queue, actions, records, limits, receipts, now)
+            changed, answers = decide_actions(queue, actions, records, limits, receipts, now)
             for place, record in changed.items():
                 stored[place].record = record
             if changed:
@@ -534,7 +536,7 @@ class MemoryStore(MemoryReceives):
         with self._lock:
             stored, now = self._stored(queue), None if clock is None else clock()
             places = [place for place, m in stored.items() if visibility.is_held(m.record, receipt_id, now)]
-            return self._grant(stored, as_found(queue, stored, places), self._version) if places else None
+            return self._grant(stored, order_of_found_claim(queue, stored, places), self._version) if places else None
 
     def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
         return self._leases(queue, clock, postponed=False)

@@ -18,9 +18,9 @@ from ledger.client.tables import is_spark
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, OutputNotWritten
 from ledger.output_tables.row_errors import is_of_function, row_error, row_error_of
 from ledger.outputs.failures import NO_RESULT, Failures, failed_messages
-from ledger.outputs.messages import CARRIED, HANDLES, messages_of
+from ledger.outputs.messages import CARRIED, HANDLE_COLUMN, messages_of
 from ledger.outputs.reasons import give_back_each
-from ledger.outputs.write import Acknowledgement, tried_again, write_output
+from ledger.outputs.write import Acknowledgement, retry_lost_races, write_output
 from ledger.outputs.writers import Writer, columns_asked
 from ledger.results import Worked
 from ledger.rules import message_id as ids
@@ -42,7 +42,7 @@ STAMP = ("receipt_id", "claim_version", "worker", "written_at")
 #: The most bodies of failed messages that are read at a time.
 MOST_READ = 1_000
 #: The most culprits of a claim that get a log line of their own.
-MOST_TOLD = 20
+MOST_LOGGED = 20
 
 
 class ClaimWork:
@@ -117,10 +117,10 @@ class ClaimWork:
         self._require_rows_as_cause(error)
         culprits = Isolation(self._grant, self._attempt).search(error)
         self._evidence.add(culprits, any_succeeded=len(culprits) < self._grant.count)
-        for culprit in culprits[:MOST_TOLD]:
+        for culprit in culprits[:MOST_LOGGED]:
             self._say(f"message {_id_of(culprit)} failed: {culprit.error.text}")
-        if culprits[MOST_TOLD:]:
-            self._say(f"{len(culprits) - MOST_TOLD:,} more messages failed")
+        if culprits[MOST_LOGGED:]:
+            self._say(f"{len(culprits) - MOST_LOGGED:,} more messages failed")
         self._fail(culprits)
 
     def _require_rows_as_cause(self, error: Exception) -> None:
@@ -137,7 +137,7 @@ class ClaimWork:
         def lost(error: OutputNotWritten) -> None:
             self._say(f"another writer changed the table, the rows are computed again: {row_error(error).text}")
 
-        tried_again(lambda: self._attempt_once(grant), lost)
+        retry_lost_races(lambda: self._attempt_once(grant), lost)
 
     def _attempt_once(self, grant: Grant) -> None:
         self._check()
@@ -258,7 +258,7 @@ class ClaimWork:
         return dict(zip(STAMP, (self._claim.receipt_id, self._claim.version, owner, now)))
 
     def _stamped(self, rows: DataFrame) -> DataFrame:
-        rows = rows.drop(HANDLES)
+        rows = rows.drop(HANDLE_COLUMN)
         if not self._work.stamped:
             return rows
         _require_no_stamp("function", rows.columns)
@@ -311,7 +311,7 @@ def require_own_columns(work: Work) -> None:
     if work.stamped:
         _require_no_stamp("schema", names)
     for name in names:
-        if name.lower() == HANDLES:
+        if name.lower() == HANDLE_COLUMN:
             bound = "A receipt handle ends with its claim, and this column of the function's rows is not written"
             raise InvalidParameterValue("schema", name, bound, "Leave it out, or give the column another name.")
 
@@ -336,7 +336,7 @@ class _Judge:
         If the function tells which messages failed, acknowledge the messages that have a row, and fail all others.
         Otherwise acknowledge the whole part.
         """
-        from ledger.outputs.named_messages import of_claim, others_of_claim
+        from ledger.outputs.named_messages import compare_with_claim, others_of_claim
 
         self._of.check()
         grant, reason = self._grant, self._of.work.reason
@@ -346,7 +346,7 @@ class _Judge:
             # The function returned one DataFrame without a column of reasons: the whole part is done.
             return Acknowledgement(grant.runs.select(RUNS.names))
         if self._apart is None:
-            ambiguous = of_claim(done, writer.named_failed(NAMES_MESSAGES, record.id).messages)[0]
+            ambiguous = compare_with_claim(done, writer.named_failed(NAMES_MESSAGES, record.id).messages)[0]
             if ambiguous.num_rows:
                 raise InvalidParameterValue(
                     "function",

@@ -28,9 +28,9 @@ from ledger.errors import LeaseLost, LedgerError, OutputNotWritten
 from ledger.message import Message
 from ledger.output_tables.row_errors import LONGEST, RowError, is_of_function, row_error
 from ledger.outputs.arrow_writer import ArrowWriter
-from ledger.outputs.named_messages import named_by_ids, of_claim, others_of_claim
+from ledger.outputs.named_messages import compare_with_claim, named_by_ids, others_of_claim
 from ledger.outputs.reasons import give_back_each
-from ledger.outputs.write import Acknowledgement, WrittenOutput, tried_again, write_output
+from ledger.outputs.write import Acknowledgement, WrittenOutput, retry_lost_races, write_output
 from ledger.outputs.writers import Writer, columns_asked
 from ledger.results import Consumed
 from ledger.rules import message_id as ids
@@ -260,7 +260,7 @@ class ClaimInHand:
     def _write(self, rows: pa.Table, decide: Callable[[QueueRecord, Writer], Acknowledgement]) -> WrittenOutput:
         told, ending = self._told, self.claim.endings.ending
         write = partial(write_output, self._access, self._grant, rows, told.output, decide, ending)
-        return tried_again(partial(write, asked=columns_asked_by(told)))
+        return retry_lost_races(partial(write, asked=columns_asked_by(told)))
 
     def _reject(self, others: list[Handled], mark: int = 0) -> tuple[Consumed, list[Handled], int]:
         """Move the messages that no retry can help to the dead-letter queue, each for its reason, in one commit.
@@ -365,7 +365,7 @@ class ClaimInHand:
             return RUNS.empty_table()
         named = named_by_ids(pa.chunked_array([pa.array([one.message.message_id for one in handled], pa.string())]))
         assert named is not None, "message ids are the store's own"
-        return of_claim(self._grant.runs, named.messages)[0]
+        return compare_with_claim(self._grant.runs, named.messages)[0]
 
 
 def _size_of(message: Message) -> int:

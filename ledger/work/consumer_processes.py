@@ -171,13 +171,13 @@ class ConsumerProcesses:
         elif kind == CLOSED:
             self._tell_all((CLOSED, *values), but=connection)
         elif kind == RAISED:
-            child.has_told = True
+            child.has_raised = True
             self._raised.append(values[0])
 
     def _note_end(self, child: _Child) -> None:
         child.process.join()
         code = child.process.exitcode or 0
-        if code == 0 or child.has_told or (self._is_told and abs(code) in (signal.SIGTERM, 128 + signal.SIGTERM)):
+        if code == 0 or child.has_raised or (self._is_told and abs(code) in (signal.SIGTERM, 128 + signal.SIGTERM)):
             return
         self._killed += 1
         how = f"was killed by signal {-code}" if code < 0 else f"ended with the exit code {code}"
@@ -201,7 +201,7 @@ class ConsumerProcesses:
 class _Child:
     number: int
     process: Any
-    has_told: bool = False
+    has_raised: bool = False
 
 
 def require_reopened(access: Access) -> Callable[[], Access]:

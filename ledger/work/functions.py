@@ -89,7 +89,7 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
                 "schema", field.name, "It has two columns of this name, whatever the capitals", "Rename one."
             )
         _require_type_of_spark(field.name, field.type)
-    safe = safely(F.udf(required(function, schema), from_arrow_schema(schema), useArrow=False))
+    safe = safely(F.udf(with_checked_answers(function, schema), from_arrow_schema(schema), useArrow=False))
 
     def of_frame(messages: DataFrame) -> DataFrame:
         called = messages.select("message_id", safe(F.struct("*")).alias("called"))
@@ -142,7 +142,7 @@ def _refuse_type(name: str, kind: pa.DataType, takes: str) -> NoReturn:
 # All functions below run on executors, which may not have this package: each function contains all that it needs.
 
 
-def required(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any], Any]:
+def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any], Any]:
     """Return the function with a check that its answers are values of the schema's types.
 
     Arrow and Spark convert values silently: inside a list of whole numbers 1.5 becomes 1, and a double too large for a

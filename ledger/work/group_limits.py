@@ -188,7 +188,7 @@ class GroupLimits:
             waiting = self._refused[group]
         return RetryLater(min(LONGEST_SECONDS, 1 + waiting / (most * CALLS_A_SECOND)), reason=NO_SLOT)
 
-    def take_turn(self, group: str, rate: float) -> float:
+    def wait_for_rate(self, group: str, rate: float) -> float:
         """Take the turn of a message of a group and return 0, or return in how many seconds the turn comes."""
         with self._instants(group) as instants:
             now = self._clock()
@@ -201,7 +201,7 @@ class GroupLimits:
             instants.due = max(due, now) + interval
             return 0
 
-    def book_turn(self, group: str, rate: float) -> RetryLater:
+    def book_instant(self, group: str, rate: float) -> RetryLater:
         """Return how to give back a message that is too early: hidden until the next turn that is not taken.
 
         Turns that would be more than LONGEST_SECONDS away are LONGEST_SECONDS away.
@@ -254,9 +254,9 @@ class CallPermits:
                 is_late = waited + LOOK_SECONDS > patience or before >= most * CALLS_A_SECOND
                 return self._limits.refuse_slot(group, most) if is_late else Aside(LOOK_SECONDS * (1 + before))
             self._slots[group] = slot
-        if rate is not None and (seconds := self._limits.take_turn(group, rate)) > 0:
+        if rate is not None and (seconds := self._limits.wait_for_rate(group, rate)) > 0:
             seconds += before / rate
-            return self._limits.book_turn(group, rate) if waited + seconds > patience else Aside(seconds)
+            return self._limits.book_instant(group, rate) if waited + seconds > patience else Aside(seconds)
         return None
 
     def end(self) -> None:

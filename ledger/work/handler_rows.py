@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.rules.text import escaped
-from ledger.work.row_types import NO_SUCH_VALUE
+from ledger.work.row_types import CONVERSION_ERRORS
 
 #: The column that names the message of a row.
 NAMES_MESSAGE = "message_id"
@@ -65,7 +65,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
             continue
         try:
             columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
-        except NO_SUCH_VALUE as error:
+        except CONVERSION_ERRORS as error:
             raise TypeError(f"the column {field.name} cannot be written: {error}") from error
     return pa.table(columns)
 

@@ -17,7 +17,7 @@ from ledger.output_tables.arrow_values import first_changed
 
 #: Errors for a value that has no Arrow type, or not the type that was asked for. Arrow and Python raise some of them.
 #: Code of the user's objects may raise any other.
-NO_SUCH_VALUE = (Exception,)
+CONVERSION_ERRORS = (Exception,)
 Row = Mapping[str, Any]
 
 
@@ -72,12 +72,12 @@ def _types_of(values: Sequence[Any], places: Sequence[int], wrong: dict[int, str
     """
     try:
         return {_type_that_keeps([values[place] for place in places]): list(places)}
-    except NO_SUCH_VALUE:
+    except CONVERSION_ERRORS:
         places_by_kind: dict[pa.DataType, list[int]] = {}
         for place in places:
             try:
                 places_by_kind.setdefault(_type_that_keeps([values[place]]), []).append(place)
-            except NO_SUCH_VALUE as error:
+            except CONVERSION_ERRORS as error:
                 wrong[place] = str(error)
         return places_by_kind
 
@@ -101,7 +101,7 @@ def _refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
         pa.array(values, kind)
         if first_changed(values, kind) is not None:
             return f"{kind} would change its value"
-    except NO_SUCH_VALUE as error:
+    except CONVERSION_ERRORS as error:
         return str(error)
     return None
 

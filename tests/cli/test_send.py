@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from ledger.cli.printing import Steps
+from ledger.cli.printing import ProgressLine
 
 FIFO = {"FifoQueue": True, "ContentBasedDeduplication": True}
 
@@ -265,7 +265,7 @@ def test_a_file_that_is_cut_off_in_the_middle_sends_nothing(cli, queue, tmp_path
 def test_a_terminal_is_told_how_far_it_is_and_nobody_else():
     mine, its = pty.openpty()
     with os.fdopen(its, "w") as terminal, contextlib.redirect_stderr(terminal):
-        progress = Steps(every=0)
+        progress = ProgressLine(every=0)
         progress("read 5 rows")
         progress.done()
         terminal.flush()
@@ -276,7 +276,7 @@ def test_a_terminal_is_told_how_far_it_is_and_nobody_else():
     os.close(mine)
     assert shown == "\r\x1b[Kread 5 rows ...\r\x1b[K"
     with contextlib.redirect_stderr(io.StringIO()) as nobody:
-        progress = Steps(every=0)
+        progress = ProgressLine(every=0)
         progress("read 5 rows")
         progress.done()
     assert nobody.getvalue() == ""

@@ -104,18 +104,18 @@ def test_a_group_has_a_burst_and_then_its_rate(limits, clock):
     limit = {"a": GroupLimit(rate=5)}
     here, there = limits(limit), limits(limit)
     assert calls(here, "a", 3) + calls(there, "a", 2) == [None] * 5
-    assert here.take_turn("a", 5) == pytest.approx(0.2)
+    assert here.wait_for_rate("a", 5) == pytest.approx(0.2)
     clock.advance(0.2)
-    assert there.take_turn("a", 5) == 0 and here.take_turn("a", 5) == pytest.approx(0.2)
+    assert there.wait_for_rate("a", 5) == 0 and here.wait_for_rate("a", 5) == pytest.approx(0.2)
     clock.advance(60)
-    assert [here.take_turn("a", 5) == 0 for _ in range(6)] == [True] * 5 + [False], "a pause is worth one second"
+    assert [here.wait_for_rate("a", 5) == 0 for _ in range(6)] == [True] * 5 + [False], "a pause is worth one second"
 
 
 @pytest.mark.parametrize("rate", [0.25, 1, 7, 400])
 def test_in_any_time_a_group_has_no_more_than_its_rate_and_a_burst(limits, clock, rate):
     here, turns = limits(GroupLimit(rate=rate)), []
     for _ in range(300):
-        if here.take_turn("a", rate) == 0:
+        if here.wait_for_rate("a", rate) == 0:
             turns.append(clock.now)
         clock.advance(0.5 / rate)
     for first in range(len(turns)):
@@ -152,7 +152,7 @@ def test_a_clock_that_is_set_back_stops_no_group(limits, clock):
     here = limits({"a": GroupLimit(rate=5)})
     calls(here, "a", 5)
     clock.advance(-3_600)
-    assert here.take_turn("a", 5) <= 1.0
+    assert here.wait_for_rate("a", 5) <= 1.0
 
 
 def test_a_file_that_was_cut_short_is_a_new_one(limits, tmp_path):
@@ -160,7 +160,7 @@ def test_a_file_that_was_cut_short_is_a_new_one(limits, tmp_path):
     calls(here, "a", 5)
     (file,) = tmp_path.glob("*.rate")
     os.truncate(file, 7)
-    assert here.take_turn("a", 5) == 0
+    assert here.wait_for_rate("a", 5) == 0
 
 
 def test_what_is_refused_is_given_back_uncounted_and_other_groups_go_on(ledger):

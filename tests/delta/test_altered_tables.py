@@ -6,7 +6,7 @@ import pytest
 from deltalake import DeltaTable, Field, TableFeatures
 from deltalake.schema import PrimitiveType
 
-from ledger.delta_log.alterations import statements
+from ledger.delta_log.alterations import undo_statements
 from ledger.errors import LedgerDamaged, StorageFailed, TableAltered
 from ledger.store.delta.model.tables import TABLES
 
@@ -137,7 +137,7 @@ def test_nothing_is_sent_to_a_table_that_forgets_who_committed_to_it(open_ledger
 
 def test_a_feature_that_others_need_is_dropped_behind_them():
     """Delta refuses to drop domainMetadata while the table has rowTracking."""
-    told = statements("/x", ["domainMetadata", "rowTracking"])
+    told = undo_statements("/x", ["domainMetadata", "rowTracking"])
     assert [one.partition("DROP FEATURE ")[2] for one in told] == ["", "rowTracking", "domainMetadata"]
 
 

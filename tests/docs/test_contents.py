@@ -10,7 +10,7 @@ import ledger
 from ledger.rules.attribute_kinds import ATTRIBUTES, OURS
 from ledger.rules.state import Status
 from ledger.settings import Settings
-from ledger.store.delta.views.statements import VIEWS, words
+from ledger.store.delta.views.statements import VIEWS, comments_of
 from tests.docs.pages import DOCS, all_pages, page
 from tests.sources import CHECKOUT, python_files
 
@@ -52,7 +52,7 @@ def test_the_page_of_views_has_every_state_and_every_event():
     states, events = text.split("| state | |")[1].split("| event | |")
     assert re.findall(r"^\| ([a-z ]+) \|", states, re.MULTILINE) == [status.value for status in Status]
     known = re.findall(r"^\| ([a-z, ]+) \|", events.split("\n## ")[0], re.MULTILINE)
-    said = words("receipts").columns["event"]
+    said = comments_of("receipts").columns["event"]
     assert sorted(", ".join(known).split(", ")) == sorted(said.split(", "))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs.work import require_lasting
+from jobs.work import require_persistent_table
 from ledger import Ledger
 from ledger.errors import InvalidParameterValue
 from ledger.runtime.session import submit_command, submit_environment
@@ -174,6 +174,6 @@ def test_an_output_that_would_be_gone_with_the_job_is_refused(spark):
     """Messages were acknowledged, and nobody found the table."""
     for option in ("--output", "--failed"):
         with pytest.raises(InvalidParameterValue, match=rf"{option} is invalid.*in this job's memory.*\./results"):
-            require_lasting(option, "results")
+            require_persistent_table(option, "results")
         for lasting in (None, "./results", "s3://bucket/results"):
-            require_lasting(option, lasting)
+            require_persistent_table(option, lasting)

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType
 
 from ledger import InvalidParameterValue, LedgerError
-from ledger.work.functions import required, safely
+from ledger.work.functions import safely, with_checked_answers
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
 
@@ -62,7 +62,7 @@ print(json.dumps([of_values("5"), of_values("3"), series.values.tolist(), "ledge
 
 def test_an_answer_is_taken_only_as_a_value_of_the_schemas_type():
     schema = pa.schema([("n", pa.int64()), ("half", pa.float64())])
-    answered = safely(F.udf(required(lambda answer: answer, schema), DoubleType())).func
+    answered = safely(F.udf(with_checked_answers(lambda answer: answer, schema), DoubleType())).func
     for answer in ((1, 2), {"n": 1.0, "half": 2}, Row(half=2.0, n=1)):
         assert answered(answer) == ((1, 2.0), None)
     assert answered({"half": 0.5}) == ((None, 0.5), None)
@@ -154,7 +154,7 @@ CHANGED = [
 def called_with(value, kind, **settings):
     """What a function of rows that returns a value is sent to executors as, and gives there."""
     schema = pa.schema([pa.field("c", kind, **settings)])
-    safe = safely(F.udf(required(lambda row: {"c": value}, schema), DoubleType())).func
+    safe = safely(F.udf(with_checked_answers(lambda row: {"c": value}, schema), DoubleType())).func
     return pickle.loads(cloudpickle.dumps(safe))(None)
 
 

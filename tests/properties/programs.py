@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from ledger import Queue
-from ledger.client.handles import HandleList, wishes_of_list
+from ledger.client.handles import HandleList, requests_of_list
 from ledger.client.settling import apply
 from ledger.rules.attributes import limits_of
 from ledger.rules.limits import Limits
@@ -160,7 +160,7 @@ class Programs(Moves):
         handles: list[str | None] = [known[body] for body in part]
         access, record = queue.access, queue.access.record()
         asked = HandleList(
-            record, wishes_of_list(handles, Verb.CHANGE, timeout, limits_of(record.attributes)), Limits()
+            record, requests_of_list(handles, Verb.CHANGE, timeout, limits_of(record.attributes)), Limits()
         )
         how = {"whole_claim": True, "counted": counted, "mark": mark, "postponed": Postponed.RETRY if timeout else None}
         answers = apply(access, record, [replace(action, **how) for action in asked.actions])
@@ -179,7 +179,7 @@ class Programs(Moves):
     def _reject(queue: Queue, known: dict[str, str], part: list[str]) -> int | None:
         handles: list[str | None] = [known[body] for body in part]
         access, record = queue.access, queue.access.record()
-        wishes = wishes_of_list(handles, Verb.CHANGE, 0, limits_of(record.attributes))
+        wishes = requests_of_list(handles, Verb.CHANGE, 0, limits_of(record.attributes))
         actions = HandleList(record, wishes, Limits()).actions
         return access.store.reject(record, [replace(one, whole_claim=True) for one in actions], access.clock)
 

@@ -131,8 +131,8 @@ class Turns:
             yield
 
     @contextlib.contextmanager
-    def rather_exclusive(self, seconds):
-        with self._lock.rather_exclusive(seconds):
+    def prefer_exclusive(self, seconds):
+        with self._lock.prefer_exclusive(seconds):
             self.got.at = system_clock()
             yield
 

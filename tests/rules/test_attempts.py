@@ -75,12 +75,12 @@ def test_a_text_of_any_length_is_shortened_to_an_id_of_its_own(longest):
 @pytest.mark.parametrize(("held", "maximum", "fits"), [(3, 3, True), (3, None, True), (2, 3, True), (3, 2, False)])
 def test_a_claim_larger_than_what_is_asked_for_is_no_retry(held, maximum, fits):
     if fits:
-        attempts.require_asked("job", held, maximum)
+        attempts.require_not_smaller("job", held, maximum)
     else:
         with pytest.raises(
             InvalidParameterValue, match=r"claim of 3 messages, and 2 are asked for.*ti\.map_index"
         ) as raised:
-            attempts.require_asked("job", held, maximum)
+            attempts.require_not_smaller("job", held, maximum)
         assert (raised.value.field, raised.value.value) == ("ReceiveRequestAttemptId", "job")
 
 

@@ -75,7 +75,7 @@ def test_a_scheme_that_is_not_known_is_refused_with_those_that_are():
     ],
 )
 def test_where_a_store_is_not_reached_its_own_options_are_to_be_looked_at(scheme, option):
-    said = storage.reaching(scheme)
+    said = storage.advice_on_reaching(scheme)
     others = {"aws_access_key_id", "azure_storage_account_name", "google_service_account"} - {option}
     assert option in said and not any(other in said for other in others)
 

@@ -11,7 +11,7 @@ from ledger.store.delta.commit import turns
 from ledger.store.delta.commit.clocks import SteadyClock
 from ledger.store.delta.state.listing import Listing, Listings
 from ledger.store.delta.verbs import sharing, tidying
-from ledger.store.delta.verbs.ages import Ages, Judged
+from ledger.store.delta.verbs.ages import Ages, JudgedAges
 from ledger.store.delta.verbs.open_segments import OpenSegments
 from ledger.store.delta.verbs.output_tables import OutputTables
 from ledger.store.delta.verbs.tidying import Tidying
@@ -27,7 +27,7 @@ def steps_are_believed(stack: contextlib.ExitStack) -> None:
 
 def one_look_is_enough(stack: contextlib.ExitStack) -> None:
     """Upkeep dropped for its age what looked old, without a mark of an earlier round."""
-    stack.enter_context(mock.patch.object(Ages, "judge", lambda self: Judged(self._clock(), is_confirmed=True)))
+    stack.enter_context(mock.patch.object(Ages, "judge", lambda self: JudgedAges(self._clock(), is_confirmed=True)))
 
 
 def upkeep_moves_time(stack: contextlib.ExitStack) -> None:

@@ -53,6 +53,6 @@ class SimulatedLock:
         with self._gate.locked(alone=True), self._turn.locked(alone=True):
             yield
 
-    def rather_exclusive(self, seconds: float) -> contextlib.AbstractContextManager[None]:
+    def prefer_exclusive(self, seconds: float) -> contextlib.AbstractContextManager[None]:
         """Alone: here nobody who is stopped is so for ever."""
         return self.exclusive()

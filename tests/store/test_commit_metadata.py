@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ledger.store.delta.commit_metadata import said_in
+from ledger.store.delta.commit_metadata import ledger_metadata_in
 
 OURS = {
     "operation": "0f",
@@ -20,7 +20,7 @@ OURS = {
 def test_what_the_ledger_says_is_told_as_it_stands():
     for less in ((), ("read",), ("events", "queue", "owner"), ("events", "verb", "at", "read")):
         said = {name: value for name, value in OURS.items() if name not in less}
-        assert said_in(json.dumps(said)) == said
+        assert ledger_metadata_in(json.dumps(said)) == said
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ def test_what_the_ledger_says_is_told_as_it_stands():
     ids=str,
 )
 def test_what_others_say_is_nothing(change):
-    assert said_in(json.dumps({**OURS, **change})) == {}
+    assert ledger_metadata_in(json.dumps({**OURS, **change})) == {}
 
 
 @pytest.mark.parametrize("missing", ["operation", "queue", "at", "owner"])
 def test_what_tells_of_messages_says_whose_and_when(missing):
-    assert said_in(json.dumps({name: value for name, value in OURS.items() if name != missing})) == {}
+    assert ledger_metadata_in(json.dumps({name: value for name, value in OURS.items() if name != missing})) == {}
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "nightly", "[1]", "5", "null", '{"job": 1}', "[" * 100_000])
 def test_what_is_no_object_of_ours_is_nothing(text):
-    assert said_in(text) == {}
+    assert ledger_metadata_in(text) == {}

@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from ledger.outputs.named_messages import named_by_ids, named_by_values, of_claim, others_of_claim
+from ledger.outputs.named_messages import compare_with_claim, named_by_ids, named_by_values, others_of_claim
 from ledger.rules import message_id as ids
 from ledger.store.protocol import RUNS
 
@@ -45,7 +45,7 @@ def test_what_of_a_claim_is_not_named_keeps_its_columns():
     rows = [(1, SEGMENTS[0], 0, 9, 3), (1, SEGMENTS[0], 10, 19, 4), (2, SEGMENTS[2], 5, 5, 1)]
     claimed = pa.table(list(zip(*rows)), names=[*RUNS.names, "receive_count"])
     claimed = claimed.set_column(0, RUNS.field("lane"), claimed["lane"].cast(pa.int32()))
-    some, strangers, missing = of_claim(
+    some, strangers, missing = compare_with_claim(
         claimed.select(RUNS.names),
         named_by_ids(pa.chunked_array([named((0, 3), (0, 9), (0, 10), (2, 5), (1, 1))])).messages,
     )

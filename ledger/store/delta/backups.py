@@ -43,7 +43,7 @@ from deltalake.exceptions import DeltaError
 from ledger.backup_folder import FOLDER, FORMAT, MANIFEST, UNFINISHED, read_manifest
 from ledger.delta_log.actions import commit_info
 from ledger.delta_log.delta_rs_commits import opened
-from ledger.delta_log.failures import naming
+from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.history import CHECKPOINT, checkpointed
 from ledger.delta_log.storage import AT_ONCE, LOG, log_entry, log_file, version_of
 from ledger.errors import InvalidParameterValue, StorageFailed
@@ -94,14 +94,14 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
         raise InvalidParameterValue("dest", str(folder), "Must be empty, or not there", "Name a new folder.")
     taken_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     tables: dict[str, DeltaTable] = {}
-    with naming(str(root), DeltaError):
+    with translating_errors(str(root), DeltaError):
         for name in ORDER:
             if name == "receipts":
                 fill_receipts(engine, transactions)
             tables[name] = opened(str(locations[name]), None)
     made = _missing_folders(folder)
     try:
-        with naming(str(folder), DeltaError):
+        with translating_errors(str(folder), DeltaError):
             return _written(folder, made, locations, tables, taken_at, report)
     except BaseException as error:
         # Remove the topmost folder that was made. If the folder existed before, remove what is in it: it was empty.
@@ -171,7 +171,7 @@ def restore_backup(
         raise InvalidParameterValue("root", str(place), f"Must not lie in the backup {backup}, nor around it")
     suffix = secrets.token_hex(4)
     made = place.with_name(f"{place.name}.restoring-{suffix}")
-    with naming(str(place), DeltaError):
+    with translating_errors(str(place), DeltaError):
         try:
             for name in ORDER:
                 report(f"restore: {name}")

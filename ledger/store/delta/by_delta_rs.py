@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ledger.delta_log.by_delta_rs import DeltaRsTables
-from ledger.store.delta.commit_metadata import said_in, verb_of
+from ledger.store.delta.commit_metadata import ledger_metadata_in, verb_of
 from ledger.store.delta.engine import LedgerTables, Publishing
 from ledger.store.delta.model.tables import TABLES
 
@@ -28,7 +28,7 @@ class DeltaRsEngine(DeltaRsTables, LedgerTables):
             storage_options,
             sync=sync,
             by_statement=by_statement,
-            read_metadata=said_in,
+            read_metadata=ledger_metadata_in,
             purpose_of=verb_of,
         )
 

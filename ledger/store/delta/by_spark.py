@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ledger.delta_log.by_spark import SparkTables
-from ledger.store.delta.commit_metadata import said_in, verb_of
+from ledger.store.delta.commit_metadata import ledger_metadata_in, verb_of
 from ledger.store.delta.engine import LedgerTables
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.spark_jobs import jobs_of_commit
@@ -28,7 +28,7 @@ class SparkEngine(SparkTables, LedgerTables):
             locations,
             sync=sync,
             by_statement=by_statement,
-            read_metadata=said_in,
+            read_metadata=ledger_metadata_in,
             purpose_of=verb_of,
             name_jobs=jobs_of_commit,
         )

@@ -17,7 +17,7 @@ _FIELD_TYPES: Mapping[str, type] = {
 }
 
 
-def said_in(text: str | None) -> dict[str, Any]:
+def ledger_metadata_in(text: str | None) -> dict[str, Any]:
     """Return the metadata of a commit of the ledger, or an empty dict for another writer's commit."""
     metadata = parse_metadata(text)
     return metadata if _is_ours(metadata) else {}

@@ -23,7 +23,7 @@ import pyarrow as pa
 from ledger.backup_folder import require_no_backup
 from ledger.delta_log.damage import LOST
 from ledger.delta_log.durability import durability_of
-from ledger.delta_log.failures import naming
+from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.history import CHECKPOINT
 from ledger.delta_log.object_store import STORES, ObjectStore
 from ledger.delta_log.storage import LOG, TableStorage, table_files, version_of
@@ -89,7 +89,7 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
     report = Destroyed(str(folder), len(files), sum(files), tuple(stays[:100]))
     if dry_run:
         return report
-    with naming(str(folder)):
+    with translating_errors(str(folder)):
         aside = folder / f"{DOOMED}{secrets.token_hex(4)}"
         with all_locked(folder, TABLES):
             aside.mkdir()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledger.delta_log.damage import LOST
-from ledger.delta_log.failures import naming
+from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.storage import LOG
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, StorageFailed
 from ledger.place import here
@@ -232,7 +232,7 @@ def _local(root: str) -> Path:
         fix = "An object store grants rights by its own policies."
         raise InvalidParameterValue("root", root, "Must be a local path", fix)
     folder = Path(place.text)
-    with naming(str(folder)):
+    with translating_errors(str(folder)):
         if folder.is_symlink():
             raise InvalidParameterValue("root", root, "It is a link", f"Name what it leads to, {folder.resolve()}.")
     return folder

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ledger.delta_log.spark_sessions import create_table
 from ledger.errors import LedgerDoesNotExist
 from ledger.rules.location import of_spark
-from ledger.store.delta.dataframes.catalogs import FIX, is_forgotten, warn_if_forgotten
+from ledger.store.delta.dataframes.catalogs import FIX, is_in_memory_only, warn_if_forgotten
 from ledger.store.delta.model.tables import TABLES
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> d
 
 def _require_schema(spark: SparkSession, schema: str) -> None:
     if not spark.catalog.databaseExists(schema):
-        forgotten = f", and is in this session's memory alone: {FIX}" if is_forgotten(spark, schema) else ""
+        forgotten = f", and is in this session's memory alone: {FIX}" if is_in_memory_only(spark, schema) else ""
         raise LedgerDoesNotExist(f"schema:{schema}", f"the catalog has no such schema{forgotten}")
     missing = [table for table in TABLES if not spark.catalog.tableExists(f"{schema}.{table}")]
     if missing:

@@ -152,13 +152,13 @@ def require_sent_once(open_ledger, tried, answered):
     assert answered <= set(later_bodies) <= {"a", "b", "other"} | tried
 
 
-@pytest.mark.parametrize("kind", ["shared", "exclusive", "rather_exclusive"])
+@pytest.mark.parametrize("kind", ["shared", "exclusive", "prefer_exclusive"])
 def test_wherever_a_lock_is_interrupted_it_is_free(tmp_path, kind):
     lock = TableLock(tmp_path / "_locks", "visibility")
 
     @releasing
     def hold():
-        with lock.rather_exclusive(0.01) if kind == "rather_exclusive" else getattr(lock, kind)():
+        with lock.prefer_exclusive(0.01) if kind == "prefer_exclusive" else getattr(lock, kind)():
             pass
 
     kept = []

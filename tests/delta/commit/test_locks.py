@@ -138,15 +138,15 @@ def test_one_that_gives_up_waiting_raises_and_holds_up_nobody(lock, held):
 
 def test_one_that_would_rather_be_alone_is_so_unless_somebody_never_goes(lock, tmp_path):
     """A process that was stopped while it shared the table held up all others, of all queues, for ever."""
-    with lock.rather_exclusive(SOON):
+    with lock.prefer_exclusive(SOON):
         assert not entered(lock.shared).wait(0.1)
     with lock.shared():
-        with lock.rather_exclusive(0.05):
+        with lock.prefer_exclusive(0.05):
             newcomer = entered(lock.shared)
             assert not newcomer.wait(0.1), "it is alone but for that one"
         assert newcomer.wait(SOON) and not entered(lock.exclusive).wait(0.1)
     with lock.exclusive():
-        inside = entered(lambda: lock.rather_exclusive(0.05))
+        inside = entered(lambda: lock.prefer_exclusive(0.05))
         assert not inside.wait(0.3), "that one is owed to be alone"
     assert inside.wait(SOON)
 
@@ -206,13 +206,13 @@ def test_who_must_be_alone_lets_others_by_while_one_never_goes(lock, monkeypatch
 def test_who_stays_at_the_gate_holds_up_the_others_once(lock, tmp_path, monkeypatch):
     """One of several processes that was stopped while it was given the table alone held up all others, for ever."""
     elsewhere = TableLock(tmp_path / "_locks", "visibility")
-    with lock.rather_exclusive(SOON):
+    with lock.prefer_exclusive(SOON):
         monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 0.05)
         assert entered(lock.shared).wait(SOON), "it shows nothing for longer than that"
         monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 5 * SOON)
         (told,) = (tmp_path / "_locks").glob("*.at_gate_in_vain")
         found_out = told.stat().st_mtime
-        assert entered(elsewhere.shared).wait(SOON) and entered(lambda: elsewhere.rather_exclusive(SOON)).wait(SOON)
+        assert entered(elsewhere.shared).wait(SOON) and entered(lambda: elsewhere.prefer_exclusive(SOON)).wait(SOON)
         alone = entered(elsewhere.exclusive)
         assert not alone.wait(0.1), "it has the table, as the others have"
         monkeypatch.setattr(file_locks, "IN_VAIN", 0.0)
@@ -226,7 +226,7 @@ def test_who_goes_on_at_the_gate_is_waited_for(lock, monkeypatch):
     """A FIFO DataFrame that lost to others takes longer than their patience, and would never land."""
     monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 0.3)
     monkeypatch.setattr(file_locks, "SHOWING", 0.01)
-    with lock.rather_exclusive(SOON):
+    with lock.prefer_exclusive(SOON):
         inside = entered(lock.shared)
         assert not inside.wait(1)
     assert inside.wait(SOON)
@@ -235,24 +235,24 @@ def test_who_goes_on_at_the_gate_is_waited_for(lock, monkeypatch):
 def test_who_has_to_be_alone_is_so_however_long_that_takes(lock, monkeypatch):
     with lock.exclusive():
         monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 0.05)
-        inside = [entered(kind) for kind in (lock.shared, lambda: lock.rather_exclusive(SOON), lock.exclusive)]
+        inside = [entered(kind) for kind in (lock.shared, lambda: lock.prefer_exclusive(SOON), lock.exclusive)]
         assert not any(one.wait(0.2) for one in inside)
     assert all(one.wait(SOON) for one in inside)
     monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 5 * SOON)
-    with lock.rather_exclusive(SOON):
+    with lock.prefer_exclusive(SOON):
         assert not entered(lock.shared).wait(0.1), "to wait for that one was not in vain"
 
 
 def test_that_one_never_goes_is_found_out_once_for_all_processes(lock, tmp_path, monkeypatch):
     """Each in turn waited for it, with the gate in hand: ten processes took half a minute for a verb."""
     with lock.shared():
-        with lock.rather_exclusive(0.05):
+        with lock.prefer_exclusive(0.05):
             pass
         began = time.monotonic()
         for _ in range(5):
-            with TableLock(tmp_path / "_locks", "visibility").rather_exclusive(SOON):
+            with TableLock(tmp_path / "_locks", "visibility").prefer_exclusive(SOON):
                 pass
         assert time.monotonic() - began < SOON / 2
     monkeypatch.setattr(file_locks, "IN_VAIN", 0.0)
-    with lock.rather_exclusive(SOON):
+    with lock.prefer_exclusive(SOON):
         assert not entered(lock.shared).wait(0.1), "a while later it is alone again"

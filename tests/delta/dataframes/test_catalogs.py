@@ -10,7 +10,7 @@ import pytest
 from ledger import Ledger
 from ledger.errors import LedgerDoesNotExist
 from ledger.runtime.session import submit_arguments, submit_environment
-from ledger.store.delta.views.statements import words
+from ledger.store.delta.views.statements import comments_of
 from tests.docs.pages import blocks_of
 from tests.runtime.test_session import conf
 from tests.sources import CHECKOUT
@@ -84,7 +84,7 @@ def test_spark_sql_has_the_views_as_the_page_sql_md_says(tmp_path):
     assert run.returncode == 0, run.stderr[-3_000:]
     lines = [[cell.strip() for cell in line.split("\t")] for line in run.stdout.splitlines()]
     assert lines[0][:3] == ["orders", "worker", "1"]
-    assert ["owner", "string", words("in_flight").columns["owner"]] in lines
+    assert ["owner", "string", comments_of("in_flight").columns["owner"]] in lines
 
 
 DEPLOYING = """

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ledger.delta_log import data_files, log
-from ledger.delta_log.data_files import Encoded, in_parts, parquet
+from ledger.delta_log.data_files import Encoded, parquet, split_rows
 
 LARGE = 10_000
 
@@ -56,10 +56,10 @@ def test_small_bodies_are_one_file_of_one_row_group(open_ledger, tmp_path):
 
 def test_parts_have_all_rows_in_order_and_one_that_is_too_large_is_alone():
     rows = pa.table({"text": ["a" * length for length in (1, 500, 20, 2_000, 1, 1, 1, 90)]})
-    parts = list(in_parts(rows, 600))
+    parts = list(split_rows(rows, 600))
     assert pa.concat_tables(parts) == rows
     assert all(part.nbytes <= 600 or part.num_rows == 1 for part in parts)
-    assert [part.num_rows for part in in_parts(rows.slice(0, 0), 600)] == [0]
+    assert [part.num_rows for part in split_rows(rows.slice(0, 0), 600)] == [0]
 
 
 def test_a_file_is_the_same_however_often_it_is_made_of_its_rows():

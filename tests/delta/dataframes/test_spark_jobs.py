@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from ledger import Ledger
-from ledger.delta_log.spark_sessions import elsewhere_of, parallelism
+from ledger.delta_log.spark_sessions import find_other_hosts, parallelism
 from ledger.store.delta.spark_jobs import named_jobs
 
 
@@ -67,5 +67,8 @@ def test_a_session_says_how_many_tasks_it_has_at_once(spark):
 
 
 def test_only_hosts_whose_addresses_are_this_machines_are_here():
-    assert elsewhere_of({"127.0.0.1", "localhost", socket.gethostname()} - {""}) in ([], [socket.gethostname()])
-    assert elsewhere_of({"203.0.113.7", "127.0.0.1", "no-such-host.invalid"}) == ["203.0.113.7", "no-such-host.invalid"]
+    assert find_other_hosts({"127.0.0.1", "localhost", socket.gethostname()} - {""}) in ([], [socket.gethostname()])
+    assert find_other_hosts({"203.0.113.7", "127.0.0.1", "no-such-host.invalid"}) == [
+        "203.0.113.7",
+        "no-such-host.invalid",
+    ]

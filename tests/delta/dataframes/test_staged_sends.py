@@ -12,7 +12,7 @@ from ledger.rules import message_id as ids
 from ledger.rules import staging
 from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, absent_columns
 from ledger.store.delta.dataframes.staging import ORDINAL, staged_files
-from ledger.store.delta.verbs.staged_sends import Publisher, settle, staged_folders
+from ledger.store.delta.verbs.staged_sends import Publisher, remove_folder_log, staged_folders
 
 ROWS = 3
 
@@ -72,7 +72,7 @@ def test_what_is_staged_is_in_the_queue_once_it_is_published_and_stays_when_it_i
     version, files = ledger.store.engine.files()
     row = {"messages": ROWS, "first_seq": 0, "last_seq": ROWS - 1, "lane": 1}
     assert version == 1 and files.select(list(row)).to_pylist() == [row]
-    settle(staged.folders, staged.folder)
+    remove_folder_log(staged.folders, staged.folder)
     root = ledger.store.engine.place("messages")
     table = DeltaTable(root)
     table.delete("seq = 1")

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ledger.delta_log.join import told_apart
+from ledger.delta_log.join import split_by_ordinal
 from ledger.errors import LedgerDamaged
 from ledger.rules.message import Entry
 from ledger.store.delta.model.tables import SEGMENT_FILES, TABLES
@@ -89,7 +89,7 @@ def test_equal_rows_are_one_and_all_others_stay():
         return message_rows(QUEUE, 0, SEGMENT, seq, [Entry(body)], sent)
 
     rows = pa.concat_tables([row(0, "a"), row(1, "b"), row(1, "b"), row(1, "c", NOW + 1), row(1, "c", NOW + 1)])
-    firsts, others = told_apart(rows, TABLES["messages"].ordinals)
+    firsts, others = split_by_ordinal(rows, TABLES["messages"].ordinals)
     assert firsts["body"].to_pylist() == ["a", "b"] and others["body"].to_pylist() == ["c"]
-    firsts, others = told_apart(rows.slice(0, 3), TABLES["messages"].ordinals)
+    firsts, others = split_by_ordinal(rows.slice(0, 3), TABLES["messages"].ordinals)
     assert firsts["body"].to_pylist() == ["a", "b"] and others.num_rows == 0

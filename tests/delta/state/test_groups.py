@@ -12,7 +12,7 @@ from ledger.rules import fifo
 from ledger.rules.fifo import Member
 from ledger.rules.state import Status
 from ledger.store.delta.state import fifo_members
-from ledger.store.delta.state.fifo_groups import TURN_SHIFT, Groups, _free_prefix, _turns
+from ledger.store.delta.state.fifo_groups import ORDER_SHIFT, Groups, _free_prefix, _turns
 from ledger.store.delta.state.snapshot import load
 from ledger.store.delta.state.statuses import INDEX
 
@@ -38,8 +38,8 @@ def test_f2_arrays_say_what_the_rule_says(members):
     expected = fifo.receivable([Member(place, *one) for place, one in enumerate(members)], 10)
     assert free[np.argsort(turns)].tolist() == expected
     assert len(set(turns.tolist())) == len(turns)
-    assert {(g, t >> TURN_SHIFT) for g, t in zip(group[free].tolist(), turns.tolist())} == {
-        (g, (turns[group[free] == g] >> TURN_SHIFT).min()) for g in set(group[free].tolist())
+    assert {(g, t >> ORDER_SHIFT) for g, t in zip(group[free].tolist(), turns.tolist())} == {
+        (g, (turns[group[free] == g] >> ORDER_SHIFT).min()) for g in set(group[free].tolist())
     }, "what is above the shift is the group's own"
 
 

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger.delta_log import maintenance
-from ledger.delta_log.maintenance import DAY, SPARED, LogFile, is_due, replaced
+from ledger.delta_log.maintenance import DAY, SPARED, LogFile, find_unneeded_checkpoints, is_due
 from ledger.delta_log.storage import LocalFiles, table_files
 from ledger.errors import InvalidParameterValue
 from ledger.settings import YEAR, Settings
@@ -29,27 +29,29 @@ def commit(version, at):
 
 def test_of_replaced_checkpoints_one_a_day_stays_and_the_oldest_and_the_two_newest():
     files = [checkpoint(50 * n, n * DAY / 4) for n in range(1, 12)] + [commit(600, 3 * DAY)]
-    gone = {int(path.split("/")[1][:20]) // 50 for path in replaced(files)}
+    gone = {int(path.split("/")[1][:20]) // 50 for path in find_unneeded_checkpoints(files)}
     assert gone == {2, 4, 5, 6, 8, 9}, "3, 7 and 11 are the last of their day, 1 is the oldest, 10 and 11 the newest"
 
 
 def test_a_checkpoint_that_somebody_may_be_about_to_read_stays():
     latest = 10 * DAY + 5_000
     files = [checkpoint(50 * n, latest - 5_000 + n) for n in range(1, 9)] + [commit(600, latest)]
-    assert len(replaced(files)) == 5
-    assert replaced([*files, checkpoint(700, latest - 5_000 + SPARED)]) != []
-    assert replaced([one._replace(at=latest - SPARED) for one in files]) == []
+    assert len(find_unneeded_checkpoints(files)) == 5
+    assert find_unneeded_checkpoints([*files, checkpoint(700, latest - 5_000 + SPARED)]) != []
+    assert find_unneeded_checkpoints([one._replace(at=latest - SPARED) for one in files]) == []
 
 
 def test_a_checkpoint_of_several_files_goes_or_stays_as_a_whole():
     parts = ("0000000001.0000000002.", "0000000002.0000000002.")
     files = [checkpoint(n, n, part) for n in (1, 2, 3, 4) for part in parts] + [commit(9, DAY - 1)]
-    assert replaced(files) == [checkpoint(2, 2, part).path for part in parts]
+    assert find_unneeded_checkpoints(files) == [checkpoint(2, 2, part).path for part in parts]
 
 
 def test_what_is_no_checkpoint_stays():
     others = ["_last_checkpoint", "_commit_1.json.tmp", f"{1:020d}.json", f"{1:020d}.crc"]
-    assert replaced([LogFile(f"_delta_log/{name}", 0.0) for name in others] + [commit(9, 90 * DAY)]) == []
+    assert (
+        find_unneeded_checkpoints([LogFile(f"_delta_log/{name}", 0.0) for name in others] + [commit(9, 90 * DAY)]) == []
+    )
 
 
 @pytest.mark.parametrize(

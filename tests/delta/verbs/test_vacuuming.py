@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from ledger.delta_log.maintenance import KNOWN, UNCOMMITTED_HOURS, unneeded
+from ledger.delta_log.maintenance import KNOWN, UNCOMMITTED_HOURS, find_unneeded_files
 from ledger.rules import staging
 from ledger.store.delta.model.tables import TABLES
 
@@ -74,5 +74,5 @@ def test_one_that_stood_still_since_it_loaded_the_table_takes_nothing_for_left_b
     loaded = DeltaTable(f"{root}/visibility")
     left("visibility", "committed_meanwhile.parquet", 8)
     now = time.time()
-    assert unneeded(loaded, now) == {"queue=1/lane=1/committed_meanwhile.parquet"}
-    assert unneeded(loaded, now - KNOWN - 60) == unneeded(loaded, now + 60) == set()
+    assert find_unneeded_files(loaded, now) == {"queue=1/lane=1/committed_meanwhile.parquet"}
+    assert find_unneeded_files(loaded, now - KNOWN - 60) == find_unneeded_files(loaded, now + 60) == set()

@@ -17,7 +17,7 @@ from ledger.rules.visibility import Verb
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.receipts import history
 from ledger.store.delta.views.queries import Queries
-from ledger.store.delta.views.statements import VIEWS, words
+from ledger.store.delta.views.statements import VIEWS, comments_of
 from ledger.store.protocol import RUNS, Action, Postponed
 from tests.clock import FrozenClock
 
@@ -127,7 +127,7 @@ def test_views_say_through_spark_what_they_say_without(rich, spark):
     ledger, (_, then) = rich.open(spark=spark), rich.marks["dead"]
     for view, past in [*((view, {}) for view in VIEWS), ("in_flight", {"timestamp": then})]:
         mine, theirs = ledger.sql(f"SELECT * FROM {view}", **past), ledger.view(view, **past).toArrow()
-        assert mine.column_names == theirs.column_names == list(words(view).columns), view
+        assert mine.column_names == theirs.column_names == list(comments_of(view).columns), view
         assert rows(mine) == rows(theirs), (view, past)
         assert mine.schema.types == theirs.schema.types, view
 

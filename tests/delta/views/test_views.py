@@ -207,7 +207,7 @@ def test_deployed_views_tell_the_present_state_by_the_wall_clock(tmp_path, empty
         counts = {"visible": 2, "delayed": 0, "locked": 0, "in_flight": 1, "deleted": 1, "expired": 0, "moved": 0}
         assert row == {"queue": "jobs", **counts}
         said = [(row.col_name, row.comment) for row in spark.sql("DESCRIBE test_views.ops_in_flight").collect()]
-        assert said == list(statements.words("in_flight").columns.items())
+        assert said == list(statements.comments_of("in_flight").columns.items())
         (row,) = rows(spark.table("test_views.ops_in_flight"))
         assert (row["receipt_id"], row["messages"], row["latest_deadline"]) == (held.receipt_id, 1, held.deadline)
         held.release()

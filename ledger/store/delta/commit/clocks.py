@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ledger.clock import Clock, Passing
-from ledger.delta_log.failures import naming
+from ledger.delta_log.failures import translating_errors
 from ledger.errors import StorageFailed
 from ledger.rules.instants import require_alike, require_steady
 from ledger.rules.limits import MILLISECONDS
@@ -161,7 +161,7 @@ def probe(folder: Path) -> Clock:
     """
 
     def read() -> int:
-        with naming(str(folder)):
+        with translating_errors(str(folder)):
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=folder, prefix="clock-") as file:
                 file.write(b"?")

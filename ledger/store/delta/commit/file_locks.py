@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from ledger.delta_log.failures import naming
+from ledger.delta_log.failures import translating_errors
 from ledger.errors import LedgerError
 from ledger.rules.location import recorded
 from ledger.runtime.threads import start_thread
@@ -87,7 +87,7 @@ class TableLock:
             yield
 
     @contextlib.contextmanager
-    def rather_exclusive(self, seconds: float) -> Iterator[None]:
+    def prefer_exclusive(self, seconds: float) -> Iterator[None]:
         """Hold the table alone, except for sharers that do not leave in time.
 
         `seconds` is how long to wait for sharers. After a recent wait in vain, do not wait. Newcomers wait at the gate.
@@ -174,7 +174,7 @@ class TableLock:
 
 
 def _tell(file: Path) -> None:
-    with naming(str(file)):
+    with translating_errors(str(file)):
         file.touch()
 
 
@@ -251,7 +251,7 @@ class NoLock:
         yield
 
     @contextlib.contextmanager
-    def rather_exclusive(self, seconds: float) -> Iterator[None]:
+    def prefer_exclusive(self, seconds: float) -> Iterator[None]:
         """Wait for nothing."""
         yield
 
@@ -289,11 +289,11 @@ _files: set[_LockFile] = set()
 
 @contextlib.contextmanager
 def _locked(path: Path, kind: int, until: float | None = None) -> Iterator[None]:
-    with naming(str(path), is_open=True), _opening:
+    with translating_errors(str(path), is_open=True), _opening:
         file = _LockFile(path)
     note(file.give_back)
     try:
-        with naming(str(path), is_open=True):
+        with translating_errors(str(path), is_open=True):
             _wait(path, file.fileno(), kind, until)
         yield
     finally:

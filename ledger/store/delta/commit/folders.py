@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ledger.delta_log.failures import naming
+from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.spark_sessions import jvm_of
 from ledger.rules.location import recorded
 from ledger.rules.storage import OBJECT_STORES
@@ -61,25 +61,25 @@ class LocalFolders:
         self._place = place
 
     def names(self) -> list[str]:
-        with naming(self._place):
+        with translating_errors(self._place):
             try:
                 return sorted(entry.name for entry in os.scandir(self._place) if entry.is_dir(follow_symlinks=False))
             except FileNotFoundError:
                 return []
 
     def read(self, path: str) -> str | None:
-        with naming(self._place):
+        with translating_errors(self._place):
             file = Path(self._place, path)
             return file.read_text(encoding="utf-8") if file.exists() else None
 
     def has_files(self, path: str) -> bool:
-        with naming(self._place):
+        with translating_errors(self._place):
             folder = Path(self._place, path)
             tree = os.walk(folder, onerror=_raised) if folder.exists() else ()
             return any(not _is_hidden(name) for _, _, names in tree for name in names)
 
     def remove(self, path: str) -> None:
-        with naming(self._place):
+        with translating_errors(self._place):
             try:
                 shutil.rmtree(Path(self._place, path))
             except FileNotFoundError:
@@ -148,7 +148,7 @@ class FoldersOfSpark:
     def _naming_errors(self) -> Any:
         from py4j.protocol import Py4JJavaError
 
-        return naming(self._place, Py4JJavaError)
+        return translating_errors(self._place, Py4JJavaError)
 
 
 def _is_hidden(name: str) -> bool:

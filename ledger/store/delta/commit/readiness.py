@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ledger.clock import Clock
-from ledger.delta_log.failures import naming
+from ledger.delta_log.failures import translating_errors
 from ledger.errors import StorageFailed, TableAltered
 from ledger.rules.instants import require_alike
 from ledger.store.delta.commit.clocks import StorageClock
@@ -73,7 +73,7 @@ class Readiness:
         return {table: refusal for table, refusal in refusals.items() if refusal is not None}
 
     def _require_space(self, folder: Path, free_bytes: int) -> None:
-        with naming(str(folder)):
+        with translating_errors(str(folder)):
             disk = os.statvfs(folder)
         free = disk.f_bavail * disk.f_frsize
         if free < free_bytes:

@@ -109,14 +109,14 @@ class Transactions:
             return plan.snapshot.version
         self.step("chosen")
         own_metadata = self.metadata(secrets.token_hex(8), verb, queue, plan.at, plan.events, attempts.losses)
-        metadata = {**own_metadata, "read": {**plan.read, **self.beside(table, plan.snapshot.version)}}
+        metadata = {**own_metadata, "read": {**plan.read, **self.other_table_versions(table, plan.snapshot.version)}}
         merge = partial(self._tables.merge, plan.snapshot, table, plan.where, plan.edits, metadata)
         version = self.commit(table, metadata, plan.snapshot.version, merge, attempts, plan.snapshot.read_at)
         if version is not None:
             self.step("committed")
         return version
 
-    def beside(self, table: str, since: int) -> dict[str, int]:
+    def other_table_versions(self, table: str, since: int) -> dict[str, int]:
         """Return the version that a commit is decided on, and the versions of other tables that go with it.
 
         The other versions are read after the decision, so they include all commits that the decision has read. A view
@@ -271,7 +271,7 @@ class Transactions:
             yield
 
     @contextmanager
-    def turn_for_all(self, table: str, queue: str, losses: int, call: PendingCall[Any]) -> Iterator[list[Any]]:
+    def group_turn(self, table: str, queue: str, losses: int, call: PendingCall[Any]) -> Iterator[list[Any]]:
         """Take a `turn` for a pending call and the waiting calls that go with it, and yield all these calls.
 
         Yield an empty list if another thread has carried out this call. Each loss halves the number of calls that go
@@ -286,7 +286,7 @@ class Transactions:
 
     @contextmanager
     def together(self, table: str, queue: str, call: PendingCall[Any], losses: int = 0) -> Iterator[list[Any]]:
-        """Do what `turn_for_all` does, but without making a commit safe."""
+        """Do what `group_turn` does, but without making a commit safe."""
         with self._turns.together((table, queue), call, MOST_TOGETHER >> losses) as calls:
             if calls:
                 self.tally.together(table, len(calls))
@@ -300,7 +300,7 @@ class Transactions:
         waits = losses >= self._settings.losses_before_waiting
         # Exclusivity is optional after losses (it only avoids lost races), so that wait is bounded: a stopped process
         # must not hold up others.
-        with lock.exclusive() if self._alone else lock.rather_exclusive(PATIENCE) if waits else lock.shared():
+        with lock.exclusive() if self._alone else lock.prefer_exclusive(PATIENCE) if waits else lock.shared():
             yield
 
     def spark_turn(self, table: str) -> Any:

@@ -15,7 +15,7 @@ log = logging.getLogger("ledger.catalog")
 FIX = "start sessions with a metastore, by the lines of conf/spark-hive.conf"
 
 
-def is_forgotten(spark: SparkSession, schema: str) -> bool:
+def is_in_memory_only(spark: SparkSession, schema: str) -> bool:
     """Tell whether the catalog of a schema is only in this session's memory, so that no other process can find the
     schema."""
     is_session_catalog = "." not in schema and spark.catalog.currentCatalog() == "spark_catalog"
@@ -24,7 +24,7 @@ def is_forgotten(spark: SparkSession, schema: str) -> bool:
 
 def warn_if_forgotten(spark: SparkSession, schema: str, content: str) -> None:
     """Log a warning if `content`, which was made in a schema, vanishes with this session."""
-    if is_forgotten(spark, schema):
+    if is_in_memory_only(spark, schema):
         log.warning(
             "The catalog is in this session's memory: %s, in %s, will be gone with it; %s", content, schema, FIX
         )

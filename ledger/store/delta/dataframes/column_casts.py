@@ -30,7 +30,6 @@ from ledger.rules.output_columns import (
     NULL_PARTITION,
     POINT,
     REFUSES,
-    barred,
     differing,
     key_twice,
     not_finite,
@@ -38,6 +37,7 @@ from ledger.rules.output_columns import (
     outside_years,
     stored_as_null,
     stored_as_text,
+    with_points,
 )
 from ledger.store.delta.dataframes.columns import quoted
 
@@ -225,7 +225,7 @@ def _refusal(sentence: str, value: str, to: str) -> str:
     """Return an expression of the type `to` that fails its task with a sentence. The value replaces VALUE in it."""
     before, marker, after = sentence.partition(VALUE)
     shown = _escape_bars(f"left(CAST({value} AS STRING), {SHOWN_CHARACTERS})") if marker else "''"
-    beginning, end = literal(REFUSES + barred(before)), literal(barred(after) + END)
+    beginning, end = literal(REFUSES + with_points(before)), literal(with_points(after) + END)
     parts = f"{beginning}, {shown}, {end}, {_escape_bars(MESSAGE)}, '{END}'"
     return f"CAST(raise_error(concat({parts})) AS {to})"
 

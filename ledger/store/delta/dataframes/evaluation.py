@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ledger.delta_log.failures import shown
+from ledger.delta_log.failures import message_of
 from ledger.errors import LedgerError, StorageFailed
 from ledger.runtime.forks import renew_in_child
 
@@ -57,7 +57,7 @@ def require_readable(
     except LedgerError:
         raise
     except Exception as error:
-        raise (engine.damage("messages") or StorageFailed(engine.place("messages"), shown(error), verb)) from error
+        raise (engine.damage("messages") or StorageFailed(engine.place("messages"), message_of(error), verb)) from error
 
 
 @contextmanager

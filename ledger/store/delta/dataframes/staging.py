@@ -25,7 +25,7 @@ from ledger.store.delta.commit.folders import Folders
 from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, refused, rows_of_a_file
 from ledger.store.delta.dataframes.task_staging import ExecutorsUnable, TaskStaging
 from ledger.store.delta.engine import Publishing
-from ledger.store.delta.verbs.staged_sends import Publisher, end_of, settle, staged_folders
+from ledger.store.delta.verbs.staged_sends import Publisher, end_of, remove_folder_log, staged_folders
 from ledger.store.protocol import QueueRecord
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Staging:
             return published or not files
         finally:
             if published:
-                settle(self._folders, folder)
+                remove_folder_log(self._folders, folder)
             elif publisher is None or not publisher.undecided:
                 with contextlib.suppress(StorageFailed):
                     self._folders.remove(folder)

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ledger.delta_log.data_files import LONG, ROW_GROUP
-from ledger.delta_log.failures import shown
+from ledger.delta_log.failures import message_of
 from ledger.delta_log.protocol import StagedFile
 from ledger.delta_log.spark_sessions import has_jvm, jvm_of, parallelism
 from ledger.errors import StorageFailed
@@ -184,7 +184,7 @@ class TaskStaging:
             return StorageFailed(place, bytes.fromhex(values[0]).decode("utf-8", "replace"), "send")
         if not ours and not (is_of_function(error) and _UNABLE.search(text)):
             return refused(error, placed.queue, self._store.settings, place) or error
-        return ExecutorsUnable(bytes.fromhex(values[0]).decode("utf-8", "replace") if ours else shown(error))
+        return ExecutorsUnable(bytes.fromhex(values[0]).decode("utf-8", "replace") if ours else message_of(error))
 
     def note_unable(self, why: ExecutorsUnable) -> None:
         """Let Spark's writer write the application's later sends without a try in tasks.

@@ -18,7 +18,7 @@ from ledger.store.delta.engine import Tables
 from ledger.store.delta.verbs.receipts import unfilled
 from ledger.store.delta.views import depth
 from ledger.store.delta.views.past import PastMoment, moment
-from ledger.store.delta.views.statements import VIEWS, tables_of, view_statement, words
+from ledger.store.delta.views.statements import VIEWS, comments_of, tables_of, view_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +74,7 @@ def deploy_views(
     instant = "current_timestamp()" if at.versions is None else instant_literal(at.now)
     names = [f"{schema}.{prefix}{name}" for name in VIEWS]
     for name, full_name in zip(VIEWS, names):
-        comments = words(name)
+        comments = comments_of(name)
         columns = ", ".join(f"{column} COMMENT {literal(text)}" for column, text in comments.columns.items())
         statement = view_statement(name, tables, instant)
         try:

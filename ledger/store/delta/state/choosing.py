@@ -16,7 +16,7 @@ from ledger.store.delta.state.snapshot import Classified, Loaded
 from ledger.store.delta.state.statuses import INDEX
 
 
-def receivable(loaded: Loaded, classified: Classified, groups: Groups, most: int | None = None) -> Ordered:
+def find_receivable(loaded: Loaded, classified: Classified, groups: Groups, most: int | None = None) -> Ordered:
     """Return the runs that a receive may take, with the codes of their records, in the order of receiving.
 
     For a FIFO queue, these are the messages that `rules.fifo` allows, of all lanes, in the queue's order. Each run has

@@ -32,7 +32,7 @@ _COLUMNS = ["segment", "seq", "sent_at", "available_at", "message_group_id", "se
 MOST_PIECES, PART_LATER = 64, 16
 #: How many low bits of an order number are the message's place among the receivable messages. The bits above are the
 #: rank of its group.
-TURN_SHIFT = 32
+ORDER_SHIFT = 32
 _NAMES = dict.fromkeys(("segment", "message_group_id"), pa.dictionary(pa.int32(), pa.string()))
 
 
@@ -268,5 +268,5 @@ def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray
     turn = 2 * np.maximum(since, last) + (last >= since)
     rank = np.empty(len(head), dtype=np.int64)
     rank[group[heads[np.argsort(turn, kind="stable")]]] = np.arange(len(heads))
-    turns: np.ndarray = (rank[group] << TURN_SHIFT) | place
+    turns: np.ndarray = (rank[group] << ORDER_SHIFT) | place
     return turns

@@ -117,7 +117,7 @@ def slot_of_next(repairs: list[tuple[int, int]]) -> int:
 
 
 #: A look at a queue's lanes is good for this many seconds.
-LOOKED = 60.0
+LOOK_SECONDS = 60.0
 #: At most this many queues are remembered. If there are more, all are forgotten, and looked at again.
 MOST_QUEUES = 10_000
 
@@ -138,7 +138,7 @@ class LaneTimes:
     def require(self, queue: QueueRecord, clock: Clock) -> None:
         """Raise ClocksDisagree if the time of a lane, or of the queue's noted expiry, is too far ahead of the clock."""
         look, passed, now = self._looks.get(queue.id), passing_of(clock)(), clock()
-        if look is None or passed - look.at > LOOKED or look.latest - now > self._skew * MILLISECONDS:
+        if look is None or passed - look.at > LOOK_SECONDS or look.latest - now > self._skew * MILLISECONDS:
             look = self._look(queue.id, look, passed)
             # Read the clock again after the look. If the thread was suspended before the look, the look finds commits
             # that are later than `now`.

@@ -32,7 +32,7 @@ from ledger.settings import Settings
 from ledger.store.delta.commit.clocks import SteadyClock
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
-from ledger.store.delta.verbs.tidying import retried
+from ledger.store.delta.verbs.tidying import try_commit
 
 log = logging.getLogger("ledger.upkeep")
 #: The property of the table `tasks` that holds the mark.
@@ -45,7 +45,7 @@ WITNESSES, MOST_COMMITS = ("messages", "visibility"), 20
 NEAR = 86_400
 
 
-class Judged(NamedTuple):
+class JudgedAges(NamedTuple):
     """The instant by which ages may be judged (None: no age may be judged), and whether the clock itself was confirmed.
 
     With an unconfirmed clock, upkeep moves no queue's time beyond that instant.
@@ -64,7 +64,7 @@ class Judged(NamedTuple):
 
 
 #: The result of a first look: nothing may be dropped for its age.
-UNCONFIRMED = Judged(None, is_confirmed=False)
+UNCONFIRMED = JudgedAges(None, is_confirmed=False)
 
 
 class _Mark(NamedTuple):
@@ -91,7 +91,7 @@ class Ages:
         self._engine, self._transactions, self._clock, self._storage = engine, transactions, clock, storage
         self._wait, self._skew = settings.mark_seconds * MILLISECONDS, settings.maximum_clock_skew
 
-    def judge(self) -> Judged:
+    def judge(self) -> JudgedAges:
         """Return the instant by which this round may judge ages. If it may judge none, make sure that there is a mark.
 
         Raises StorageFailed. Raises ClocksDisagree if the clock made a step, or differs from the storage's clock.
@@ -99,14 +99,14 @@ class Ages:
         now, steady_for = self._clock.look()
         if self._storage is not None:
             instants.require_alike(now, self._storage(), self._skew, "the storage's clock says")
-            return Judged(now, is_confirmed=True)
+            return JudgedAges(now, is_confirmed=True)
         mark, skew = self._read_mark(), round(self._skew * MILLISECONDS)
         if steady_for * MILLISECONDS >= self._wait:
             if mark is not None and mark.at > now + skew:
                 # A clock that was ahead made this mark. Replace the mark: it must not confirm that clock if the clock
                 # is ahead again.
                 self._mark(now)
-            return Judged(now, is_confirmed=True)
+            return JudgedAges(now, is_confirmed=True)
         if mark is None:
             return self._mark_and_refuse(now, "there is no mark of an earlier round")
         elapsed, passed = now - mark.at, self._passed() - mark.passed
@@ -127,11 +127,11 @@ class Ages:
             log.info("what is to be dropped for its age is marked; a round after %d ms more may drop it", self._wait)
             return UNCONFIRMED
         if here:
-            return Judged(now, is_confirmed=True)
+            return JudgedAges(now, is_confirmed=True)
         # The next round will have no more evidence than this one. Leave the mark by which the next round may drop
         # messages.
         self._mark(now)
-        return Judged(mark.at, is_confirmed=False)
+        return JudgedAges(mark.at, is_confirmed=False)
 
     def explain(self, now: int, expected: int) -> bool:
         """Tell whether the storage's clock, or commits of other owners, confirm a step of the clock."""
@@ -157,7 +157,7 @@ class Ages:
             # A later release may mark in another way. A mark that this release cannot read confirms nothing.
             return None
 
-    def _mark_and_refuse(self, now: int, why: str) -> Judged:
+    def _mark_and_refuse(self, now: int, why: str) -> JudgedAges:
         log.info("nothing is dropped for its age in this round, but marked for a later one: %s", why)
         self._mark(now)
         return UNCONFIRMED
@@ -166,4 +166,4 @@ class Ages:
         versions = {name: self._engine.version(name) for name in WITNESSES}
         content = json.dumps(_Mark(now, self._passed(), boot_of(self._clock.passing), versions)._asdict())
         metadata = self._transactions.metadata(secrets.token_hex(8), "upkeep", "", now, [])
-        retried(self._transactions, "tasks", partial(self._engine.configure, "tasks", {MARK: content}, metadata))
+        try_commit(self._transactions, "tasks", partial(self._engine.configure, "tasks", {MARK: content}, metadata))

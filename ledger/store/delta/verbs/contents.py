@@ -23,7 +23,7 @@ from ledger.store.protocol import Contents, Grant, QueueRecord, StoredMessage
 
 #: The first part has FEW messages. A later part is sized, by the part before it, to about PART_BYTES of bodies. Its
 #: number of messages is at most GROWTH times that of the part before it, and at most MOST.
-FEW, PART_BYTES, GROWTH, MOST = 100, 16 << 20, 4, 20_000
+FIRST_PART_MESSAGES, PART_BYTES, GROWTH, PART_MESSAGES = 100, 16 << 20, 4, 20_000
 _ORDER = ["segment", "seq", "sent_at", "sequence_number"]
 
 
@@ -93,14 +93,14 @@ class QueueContents:
             yield place, milliseconds(rows["sent_at"]).to_numpy(), rows["sequence_number"].fill_null(0).to_numpy()
 
     def _parts(self, queue: QueueRecord, lanes: Lanes, ordered: MessagesInOrder) -> Iterator[Sequence[StoredMessage]]:
-        first, size_of_part = 0, FEW
+        first, size_of_part = 0, FIRST_PART_MESSAGES
         while first < len(ordered.place):
             part = MessagesInOrder(*(column[first : first + size_of_part] for column in ordered))
             messages = sorted(self.reader.messages(queue, _grant_of(lanes, part)), key=lambda one: one.position)
             size = sum(len(message.body) for message in messages)
             first, size_of_part = (
                 first + size_of_part,
-                min(max(size_of_part * PART_BYTES // max(size, 1), 1), GROWTH * size_of_part, MOST),
+                min(max(size_of_part * PART_BYTES // max(size, 1), 1), GROWTH * size_of_part, PART_MESSAGES),
             )
             yield messages
 

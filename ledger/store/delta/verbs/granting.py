@@ -45,7 +45,7 @@ def require_apart(lanes: Lanes, runs: Runs, doubled: Collection[str]) -> None:
         raise LedgerDamaged(TWO_MESSAGES)
 
 
-def granted(
+def grant(
     loaded: Loaded,
     chosen: Runs,
     request: ReceiveRequest,

@@ -13,9 +13,9 @@ from ledger.clock import Clock
 from ledger.delta_log.alterations import alteration_in
 from ledger.delta_log.damage import find_damage, find_past_damage, read_checkpoints
 from ledger.delta_log.delta_rs_commits import opened
-from ledger.delta_log.failures import naming
+from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.history import checkpointed, find_first_commit, versions_in
-from ledger.delta_log.maintenance import unneeded
+from ledger.delta_log.maintenance import find_unneeded_files
 from ledger.delta_log.spec import StagedFolders
 from ledger.delta_log.storage import TableStorage, table_files
 from ledger.errors import ClocksDisagree, TableAltered
@@ -23,7 +23,7 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.instants import not_before
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.upkeep import why_overdue
-from ledger.store.delta.commit_metadata import is_of_upkeep, said_in
+from ledger.store.delta.commit_metadata import is_of_upkeep, ledger_metadata_in
 from ledger.store.delta.model.tables import FORMAT, TABLES
 from ledger.store.delta.state.send_history import last_send
 from ledger.store.delta.verbs.rounds import Look
@@ -148,8 +148,10 @@ def _oldest_without_upkeep(store: DeltaStore, look: Look, now: int) -> float | N
     filled = store.engine.greatest("receipts", "version") or 0
     files = table_files(store.engine.place("visibility"), store.storage_options)
     since = max(filled, look.gone_over())
-    with naming(store.engine.place("visibility")):
-        first = find_first_commit(files, since, "visibility", said_in, lambda one: not is_of_upkeep(one.metadata))
+    with translating_errors(store.engine.place("visibility")):
+        first = find_first_commit(
+            files, since, "visibility", ledger_metadata_in, lambda one: not is_of_upkeep(one.metadata)
+        )
     return None if first is None else max(0, now - first.timestamp) / MILLISECONDS
 
 
@@ -180,7 +182,7 @@ def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> d
 
 def _table(table: str, place: str, storage_options: Mapping[str, str] | None, *, deep: bool) -> TableHealth:
     options = dict(storage_options or {}) or None
-    with naming(place, DeltaError, is_open=True):
+    with translating_errors(place, DeltaError, is_open=True):
         damage = find_damage(place, options, deep=deep)
         error = damage.error(table)
         if error is not None and damage.entries:
@@ -208,7 +210,7 @@ def _looked_at(
     log = files.log_paths()
     commits = versions_in(log)
     checkpoint = max(checkpointed(log), default=-1)
-    orphans = unneeded(loaded, loaded_since, staged)
+    orphans = find_unneeded_files(loaded, loaded_since, staged)
     since = sum(version > checkpoint for version in commits)
     format_version = loaded.metadata().configuration.get(FORMAT) or ""
     return TableHealth(loaded.version(), len(sizes), sum(sizes), len(log), since, len(orphans), format=format_version)

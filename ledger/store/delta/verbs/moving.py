@@ -21,7 +21,7 @@ from ledger.rules.state import Record
 from ledger.store.delta.commit.transactions import Plan
 from ledger.store.delta.model.run_algebra import ABSENT, Ordered, Runs, positions
 from ledger.store.delta.model.where import Where
-from ledger.store.delta.state.choosing import first_in_order, receivable
+from ledger.store.delta.state.choosing import find_receivable, first_in_order
 from ledger.store.delta.state.fifo_groups import Groups
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
@@ -161,7 +161,7 @@ class Redriver:
             lanes, events = loaded.lanes, Events()
             self._outputs.fence_doubts(loaded, events)
             classified = loaded.classify(self._opened.listings)
-            dead_letters = receivable(loaded, classified, self._groups)
+            dead_letters = find_receivable(loaded, classified, self._groups)
             if chosen is not None:
                 dead_letters = _only_chosen(loaded.lanes, dead_letters, chosen)
             to = lanes.per_code(dead_letters.code, lambda r: _index(r, target, loaded), np.int64)

@@ -34,7 +34,7 @@ ATTEMPTS = 20
 Answer = TypeVar("Answer")
 #: LONG: the seconds that a caller who holds up others waits for a table that is being written to. A table that took
 #: longer and gave no answer is not asked again for PATIENCE times as long.
-LONG, PATIENCE = 1.0, 10
+WAIT_SECONDS, SILENT_FACTOR = 1.0, 10
 
 
 class OutputTables:
@@ -84,7 +84,7 @@ class OutputTables:
             table, lambda engine: engine.output_log(table, output_doubts.application(write_id)).committed
         )
 
-    def written_or_fenced(self, table: str, write_id: str, patience: float | None = LONG) -> bool:
+    def written_or_fenced(self, table: str, write_id: str, patience: float | None = WAIT_SECONDS) -> bool:
         """Tell whether a write is in. If not, commit a fence to the table, so that the write can never get in.
 
         Waits up to `patience` seconds (None: without a limit) for others that are writing to the table. Raises
@@ -114,8 +114,8 @@ class OutputTables:
         except OutputUnreadable as error:
             log.warning("%s", error)
             now = time.monotonic()
-            if now - began > LONG:
-                self._silent[table] = now + PATIENCE * (now - began), error
+            if now - began > WAIT_SECONDS:
+                self._silent[table] = now + SILENT_FACTOR * (now - began), error
             raise
 
     def _first(self, table: str, ask: Callable[[ForeignTables], Answer]) -> Answer:

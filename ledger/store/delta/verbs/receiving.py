@@ -18,14 +18,20 @@ from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue, OutputUnreadable, OverLimit
 from ledger.rules import redrive, visibility
 from ledger.rules.admission import admit
-from ledger.rules.attempts import require_asked
+from ledger.rules.attempts import require_not_smaller
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.state import Record, Status
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.where import tuple_of
-from ledger.store.delta.state.choosing import LOSSES_TO_HALVE, Deal, choose_lanes, choose_lanes_in_order, receivable
-from ledger.store.delta.state.fifo_groups import TURN_SHIFT, Groups
+from ledger.store.delta.state.choosing import (
+    LOSSES_TO_HALVE,
+    Deal,
+    choose_lanes,
+    choose_lanes_in_order,
+    find_receivable,
+)
+from ledger.store.delta.state.fifo_groups import ORDER_SHIFT, Groups
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listing
@@ -33,7 +39,7 @@ from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.state.statuses import INDEX
 from ledger.store.delta.verbs.destinations import dead_letter_queues
-from ledger.store.delta.verbs.granting import GrantRows, RequestGrant, grant_of, granted, refused, require_apart
+from ledger.store.delta.verbs.granting import GrantRows, RequestGrant, grant, grant_of, refused, require_apart
 from ledger.store.delta.verbs.moving import Move, move
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues
@@ -142,14 +148,14 @@ class Receiver:
             return dict.fromkeys(requests, refused(error)), nothing
         policy = redrive.policy_of(loaded.queue.attributes) if loaded.targets else None
         # After many losses, look at all messages, and take those of some lanes only.
-        runs = receivable(loaded, classified, self._groups, most if losses < LOSSES_TO_HALVE else None)
+        runs = find_receivable(loaded, classified, self._groups, most if losses < LOSSES_TO_HALVE else None)
         dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
         doubled = classified.listing.doubled(loaded.queue.id)
         require_apart(lanes, runs.where(dead), doubled)
         buried = self._bury(loaded, classified.listing, runs.where(dead).in_order(), events)
         alive = runs.where(~dead)
         in_chosen_lanes = _of_few_lanes(lanes, alive, most, losses, fifo=fifo)
-        deal = Deal(alive.where(in_chosen_lanes), TURN_SHIFT if fifo else None)
+        deal = Deal(alive.where(in_chosen_lanes), ORDER_SHIFT if fifo else None)
         parts, grants = {}, GrantRows(lanes)
         for n, (request, receipt_id) in requests.items():
             try:
@@ -161,7 +167,7 @@ class Receiver:
             require_apart(lanes, chosen, doubled)
             order = chosen.order if fifo else None
             events.expired(lanes, chosen)
-            parts[n] = granted(loaded, chosen, request, receipt_id, order, undecided, events, grants)
+            parts[n] = grant(loaded, chosen, request, receipt_id, order, undecided, events, grants)
             in_flight += chosen.count
         return parts, buried
 
@@ -204,7 +210,7 @@ def _again(
     again = _same_attempt(lanes, request.attempt_id, request.timeout, loaded.now)
     if len(again):
         try:
-            require_asked(request.attempt_id, again.count, request.maximum)
+            require_not_smaller(request.attempt_id, again.count, request.maximum)
         except InvalidParameterValue as error:
             return refused(error)
         events.add("granted again", lanes.record(again.code[0]), again)

@@ -41,25 +41,25 @@ from deltalake.exceptions import DeltaError
 from ledger.backup_folder import require_no_backup
 from ledger.delta_log.actions import commit_info, remove_action
 from ledger.delta_log.damage import (
+    find_faulty_files,
     find_past_damage,
     lost_folder,
     mend_checkpoints,
     read_checkpoints,
     set_aside,
-    wrong_files,
 )
-from ledger.delta_log.failures import naming
+from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.history import CHECKPOINT, MISSING, Flawed, actions_in, flaw_of, versions_in
 from ledger.delta_log.storage import LocalFiles, log_entry, log_file, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist
 from ledger.place import here
 from ledger.rules.location import recorded
 from ledger.store.delta.commit.file_locks import all_locked
-from ledger.store.delta.commit_metadata import said_in
+from ledger.store.delta.commit_metadata import ledger_metadata_in
 from ledger.store.delta.model.tables import TABLES
 
 #: The only table that can do without some of its files.
-SPARED = "messages"
+TABLE_WITH_EXPENDABLE_FILES = "messages"
 BACKUP = (
     "Restore a backup (`ledger restore-backup BACKUP ROOT --replace`): what is left does not tell how the table was."
 )
@@ -135,7 +135,7 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
     if missing:
         raise LedgerDoesNotExist(root, f"it lacks {', '.join(missing)}", missing)
     lost = lost_folder(folder)
-    with contextlib.ExitStack() as held, naming(str(folder), DeltaError):
+    with contextlib.ExitStack() as held, translating_errors(str(folder), DeltaError):
         if not dry_run:
             held.enter_context(all_locked(folder, TABLES))
         read = {name: read_checkpoints(str(folder / name), None) for name in TABLES}
@@ -162,7 +162,7 @@ def _planned(table: str, place: Path) -> TableRepair:
     while whole < newest and _flaw(files, whole + 1) is None:
         whole += 1
     wrong = {} if whole < 0 else _wrong_at(place, whole)
-    while wrong and table != SPARED:
+    while wrong and table != TABLE_WITH_EXPENDABLE_FILES:
         added = min(_added_at(files, path, intact, whole) for path in wrong)
         if added <= max(intact, 0):
             first_paths = ", ".join([*wrong][:3])
@@ -190,7 +190,7 @@ def _wrong_at(place: Path, version: int) -> dict[str, str]:
             raise
         # A real repair takes the bad checkpoint out first, and then looks at the files.
         return {}
-    return dict(wrong_files(loaded, table_files(str(place), None), deep=True))
+    return dict(find_faulty_files(loaded, table_files(str(place), None), deep=True))
 
 
 def _added_at(files: Any, path: str, intact: int, whole: int) -> int:
@@ -211,7 +211,7 @@ def _lost(files: Any, version: int) -> LostCommit:
     except Flawed as flaw:
         return LostCommit(version, "", None, str(flaw))
     info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
-    metadata = said_in(info.get("userMetadata"))
+    metadata = ledger_metadata_in(info.get("userMetadata"))
     events = sum(int(event.get("messages", 0)) for event in metadata.get("events", ()))
     rows = sum(json.loads(one["add"].get("stats") or "{}").get("numRecords", 0) for one in actions if "add" in one)
     verb = str(metadata.get("verb", info.get("operation", "")))

@@ -106,7 +106,7 @@ class SharedVerbs:
             again = True
             while again:
                 verb.put_off = False
-                with self._transactions.turn_for_all("visibility", verb.queue.id, losses, verb) as verbs:
+                with self._transactions.group_turn("visibility", verb.queue.id, losses, verb) as verbs:
                     if verbs:
                         self._commit(verbs, losses, attempts)
                 again = verb.put_off

@@ -108,7 +108,7 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
     return removed
 
 
-def settle(folders: Folders, folder: str) -> None:
+def remove_folder_log(folders: Folders, folder: str) -> None:
     """Remove the log of a published folder's own table: nobody reads that table."""
     with contextlib.suppress(StorageFailed):
         folders.remove(f"{folder}/_delta_log")
@@ -132,7 +132,7 @@ def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
 def _remove(store: DeltaStore, folders: Folders, folder: str) -> bool:
     """Remove the files of an ended folder that are not needed. Return whether the folder is removed."""
     if end_of(store.engine, folder) != staging.FENCED:
-        settle(folders, folder)
+        remove_folder_log(folders, folder)
         if folders.has_files(folder):
             return False
     folders.remove(folder)

@@ -88,7 +88,7 @@ class Tidying:
 
         kept = self._store.transactions.run("upkeep", "visibility", queue, decide)
         others = f"{where.sql()} AND segment = '' AND first_seq > {kept}"
-        retried(self._store.transactions, "visibility", lambda: self._delete(queue, others))
+        try_commit(self._store.transactions, "visibility", lambda: self._delete(queue, others))
 
     def forget(self, queue: str, lanes: tuple[int, ...]) -> bool:
         """Remove the records about a deleted queue, which has messages in `lanes`. Return False if the next round has
@@ -107,7 +107,7 @@ class Tidying:
             return Plan(snapshot, Where(queue, missing), edits, [], lambda version: None, now)
 
         self._store.transactions.run("upkeep", "visibility", queue, decide)
-        return retried(self._store.transactions, "visibility", lambda: self._delete(queue, Where(queue).sql()))
+        return try_commit(self._store.transactions, "visibility", lambda: self._delete(queue, Where(queue).sql()))
 
     def expire(self, queues: list[QueueRecord], rows: pa.Table, listing: Listing, at: int) -> list[QueueRecord]:
         """Record for good which messages had expired at the instant `at`, in the queues that have such messages.
@@ -192,7 +192,7 @@ class Tidying:
     def _delete(self, queue: str, predicate: str) -> None:
         transactions = self._store.transactions
         metadata = transactions.metadata("", "upkeep", queue, self._clock(), [])
-        read = transactions.beside("visibility", self._engine.version("visibility"))
+        read = transactions.other_table_versions("visibility", self._engine.version("visibility"))
         self._engine.delete("visibility", predicate, {**metadata, "read": read}, self._generation)
 
 
@@ -215,7 +215,7 @@ def _lanes(queue: QueueRecord, rows: pa.Table) -> Lanes:
     return Lanes(queue.id, rows.filter(pc.equal(rows["queue"], queue.id)))
 
 
-def retried(transactions: Transactions, table: str, commit: Callable[[], object]) -> bool:
+def try_commit(transactions: Transactions, table: str, commit: Callable[[], object]) -> bool:
     """Try a commit of upkeep, which decides nothing, until it lands. Return False after ATTEMPTS losses.
 
     Upkeep then leaves the commit to the next round. Raises LogReplaced.

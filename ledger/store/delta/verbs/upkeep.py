@@ -2,7 +2,8 @@
 
 Upkeep keeps a ledger small and fast. Correctness never depends on upkeep.
 
-The settings for how long a ledger's past is kept become properties of the tables, which both engines obey (`retain`).
+The settings for how long a ledger's past is kept become properties of the tables (`set_retention`). Both engines obey
+these properties.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing
 from ledger.store.delta.state.statuses import existing_messages
-from ledger.store.delta.verbs.ages import Judged
+from ledger.store.delta.verbs.ages import JudgedAges
 from ledger.store.delta.verbs.receipts import fill_receipts
 from ledger.store.delta.verbs.staged_sends import remove_abandoned
 from ledger.store.delta.verbs.store import DeltaStore
-from ledger.store.delta.verbs.tidying import NEVER, Tidying, is_final, retried
+from ledger.store.delta.verbs.tidying import NEVER, Tidying, is_final, try_commit
 from ledger.store.protocol import QueueRecord
 
 
@@ -65,7 +66,7 @@ def require_possible(engine: Engine, settings: Settings) -> None:
         )
 
 
-def retain(engine: Engine, transactions: Transactions, settings: Settings, table: str, clock: Clock) -> None:
+def set_retention(engine: Engine, transactions: Transactions, settings: Settings, table: str, clock: Clock) -> None:
     """Set the retention properties of a table if the settings give other values: in one commit, or none."""
     seconds_by_property = {LOG_RETENTION: settings.log_retention, FILE_RETENTION: settings.deleted_file_retention}
     properties = engine.layout(table).properties
@@ -76,8 +77,8 @@ def retain(engine: Engine, transactions: Transactions, settings: Settings, table
     }
     if new:
         base = transactions.metadata(secrets.token_hex(8), "upkeep", "", clock(), [])
-        metadata = {**base, "read": transactions.beside(table, engine.version(table))}
-        retried(transactions, table, partial(engine.configure, table, new, metadata))
+        metadata = {**base, "read": transactions.other_table_versions(table, engine.version(table))}
+        try_commit(transactions, table, partial(engine.configure, table, new, metadata))
 
 
 log = logging.getLogger("ledger.upkeep")
@@ -146,7 +147,7 @@ class Upkeep:
         self._generation = 0
 
     @releasing
-    def run(self, vacuum: bool, judged: Judged) -> UpkeepReport:
+    def run(self, vacuum: bool, judged: JudgedAges) -> UpkeepReport:
         """Do one round over all queues, which judges ages as `judged` says.
 
         Deleted messages keep their receipts for keep_deleted_receipts seconds (a setting). Raises
@@ -160,7 +161,7 @@ class Upkeep:
                 log.info("the upkeep begins anew: %s", replaced)
         raise attempts.outlasted()
 
-    def _round(self, vacuum: bool, judged: Judged) -> UpkeepReport:
+    def _round(self, vacuum: bool, judged: JudgedAges) -> UpkeepReport:
         self._generation, now = self._engine.generation(), judged.at
         settings = self._store.settings
         if vacuum:
@@ -204,7 +205,7 @@ class Upkeep:
             remove_abandoned(self._store, self._clock if judged.is_confirmed else lambda: now)
         for table in TABLES if vacuum else ():
             self._say(f"vacuums {table}")
-            retain(self._engine, self._store.transactions, settings, table, self._clock)
+            set_retention(self._engine, self._store.transactions, settings, table, self._clock)
             if table == "visibility":
                 # Fill again just before the vacuum can remove entries of the log: every commit must have been read by
                 # then.
@@ -290,7 +291,7 @@ class Upkeep:
                 batch = parts[start : start + MOST_AT_ONCE]
                 where = Where(queue, tuple_of(lane for _, lane in batch)).sql()
                 predicate = f"{where} AND ({' OR '.join(part for part, _ in batch)})"
-                retried(self._store.transactions, "messages", partial(self._delete, queue, predicate))
+                try_commit(self._store.transactions, "messages", partial(self._delete, queue, predicate))
 
     def _delete(self, queue: str, predicate: str) -> None:
         metadata = self._store.transactions.metadata("", "upkeep", queue, self._clock(), [])
@@ -298,7 +299,7 @@ class Upkeep:
 
     def _compact(self, where: Where) -> bool:
         done: list[bool] = []
-        retried(self._store.transactions, "messages", lambda: done.append(self._engine.compact(where)))
+        try_commit(self._store.transactions, "messages", lambda: done.append(self._engine.compact(where)))
         return any(done)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.delta_log.failures import naming
+from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.storage import table_files
 from ledger.errors import ClocksDisagree
 from ledger.rules.limits import MILLISECONDS
@@ -115,7 +115,7 @@ class VitalSigns:
         """Return the room that the tables take. Lists their files: on an object store, one request for each
         1,000 files."""
         places = {table: self._engine.place(table) for table in TABLES}
-        with naming(places["messages"]):
+        with translating_errors(places["messages"]):
             stored = [table_files(place, self._options) for place in places.values()]
             free = free_bytes(places["messages"])
             return measure_files((file for files in stored for file in files.files()), time.time(), free)

@@ -17,7 +17,7 @@ from ledger.clock import Clock
 from ledger.delta_log import failures
 from ledger.delta_log.damage import past_damage_of
 from ledger.delta_log.delta_rs_commits import opened
-from ledger.delta_log.history import without_gaps
+from ledger.delta_log.history import retry_while_gap
 from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LedgerDamaged, StorageFailed, shown
 from ledger.rules.storage import for_delta_rs
@@ -101,7 +101,7 @@ class Queries:
             at = self._present(depth)
         else:
             at = moment(self._engine, self._clock(), version, timestamp)
-        with failures.naming(tempfile.gettempdir()):
+        with failures.translating_errors(tempfile.gettempdir()):
             temporary = tempfile.TemporaryDirectory(prefix="ledger-sql-")
         with temporary as folder:
             session = _Session(Path(folder))
@@ -117,7 +117,7 @@ class Queries:
                 return _plain(pa.table(session.builder.execute(query)))
             except (DeltaError, OSError, ValueError) as error:
                 if isinstance(error, OSError) or _STORAGE_ERROR.match(str(error)):
-                    raise StorageFailed(self._place_in(str(error)), failures.shown(error)) from error
+                    raise StorageFailed(self._place_in(str(error)), failures.message_of(error)) from error
                 fix = (
                     f"It is SQL as DataFusion has it, on the views {', '.join(VIEWS)}. Other tables, OUTPUT_failed "
                     "of a worker for one, are read with deltalake's DeltaTable(PATH).to_pandas(), or with Spark."
@@ -157,12 +157,12 @@ class Queries:
             filled, rows = unfilled(self._engine)
         options = dict(self._store.storage_options or {}) or None
         place = for_delta_rs(self._engine.place(table))
-        with failures.naming(place, DeltaError, is_open=True):
+        with failures.translating_errors(place, DeltaError, is_open=True):
             version = (at.versions or {}).get(table)
             if version is None:
                 loaded = opened(place, options)
             else:
-                loaded = without_gaps(partial(DeltaTable, place, version, storage_options=options))
+                loaded = retry_while_gap(partial(DeltaTable, place, version, storage_options=options))
             session.builder.register(f"stored_{table}", loaded)
         text = f"SELECT * FROM stored_{table}"
         if table == "receipts":
@@ -186,7 +186,7 @@ class _Session:
     def show(self, name: str, rows: pa.Table) -> None:
         """Register rows under a name."""
         file = self._folder / f"{name}.parquet"
-        with failures.naming(str(self._folder), DeltaError):
+        with failures.translating_errors(str(self._folder), DeltaError):
             pq.write_table(rows, file)
             self.builder.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{file}'")
 

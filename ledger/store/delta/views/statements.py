@@ -27,14 +27,14 @@ VIEWS = ("messages", "in_flight", "queue_depth", "dead_letters", "processing_tim
 _LINE, _COLUMN = "-- ", re.compile(r"(\w+): (.+)")
 
 
-class Words(NamedTuple):
+class Comments(NamedTuple):
     """The comment on a view, and the comments on its columns in their order."""
 
     view: str
     columns: Mapping[str, str]
 
 
-def words(name: str) -> Words:
+def comments_of(name: str) -> Comments:
     """Return the comments of a view. Raises InvalidParameterValue for a name that no view has."""
     lines_of_view, columns = [], {}
     for line in _text(name).splitlines():
@@ -45,14 +45,14 @@ def words(name: str) -> Words:
             columns[column[1]] = column[2]
         else:
             lines_of_view.append(line[len(_LINE) :])
-    return Words(" ".join(lines_of_view), columns)
+    return Comments(" ".join(lines_of_view), columns)
 
 
 def comments() -> pa.Table:
     """Return the comments on views and columns, a row each: view, column (null for a view), comment."""
     rows = []
     for name in VIEWS:
-        of_view = words(name)
+        of_view = comments_of(name)
         rows += [(name, None, of_view.view), *((name, column, text) for column, text in of_view.columns.items())]
     return pa.table([pa.array(values, pa.string()) for values in zip(*rows)], ["view", "column", "comment"])
 
