@@ -23,7 +23,7 @@ from ledger.client.tables import is_empty, require_list
 from ledger.clock import instant
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, OutputUnreadable, OverLimit
 from ledger.heartbeat import Beat, Heartbeat
-from ledger.message import Message, public_message
+from ledger.message import Message, public_messages
 from ledger.notebook import html_view
 from ledger.outputs.write import decided_by, write_output
 from ledger.outputs.writers import columns_asked
@@ -358,7 +358,7 @@ class Claim(Settling):
     def _read(self, record: QueueRecord, grant: Grant) -> list[Message]:
         access, now = self.access, self.access.clock()
         stored = access.store.read(record, grant)
-        return [public_message(record, message, now, self.receipt_id, access.settings.account) for message in stored]
+        return public_messages(record, stored, now, self.receipt_id, access.settings.account)
 
     def _apply(
         self,

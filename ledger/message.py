@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
@@ -78,21 +78,46 @@ def public_message(
     queue: QueueRecord, stored: StoredMessage, now: int, receipt_id: str | None, account: Account = DEFAULT
 ) -> Message:
     """Return a stored message as users see it. With a `receipt_id` the message has a receipt handle."""
-    handle = receipt_id and encode(ReceiptHandle(queue.id, stored.lane, stored.segment, stored.seq, receipt_id))
-    record = stored.record
-    shown: dict[str, Any] = dict(zip(_AS_STORED, _as_stored(stored)))
-    shown.update((name, instant(getattr(stored, name))) for name in _INSTANTS)
-    return Message(
-        message_id=stored.message_id,
-        receipt_handle=handle,
-        receive_count=record.receive_count,
-        first_received_at=None if record.first_received_at is None else instant(record.first_received_at),
-        visible_at=None if record.visible_at is None else instant(record.visible_at),
-        status=status(record, stored.available_at, now, expires_at(record, stored.sent_at, queue.retention)),
-        dead_letter_source=stored.record.origin_queue and queue_name_of(stored.record.origin_queue),
-        account=account,
-        **shown,
-    )
+    return public_messages(queue, [stored], now, receipt_id, account)[0]
+
+
+def public_messages(
+    queue: QueueRecord,
+    stored: Iterable[StoredMessage],
+    now: int,
+    receipt_id: str | None,
+    account: Account = DEFAULT,
+) -> list[Message]:
+    """Return stored messages as users see them. With a `receipt_id` each has a receipt handle."""
+    # Many messages of a claim share their instants.
+    instants, retention = _Instants(), queue.retention
+
+    def public(one: StoredMessage) -> Message:
+        record = one.record
+        shown: dict[str, Any] = dict(zip(_AS_STORED, _as_stored(one)))
+        for name in _INSTANTS:
+            shown[name] = instants[getattr(one, name)]
+        return Message(
+            message_id=one.message_id,
+            receipt_handle=receipt_id and encode(ReceiptHandle(queue.id, one.lane, one.segment, one.seq, receipt_id)),
+            receive_count=record.receive_count,
+            first_received_at=instants[record.first_received_at],
+            visible_at=instants[record.visible_at],
+            status=status(record, one.available_at, now, expires_at(record, one.sent_at, retention)),
+            dead_letter_source=record.origin_queue and queue_name_of(record.origin_queue),
+            account=account,
+            **shown,
+        )
+
+    return [public(one) for one in stored]
+
+
+class _Instants(dict[int | None, Any]):
+    """Instants by milliseconds. Each instant is made once."""
+
+    def __missing__(self, milliseconds: int | None) -> datetime | None:
+        made = self[milliseconds] = None if milliseconds is None else instant(milliseconds)
+        return made
 
 
 def _timestamp(at: datetime | None) -> str | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.clock import milliseconds_of
+from ledger.delta_log.values import milliseconds
 from ledger.errors import MessageDoesNotExist
 from ledger.rules import fifo
 from ledger.rules import message_id as ids
@@ -30,6 +30,7 @@ MOST_SEGMENTS, MOST_MESSAGES = 200, 100_000
 COLUMNS = [name for name in MESSAGES.names if name not in ("queue", "lane")]
 #: The columns of a grant's runs that come from the messages' records.
 _RECORDED = GRANTED_RUNS.names[len(RUNS.names) :]
+_NAMES = [field.name for field in STORED]
 
 
 class Reader:
@@ -44,7 +45,7 @@ class Reader:
         rows = self._rows(segment, seq, seq)
         if not rows.num_rows:
             raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
-        return _stored(rows.to_pylist()[0], lane, record)
+        return next(_stored(rows.slice(0, 1), [lane], [record]))
 
     def recent_messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage] | None:
         """Return the messages of one grant (see `messages_of`) from memory, without reading a file.
@@ -118,8 +119,9 @@ class _Picked:
         run = np.where(segment < 0, ABSENT, self._runs.find(place))
         granted = run != ABSENT
         runs = self._runs.where(run[granted])
-        for row, at in zip(rows.filter(pa.array(granted)).to_pylist(), runs.code.tolist()):
-            self._found.append(_stored(row, self._lanes[at], self._recorded[at]))
+        numbers = runs.code.tolist()
+        lanes, records = [self._lanes[number] for number in numbers], [self._recorded[number] for number in numbers]
+        self._found += _stored(rows.filter(pa.array(granted)), lanes, records)
         if self._order is not None:
             self._numbers += self._order[self._begins[runs.code] + place[granted] - runs.first].tolist()
 
@@ -189,26 +191,35 @@ def _segment(rows: pa.Table, names: pa.Array) -> np.ndarray:
     return numbers
 
 
-def _stored(row: dict[str, Any], lane: int, record: Record) -> StoredMessage:
-    fields = {field.name: _READ.get(field.kind, _as_it_is)(row[field.column]) for field in STORED}
-    sender = fields["message_attributes"].pop(SENDER, None)
-    return StoredMessage(
-        message_id=ids.message_id(row["segment"], row["seq"]),
-        lane=lane,
-        segment=row["segment"],
-        seq=row["seq"],
-        record=record,
-        sender_id=sender and sender.string_value,
-        **fields,
-    )
+def _stored(rows: pa.Table, lanes: Sequence[int], records: Sequence[Record]) -> Iterator[StoredMessage]:
+    """Yield the messages of some rows, with the lane and the record of each."""
+    places = zip(rows["segment"].to_pylist(), rows["seq"].to_pylist(), lanes, records)
+    columns = [_values(rows[field.column], field.kind) for field in STORED]
+    for (segment, seq, lane, record), values in zip(places, zip(*columns)):
+        fields = dict(zip(_NAMES, values))
+        sender = fields["message_attributes"].pop(SENDER, None)
+        yield StoredMessage(
+            message_id=ids.message_id(segment, seq),
+            lane=lane,
+            segment=segment,
+            seq=seq,
+            record=record,
+            sender_id=sender and sender.string_value,
+            **fields,
+        )
+
+
+def _values(column: pa.ChunkedArray, kind: Kind) -> list[Any]:
+    """Return a column's values as a StoredMessage has them, instants in milliseconds."""
+    if kind is Kind.INSTANT:
+        # In one step for all: a datetime for each instant would take most of a read.
+        numbers: list[Any] = milliseconds(column).to_pylist()
+        return numbers
+    if kind is Kind.ATTRIBUTES:
+        return [_attributes(value) for value in column.to_pylist()]
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def _attributes(stored: Iterable[tuple[str, dict[str, Any]]] | None) -> dict[str, Attribute]:
     return {name: Attribute(one["data_type"], one["string_value"], one["binary_value"]) for name, one in stored or ()}
-
-
-def _as_it_is(stored: Any) -> Any:
-    return stored
-
-
-_READ: dict[Kind, Callable[[Any], Any]] = {Kind.ATTRIBUTES: _attributes, Kind.INSTANT: milliseconds_of}
