@@ -62,8 +62,10 @@ from ledger.delta_log.protocol import (
     Conflict,
     LogReplaced,
     NotDirect,
+    Seen,
     Snapshot,
     StagedFile,
+    nothing_late,
     require_generation,
     require_next,
     require_unset,
@@ -229,14 +231,20 @@ class DeltaRsTables:
             return Snapshot(loaded.version(), where, rows.select(self._specs[table].schema.names))
 
     def merge(
-        self, snapshot: Snapshot, table: str, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
+        self,
+        snapshot: Snapshot,
+        table: str,
+        where: PartitionFilter,
+        edits: pa.Table,
+        metadata: Mapping[str, Any],
+        late: Callable[[], Mapping[str, Any]] = nothing_late,
     ) -> int:
         require_expected(snapshot, self._specs[table], edits)
         return self.paths.commit(
             table,
             metadata,
-            partial(self._direct[table].merge, snapshot, where, edits, metadata),
-            partial(self._merge_by_statement, snapshot, table, where, edits, metadata),
+            partial(self._direct[table].merge, snapshot, where, edits, metadata, late),
+            partial(self._merge_by_statement, snapshot, table, where, edits, metadata, late),
         )
 
     def _merge_by_statement(
@@ -246,6 +254,7 @@ class DeltaRsTables:
         where: PartitionFilter,
         edits: pa.Table,
         metadata: Mapping[str, Any],
+        late: Callable[[], Mapping[str, Any]],
         reason: str,
     ) -> int:
         """Commit one MERGE of delta-rs's, of edits that find the rows of the snapshot as they suppose.
@@ -261,6 +270,7 @@ class DeltaRsTables:
         statement, place = plain_merge(self._specs[table], where), self.locations[table]
         self.paths.log_statement(table, metadata, reason, statement.sql(place, SOURCE_VIEW), edits.num_rows)
         direct, files, began = self._direct[table], self._files[table], time.monotonic()
+        metadata = {**metadata, **late()}
         if isinstance(files, LocalFiles) and snapshot.loaded is not None:
             direct.require_same(snapshot)
             run = partial(run_merge, merge=statement, edits=edits, commit=committing_aside(metadata))
@@ -283,8 +293,9 @@ class DeltaRsTables:
         transactions: Sequence[tuple[str, int]] = (),
         still_valid: Callable[[Files], None] | None = None,
         beside: Sequence[tuple[str, int]] = (),
+        seen: Seen | None = None,
     ) -> int:
-        directly = partial(self._direct[table].append, rows, metadata, transactions, still_valid, beside)
+        directly = partial(self._direct[table].append, rows, metadata, transactions, still_valid, beside, seen)
         by_statement = partial(self._append_by_statement, table, rows, metadata, transactions, still_valid, beside)
         return self.paths.commit(table, metadata, directly, by_statement)
 
@@ -367,8 +378,9 @@ class DeltaRsTables:
             catch_up(loaded, stored)
             return loaded.version()
 
-    def file_facts(self, table: str) -> tuple[int, pa.Table]:
-        latest = self._direct[table].writer.followed.newest()
+    def file_facts(self, table: str, at_least: int | None = None) -> tuple[int, pa.Table]:
+        followed = self._direct[table].writer.followed
+        latest = followed.newest() if at_least is None else followed.at_least(at_least)
         if latest is not None and latest.statistics is not None:
             return latest.version, latest.statistics.table
         with self._using(table) as loaded:

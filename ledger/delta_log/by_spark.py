@@ -24,7 +24,9 @@ from ledger.delta_log.protocol import (
     Commit,
     Conflict,
     NotDirect,
+    Seen,
     Snapshot,
+    nothing_late,
     require_generation,
     require_next,
     require_unset,
@@ -266,15 +268,21 @@ class SparkTables:
         return Snapshot(version, where, rows.cast(schema))
 
     def merge(
-        self, snapshot: Snapshot, table: str, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
+        self,
+        snapshot: Snapshot,
+        table: str,
+        where: PartitionFilter,
+        edits: pa.Table,
+        metadata: Mapping[str, Any],
+        late: Callable[[], Mapping[str, Any]] = nothing_late,
     ) -> int:
         # The statement checks the same, perhaps on a later version. This check costs no job.
         require_expected(snapshot, self._specs[table], edits)
         return self.paths.commit(
             table,
             metadata,
-            partial(self._direct[table].merge, snapshot, where, edits, metadata),
-            partial(self._merge_by_statement, snapshot, table, where, edits, metadata),
+            partial(self._direct[table].merge, snapshot, where, edits, metadata, late),
+            partial(self._merge_by_statement, snapshot, table, where, edits, metadata, late),
         )
 
     def _merge_by_statement(
@@ -284,12 +292,13 @@ class SparkTables:
         where: PartitionFilter,
         edits: pa.Table,
         metadata: Mapping[str, Any],
+        late: Callable[[], Mapping[str, Any]],
         reason: str,
     ) -> int:
         """Commit one MERGE of Spark's, which fails if an edit does not find its row as it supposes."""
         self._require_kept(table)
         self._direct[table].require_same(snapshot)
-        small = edits.num_rows <= MOST_EDITS_OF_SMALL
+        small, metadata = edits.num_rows <= MOST_EDITS_OF_SMALL, {**metadata, **late()}
         with self.committing(metadata, small=small) as session, temporary_view(session, edits) as source:
             shown = self.statement(table, where, SOURCE_VIEW)
             self.paths.log_statement(table, metadata, reason, shown, edits.num_rows)
@@ -304,11 +313,12 @@ class SparkTables:
         transactions: Sequence[tuple[str, int]] = (),
         still_valid: Callable[[Files], None] | None = None,
         beside: Sequence[tuple[str, int]] = (),
+        seen: Seen | None = None,
     ) -> int:
         return self.paths.commit(
             table,
             metadata,
-            partial(self._direct[table].append, rows, metadata, transactions, still_valid, beside),
+            partial(self._direct[table].append, rows, metadata, transactions, still_valid, beside, seen),
             partial(self._append_by_statement, table, rows, metadata, transactions, still_valid, beside),
         )
 
@@ -366,8 +376,9 @@ class SparkTables:
             commit_nothing(session, begun, *transactions)
             return self._make_newest_durable(table)
 
-    def file_facts(self, table: str) -> tuple[int, pa.Table]:
-        latest = self._direct[table].writer.followed.newest()
+    def file_facts(self, table: str, at_least: int | None = None) -> tuple[int, pa.Table]:
+        followed = self._direct[table].writer.followed
+        latest = followed.newest() if at_least is None else followed.at_least(at_least)
         if latest is not None and latest.statistics is not None:
             return latest.version, latest.statistics.table
         state = self._state(table)

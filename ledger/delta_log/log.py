@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -35,16 +35,19 @@ from ledger.delta_log.protocol import (
     Conflict,
     LogReplaced,
     NotDirect,
+    Seen,
     Snapshot,
+    nothing_late,
     require_next,
 )
 from ledger.delta_log.replay import Files, LogFollower, Replay
 from ledger.delta_log.rewrite import Rewrite, distinct, plan_rewrite
 from ledger.delta_log.spec import Partition, PartitionFilter, TableSpec
-from ledger.delta_log.storage import SMALL, FileRows, Storage, log_entry, log_file
+from ledger.delta_log.storage import SMALL, FileRows, LocalFiles, Storage, log_entry, log_file
 from ledger.delta_log.values import partition_text
 from ledger.errors import ForkedProcess
 from ledger.rules.limits import MILLISECONDS
+from ledger.runtime.threads import map_at_once
 
 log = logging.getLogger("ledger.commits")
 #: The most rows that an edit may write directly. Beyond that a statement is quicker: it does not rewrite files without
@@ -89,6 +92,8 @@ class NewCommit(NamedTuple):
     beside: Sequence[tuple[str, int]] = ()
     is_change: bool = True
     with_statistics: bool = False
+    #: Returns further metadata. Called while the files are written.
+    late: Callable[[], Mapping[str, Any]] = nothing_late
 
 
 class WrittenByEngine(Mapping[str, bytes]):
@@ -205,11 +210,11 @@ class LogWriter:
             Errors of `still_valid` and of the storage.
         """
         generation, at = self.followed.generation(), time.monotonic()
-        files = self._write(commit)
+        files, late = self._write_beside(commit)
         if read_at is not None and time.monotonic() - read_at > LISTED_AFTER:
             on = self.newest(listing=True)
         # Take the time as late as possible: from then on, removed files are kept for the versions that have them.
-        actions = self._actions(commit, files.sizes, int(time.time() * MILLISECONDS))
+        actions = self._actions(commit, late, files.sizes, int(time.time() * MILLISECONDS))
         return self.land(
             actions, WrittenFiles(files, at, generation), still_valid, on=on, transactions=commit.transactions
         )
@@ -241,9 +246,9 @@ class LogWriter:
             on = None
         raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
 
-    def _actions(self, commit: NewCommit, sizes: Mapping[str, int], now: int) -> list[Action]:
+    def _actions(self, commit: NewCommit, late: Mapping[str, Any], sizes: Mapping[str, int], now: int) -> list[Action]:
         parameters = APPENDED if commit.operation == "WRITE" else REWRITTEN
-        actions = [commit_info(commit.operation, commit.metadata, now, parameters)]
+        actions = [commit_info(commit.operation, {**commit.metadata, **late}, now, parameters)]
         actions += [txn_action(transaction, now) for transaction in (*commit.transactions, *commit.beside)]
         named = self._table.statistics if commit.with_statistics else ()
         for path, size, partition in commit.removes:
@@ -251,6 +256,17 @@ class LogWriter:
         for path, partition, rows in commit.adds:
             actions.append(add_action(path, sizes[path], rows, partition, now, named, is_change=commit.is_change))
         return actions
+
+    def _write_beside(self, commit: NewCommit) -> tuple[Encoded, Mapping[str, Any]]:
+        """Write the files that a commit is to name, and return them with the commit's late metadata.
+
+        Where each request takes time, both are done at once.
+        """
+        if isinstance(self._stored, LocalFiles) or commit.late is nothing_late:
+            return self._write(commit), commit.late()
+        calls: list[Callable[[], Any]] = [partial(self._write, commit), commit.late]
+        files, late = map_at_once(lambda call: call(), calls, len(calls))
+        return files, late
 
     def _write(self, commit: NewCommit) -> Encoded:
         """Write the files that a commit is to name."""
@@ -430,7 +446,14 @@ class DirectTable:
         rows = [self.rows.of(partition, path) for partition, path in latest.named(where, self._table.partitions)]
         return Snapshot(latest.version, where, pa.concat_tables([self._table.nothing, *rows]), latest)
 
-    def merge(self, snapshot: Snapshot, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+    def merge(
+        self,
+        snapshot: Snapshot,
+        where: PartitionFilter,
+        edits: pa.Table,
+        metadata: Mapping[str, Any],
+        late: Callable[[], Mapping[str, Any]] = nothing_late,
+    ) -> int:
         """Commit edits that find the snapshot's rows as they suppose (see `require_expected`); return the version.
 
         Raises NotDirect if only a statement can commit them, Conflict if others have changed the partitions of `where`,
@@ -463,7 +486,7 @@ class DirectTable:
                 if [latest.of(_values_of(one)) for one in touched] != before:
                     raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
 
-        commit = NewCommit("MERGE", metadata, adds, removes)
+        commit = NewCommit("MERGE", metadata, adds, removes, late=late)
         return self.writer.commit(commit, still_valid, on=read, read_at=snapshot.read_at)
 
     def land_statement(
@@ -506,6 +529,7 @@ class DirectTable:
         transactions: Sequence[tuple[str, int]],
         still_valid: Callable[[Files], None] | None,
         beside: Sequence[tuple[str, int]] = (),
+        seen: Seen | None = None,
     ) -> int:
         """Commit rows under transactions (see `DeltaTables.add_rows`), and return the version.
 
@@ -516,7 +540,8 @@ class DirectTable:
             raise NotDirect(SETTING)
         if not self._table.statistics:
             raise NotDirect(STATISTICS)
-        if self.writer.followed.newest() is None:
+        latest = self.writer.followed.newest() if seen is None else self.writer.followed.at_least(seen.version)
+        if latest is None:
             raise NotDirect(ALTERED)
         partitions = distinct(rows, self._table.partitions) if self._table.partitions else [{}]
         for partition in partitions:
@@ -532,7 +557,9 @@ class DirectTable:
             for part in split_rows(partition_rows, FILE)
         ]
         commit = NewCommit("WRITE", metadata, adds, (), transactions, beside, with_statistics=True)
-        return self.writer.commit(commit, still_valid or _always)
+        if seen is None or transactions:
+            return self.writer.commit(commit, still_valid or _always)
+        return self.writer.commit(commit, still_valid or _always, on=latest, read_at=seen.at)
 
     def small_rows(self, where: PartitionFilter, above: Mapping[str, int]) -> pa.Table | None:
         """Return the rows of a few partitions that `where` names, if their files are small; else None.

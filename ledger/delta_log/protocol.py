@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -54,6 +54,18 @@ class Snapshot:
     loaded: Any = None
     #: When the snapshot was read, in monotonic seconds.
     read_at: float = field(default_factory=time.monotonic)
+
+
+class Seen(NamedTuple):
+    """A version of a table that a caller has read, and when it began to read it, in monotonic seconds."""
+
+    version: int
+    at: float
+
+
+def nothing_late() -> Mapping[str, Any]:
+    """Return no further metadata."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -162,8 +174,12 @@ class DeltaTables(Protocol):
         Bounds of columns of instants are milliseconds.
         """
 
-    def file_facts(self, table: str) -> tuple[int, pa.Table]:
-        """Return the newest version, and the facts of its data files (see TableSpec), from the log alone."""
+    def file_facts(self, table: str, at_least: int | None = None) -> tuple[int, pa.Table]:
+        """Return the newest version, and the facts of its data files (see TableSpec), from the log alone.
+
+        If the caller has just read the version `at_least`, this version or a newer one is returned, without a further
+        look for the newest.
+        """
 
     def greatest(self, table: str, column: str) -> int | None:
         """Return the largest value of a column of numbers; None: there is none. Files whose maximum the log lacks are
@@ -195,9 +211,18 @@ class DeltaTables(Protocol):
         """
 
     def merge(
-        self, snapshot: Snapshot, table: str, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
+        self,
+        snapshot: Snapshot,
+        table: str,
+        where: PartitionFilter,
+        edits: pa.Table,
+        metadata: Mapping[str, Any],
+        late: Callable[[], Mapping[str, Any]] = ...,
     ) -> int:
         """Commit one MERGE of `edits`, which have the table's columns, OPERATION and EXPECTED_REVISION.
+
+        `late` returns further metadata of the commit. It is called before the commit and, where each request takes
+        time, while the files are written, perhaps in another thread.
 
         Raises Conflict if a row that an edit names is not as the edit supposes. Raises it also if another writer
         committed to the partitions of `where` since the snapshot. A statement of Spark's checks only the rows that
@@ -212,8 +237,11 @@ class DeltaTables(Protocol):
         transactions: Sequence[tuple[str, int]] = (),
         still_valid: Callable[[Any], None] | None = None,
         beside: Sequence[tuple[str, int]] = (),
+        seen: Seen | None = None,
     ) -> int:
         """Commit one blind append.
+
+        If the caller has `seen` a version, an append without transactions tries to follow this version first.
 
         Each of the `transactions` (application id, version) must be the first one of its application, or come directly
         after the application's last version. Otherwise Conflict is raised. The commit also carries the transactions

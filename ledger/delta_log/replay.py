@@ -294,6 +294,16 @@ class LogFollower:
             else:
                 self._remember(still_seen, self._followed(still_seen, content, stamp))
 
+    def at_least(self, version: int) -> Files | None:
+        """Return the files of a version that a caller has just read, or of a newer one; None: the table is altered.
+
+        This costs no request if that version is in memory. Otherwise the newest version is looked for.
+        """
+        seen = self._seen
+        if seen.files is None or self._is_due(seen) or seen.files.version < version:
+            return self.newest()
+        return seen.files
+
     def is_same(self, before: Files, log: LogEntries | None = None) -> bool:
         """Tell whether a log (by default the table's) still has the entry of a version that was read.
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.protocol import Commit, Conflict, LogReplaced, Snapshot, require_generation, require_next
+from ledger.delta_log.protocol import Commit, Conflict, LogReplaced, Seen, Snapshot, require_generation, require_next
 from ledger.delta_log.spec import Layout
 from ledger.errors import OutputUnreadable
 from ledger.output_tables.protocol import OutputLog, unreadable
@@ -135,7 +135,16 @@ class SimulatedEngine:
         self._at(f"loaded {table}")
         return snapshot
 
-    def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+    def merge(
+        self,
+        snapshot: Snapshot,
+        table: str,
+        where: Where,
+        edits: pa.Table,
+        metadata: Mapping[str, Any],
+        late: Callable[[], Mapping[str, Any]] = dict,
+    ) -> int:
+        metadata = {**metadata, **late()}
         self._at(f"merge {table}")
         require_expected(snapshot, table, edits)
         self._require_same(table, snapshot)
@@ -159,6 +168,7 @@ class SimulatedEngine:
         ends: Sequence[SegmentEnd] = (),
         generation: int | None = None,
         beside: Sequence[tuple[str, int]] = (),
+        seen: Seen | None = None,
     ) -> int:
         self._at(f"append {table}")
         known, seen = self._look(table)
@@ -187,7 +197,7 @@ class SimulatedEngine:
         require_next(first, known.transaction_version(first[0], base))
         return self._commit(table, known, base, [], [], metadata, None, [first], also=also)
 
-    def files(self) -> tuple[int, pa.Table]:
+    def files(self, at_least: int | None = None) -> tuple[int, pa.Table]:
         self._at("files")
         known, _ = self._look("messages")
         version = known.version

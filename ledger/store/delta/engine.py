@@ -10,7 +10,7 @@ same last ordinal. The first of the two writers continues the segment, and the o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -24,6 +24,7 @@ from ledger.delta_log.protocol import (
     Conflict,
     DeltaTables,
     NotDirect,
+    Seen,
     Snapshot,
     StagedFile,
     require_generation,
@@ -75,8 +76,18 @@ class Tables(Protocol):
     def load(self, table: str, where: Where) -> Snapshot:
         """Return the rows of some partitions."""
 
-    def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+    def merge(
+        self,
+        snapshot: Snapshot,
+        table: str,
+        where: Where,
+        edits: pa.Table,
+        metadata: Mapping[str, Any],
+        late: Callable[[], Mapping[str, Any]] = ...,
+    ) -> int:
         """Commit one MERGE of `edits` (the table's columns, OPERATION, EXPECTED_REVISION), and return the version.
+
+        `late` returns further metadata. It is called before the commit, perhaps in another thread.
 
         Raises:
             Conflict: A row that an edit names is not as the edit supposes, or another writer committed to the
@@ -92,6 +103,7 @@ class Tables(Protocol):
         ends: Sequence[SegmentEnd] = (),
         generation: int | None = None,
         beside: Sequence[tuple[str, int]] = (),
+        seen: Seen | None = None,
     ) -> int:
         """Commit one blind append, and return the version.
 
@@ -102,6 +114,7 @@ class Tables(Protocol):
                 SegmentTaken.
             generation: The generation in which the rows were decided. If it is over, raises LogReplaced.
             beside: Transactions that go with the commit without this check.
+            seen: A version that the caller has just read. An append without transactions tries to follow it first.
         """
 
     def extends_segments(self) -> bool:
@@ -176,8 +189,11 @@ class MessageFiles(Protocol):
     def generation(self) -> int:
         """See Tables.generation."""
 
-    def files(self) -> tuple[int, pa.Table]:
-        """Return the version and the data files of `messages` as SEGMENT_FILES, from the log alone."""
+    def files(self, at_least: int | None = None) -> tuple[int, pa.Table]:
+        """Return the version and the data files of `messages` as SEGMENT_FILES, from the log alone.
+
+        `at_least` is a version that the caller has just read: no newer one is looked for.
+        """
 
     def messages(
         self,
@@ -265,9 +281,9 @@ names_failures = partial(translate_storage_errors, methods=METHODS, default="mes
 class LedgerTables(DeltaTables):
     """The part of an engine that is about the ledger's tables, built on DeltaTables."""
 
-    def files(self) -> tuple[int, pa.Table]:
+    def files(self, at_least: int | None = None) -> tuple[int, pa.Table]:
         """See MessageFiles."""
-        return self.file_facts("messages")
+        return self.file_facts("messages", at_least)
 
     def messages(
         self,
@@ -293,6 +309,7 @@ class LedgerTables(DeltaTables):
         ends: Sequence[SegmentEnd] = (),
         generation: int | None = None,
         beside: Sequence[tuple[str, int]] = (),
+        seen: Seen | None = None,
     ) -> int:
         """See Tables."""
 
@@ -302,7 +319,8 @@ class LedgerTables(DeltaTables):
 
         try:
             is_asked = bool(ends) or generation is not None
-            return self.add_rows(table, rows, metadata, transactions, require_valid if is_asked else None, beside)
+            check = require_valid if is_asked else None
+            return self.add_rows(table, rows, metadata, transactions, check, beside, seen)
         except NotDirect:
             require_new(ends)
             if generation is not None:

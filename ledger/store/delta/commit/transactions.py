@@ -108,9 +108,12 @@ class Transactions:
             self._tables.make_durable()
             return plan.snapshot.version
         self.step("chosen")
-        own_metadata = self.metadata(secrets.token_hex(8), verb, queue, plan.at, plan.events, attempts.losses)
-        metadata = {**own_metadata, "read": {**plan.read, **self.other_table_versions(table, plan.snapshot.version)}}
-        merge = partial(self._tables.merge, plan.snapshot, table, plan.where, plan.edits, metadata)
+        metadata = self.metadata(secrets.token_hex(8), verb, queue, plan.at, plan.events, attempts.losses)
+
+        def late() -> Mapping[str, Any]:
+            return {"read": {**plan.read, **self.other_table_versions(table, plan.snapshot.version)}}
+
+        merge = partial(self._tables.merge, plan.snapshot, table, plan.where, plan.edits, metadata, late)
         version = self.commit(table, metadata, plan.snapshot.version, merge, attempts, plan.snapshot.read_at)
         if version is not None:
             self.step("committed")

@@ -64,12 +64,12 @@ class Listings:
     def newest(self) -> Listing:
         """Return the listing of the newest version."""
         kept = self._kept
-        newest = self._engine.version("messages"), self._engine.generation()
-        if kept is None or (kept.version, kept.generation) != newest:
+        version = self._engine.version("messages")
+        if kept is None or (kept.version, kept.generation) != (version, self._engine.generation()):
             # Read the generation before the files: if the table is replaced in between, the next call reads a new
             # listing.
             generation = self._engine.generation()
-            kept = self._kept = Listing(self._engine, *self._engine.files(), generation)
+            kept = self._kept = Listing(self._engine, *self._engine.files(version), generation)
         return kept
 
 

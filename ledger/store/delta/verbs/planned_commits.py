@@ -59,9 +59,7 @@ class _ReadOnlyEngine:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def merge(
-        self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]
-    ) -> NoReturn:
+    def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, *rest: object) -> NoReturn:
         """Raise _Planned with the MERGE."""
         raise self._planned(table, self._engine.statement(table, where, SOURCE_VIEW), edits)
 

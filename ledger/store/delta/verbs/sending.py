@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.delta_log.protocol import Conflict
+from ledger.delta_log.protocol import Conflict, Seen
 from ledger.errors import StorageFailed
 from ledger.rules import fifo, instants
 from ledger.rules import message_id as ids
@@ -205,14 +206,15 @@ class Sender:
         and they are not used again either.
         """
         tables = self._opened.tables
-        generation, since = tables.generation(), tables.version("messages")
+        began, generation, since = time.monotonic(), tables.generation(), tables.version("messages")
         metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [], attempts.losses)
         self._transactions.step("chosen")
 
         def write() -> int:
             try:
                 ends = [segment.end for segment in append.segments]
-                return tables.append("messages", rows, metadata, append.transactions, ends)
+                seen = Seen(since, began)
+                return tables.append("messages", rows, metadata, append.transactions, ends, seen=seen)
             except SegmentTaken as taken:
                 append.is_taken = True
                 log.info("a send begins a new segment: %s", taken)
