@@ -557,15 +557,15 @@ class Queue(Settling):
         """
         return transfers.import_file(self.access, path, attempt_id, report, bar)
 
-    def release_postponed(self, receipt_id: str | None = None, reason: str | None = None) -> int:
+    def release_postponed(self, receipt_id: str | None = settling.ALL, reason: str | None = None) -> int:
         """Make messages that are parked or postponed visible now. Return how many.
 
         `work` and `consume` park messages that failed too often. `work`, `consume`, RetryLater or a group's limit
         postpone messages for a retry. Nobody holds these messages. The view `in_flight` lists them by receipt, state
-        and reason. With a `receipt_id` only messages that were released under it become visible. A message that
-        somebody receives during the call stays with its receiver. Receive counts stay, so a parked message is parked
-        again at its next failure. `reason` is as in `Claim.release`. By default each message keeps the reason for which
-        it was parked or postponed.
+        and reason. With a `receipt_id` only messages that were released under it become visible: none for None, the
+        receipt of an empty claim. A message that somebody receives during the call stays with its receiver. Receive
+        counts stay, so a parked message is parked again at its next failure. `reason` is as in `Claim.release`. By
+        default each message keeps the reason for which it was parked or postponed.
         """
         return settling.release_postponed(self.access, receipt_id, reason)
 

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from ledger.cli.opening import IN_PART, WrongInput, as_json, open_ledger, with_root
 from ledger.cli.printing import many, print_blocks, print_json, report
+from ledger.client.settling import ALL
 from ledger.errors import InvalidParameterValue, LedgerError
 
 if TYPE_CHECKING:
@@ -238,7 +239,11 @@ def release(
         raise click.UsageError("--postponed takes no handles: --receipt ID, or nothing for all.")
     held_queue = open_ledger(root, settings).queue(queue)
     if postponed:
-        messages = held_queue.release_postponed(_receipt() if receipt == "-" else receipt, reason)
+        if receipt == "-" and (receipt := _receipt()) is None:
+            # A receive that found nothing has no receipt: nothing was given back under it.
+            messages = 0
+        else:
+            messages = held_queue.release_postponed(ALL if receipt is None else receipt, reason)
         report(
             json,
             {"receipt": receipt, "outcome": "released", "messages": messages},
@@ -342,12 +347,14 @@ def _receipt_field(line: str, number: int, name: str) -> str | None:
     if not line.startswith("{"):
         return line
     try:
-        field: str | None = jsons.loads(line)[name]
-        return field
+        field = jsons.loads(line)[name]
     except (ValueError, KeyError, RecursionError):
+        field = False
+    if field is not None and not isinstance(field, str):
         raise WrongInput(
             f"Line {number} of stdin is neither a {name} nor a line of `receive --json`. Nothing was done."
-        ) from None
+        )
+    return field
 
 
 #: --where moves at most this number of messages: their ids are in the memory of this process.

@@ -112,7 +112,7 @@ def text_for_people(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}"
     if isinstance(value, datetime):
-        return f"{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%SZ}"
+        return f"{_in_utc(value):%Y-%m-%d %H:%M:%S}{'' if value.tzinfo is None else 'Z'}"
     if isinstance(value, (dict, list)):
         return text_for_people(json.dumps(value, ensure_ascii=False, default=_plain))
     text = "".join(
@@ -133,12 +133,17 @@ def _finite(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+        return _in_utc(value).isoformat().replace("+00:00", "Z")
     if isinstance(value, bytes):
         import base64
 
         return base64.b64encode(value).decode()
     return str(value)
+
+
+def _in_utc(value: datetime) -> datetime:
+    """Return an instant in UTC. A timestamp without a time zone names no instant: return it as it is."""
+    return value if value.tzinfo is None else value.astimezone(timezone.utc)
 
 
 class ProgressLine:

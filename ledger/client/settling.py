@@ -126,11 +126,15 @@ def settle(
     return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
 
 
+#: Stands for all receipts in `release_postponed`. An empty claim has no receipt: None must not mean all.
+ALL = "*"
+
+
 def release_postponed(access: Access, receipt_id: str | None, reason: str | None) -> int:
     """See Queue.release_postponed."""
     record, why = access.record(), reason_of(reason)
     hidden = access.store.given_back(record, access.clock)
-    chosen = {receipt: runs for receipt, runs in hidden.items() if receipt_id in (None, receipt)}
+    chosen = {receipt: runs for receipt, runs in hidden.items() if receipt_id in (ALL, receipt)}
     actions = [Action(Verb.CHANGE, receipt, runs, reason=why) for receipt, runs in sorted(chosen.items())]
     # FENCED, whatever receipts the queue accepts: a consumer that received a message after the call of `given_back`
     # keeps the message.

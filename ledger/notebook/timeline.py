@@ -62,15 +62,19 @@ class Timeline:
 
     `events` are rows of the view `receipts`, with instants in milliseconds. `timeout` is the visibility timeout.
     Earlier releases of the package recorded parked messages as "extended". An event of this kind has a reason, or
-    extends for longer than a heartbeat does.
+    extends for longer than the claim's own timeout and the queue's.
     """
 
     def __init__(self, events: Iterable[Mapping[str, Any]], start: float, timeout: float) -> None:
         self.events: list[dict[str, Any]] = []
+        timeouts: dict[str | None, float] = {}
         for event in sorted(events, key=lambda one: int(one["version"])):
             at, until = event["at"] / MILLISECONDS - start, event["visible_at"]
             until = None if until is None else until / MILLISECONDS - start
-            beat = event["event"] == "extended" and until - at <= timeout + 1 and event.get("reason") is None
+            if event["event"] == "granted":
+                timeouts[event["receipt_id"]] = until - at
+            longest = max(timeout, timeouts.get(event["receipt_id"], 0.0)) + 1
+            beat = event["event"] == "extended" and until - at <= longest and event.get("reason") is None
             self.events.append({**event, "at": at, "visible_at": until, "is_beat": beat})
 
     def moments(self, sent: Sequence[tuple[float, int]], now: float | None = None) -> list[Level]:

@@ -214,6 +214,7 @@ class DeltaRsOutputTables:
                     raise
                 with columns_differ(location), _row_named(rows):
                     raise broken_constraint(loaded, ready) from error
+        raise Conflict(f"others changed the columns of {location} {TRIES} times in the meantime")
 
     def _widen(self, location: str, rows: pa.Table, asked: ColumnsAsked) -> None:
         """Give a table the wider types that rows ask for. Raises OutputNotWritten."""

@@ -263,7 +263,7 @@ class CallPermits:
         """Give the slots back."""
         while self._slots:
             _, slot = self._slots.popitem()
-            os.close(slot)
+            _unlock(slot)
 
 
 class _Instants:
@@ -285,4 +285,13 @@ class _Instants:
         try:
             os.pwrite(self._descriptor, _INSTANTS.pack(self.due, self.booked), 0)
         finally:
-            os.close(self._descriptor)
+            _unlock(self._descriptor)
+
+
+def _unlock(descriptor: int) -> None:
+    """Release the lock of a file, and close it. A process that was forked meanwhile has the file open, and would hold
+    the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)

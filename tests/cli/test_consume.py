@@ -113,6 +113,10 @@ def test_what_was_parked_is_released_without_a_handle(cli, queue, handlers):
     assert cli("release", "work", "HANDLE", "--postponed").code == 2
     ran = cli("release", "work", "--postponed", "--receipt", "another", "--json")
     assert ran.documents[0] == {"receipt": "another", "outcome": "released", "messages": 0}
+    nothing = cli("receive", "work", "--all", "--claim", "--json")
+    ran = cli("release", "work", "--postponed", "--receipt", "-", "--json", given=nothing.out)
+    assert ran.documents[0] == {"receipt": None, "outcome": "released", "messages": 0}, "not those of all receipts"
+    assert cli("release", "work", "--postponed", "--receipt", "-", given='{"receipt": 5}').code == 2
     ran = cli("release", "work", "--postponed", "--reason", "mended")
     assert ran.code == 0 and ran.out == "released 1 message\n" and queue.counts().visible == 1
     assert "mended" in cli("history", "work").out

@@ -1,5 +1,6 @@
 """`ledger sql`, and `ledger redrive --where`, which asks it: without a JVM."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,25 @@ def test_values_of_every_type_are_printed(cli, queue):
     assert row["at"].startswith("1970-01-01")
     assert cli("sql", query).code == 0
     header, line = cli("sql", query, "--csv").out.splitlines()
-    assert (header, line) == ("n,b,nothing,list,at,nan", '1,AA==,,"[1, 2]",1970-01-01T00:00:00Z,nan')
+    assert (header, line) == ("n,b,nothing,list,at,nan", '1,AA==,,"[1, 2]",1970-01-01T00:00:00,nan')
     assert cli("sql", "SELECT now() AS now").out.splitlines()[2][:2] == "20"
+
+
+def test_a_timestamp_without_a_time_zone_is_printed_as_it_is(cli, queue, monkeypatch):
+    """It was taken for local time, and printed as UTC."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        query = (
+            "SELECT TIMESTAMP '2026-01-01 00:00:00' AS local, arrow_cast(0, 'Timestamp(Second, Some(\"UTC\"))') AS utc"
+        )
+        (row,) = cli("sql", query, "--json").documents
+        assert row == {"local": "2026-01-01T00:00:00", "utc": "1970-01-01T00:00:00Z"}
+        assert cli("sql", query, "--csv").out.splitlines()[1] == "2026-01-01T00:00:00,1970-01-01T00:00:00Z"
+        assert cli("sql", query).out.splitlines()[2].split("  ") == ["2026-01-01 00:00:00", "1970-01-01 00:00:00Z"]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_what_python_has_no_value_for_is_printed_as_text(cli, queue):

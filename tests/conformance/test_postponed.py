@@ -25,7 +25,8 @@ def test_all_that_is_hidden_is_released_and_what_is_held_is_not(queue, clock):
     postpone(queue, one, 0, 1, 3_600, Postponed.PARKED)
     postpone(queue, one, 1, 1, 600, Postponed.RETRY)
     postpone(queue, other, 0, 1, 600, Postponed.RETRY)
-    assert queue.release_postponed("no receipt") == 0
+    assert queue.release_postponed("no receipt") == queue.release_postponed(None) == 0
+    assert queue.release_postponed(queue.receive(1, attempt_id="nothing left").receipt_id) == 0, "an empty claim's"
     assert queue.release_postponed(other.receipt_id) == 1 and queue.counts().visible == 1
     assert queue.release_postponed(reason="mended") == 2 and queue.release_postponed() == 0
     assert sorted(statuses(queue, ids)) == ["in flight"] * 3 + ["visible"] * 3

@@ -180,6 +180,23 @@ def test_nothing_of_a_group_is_received_behind_a_message_in_doubt(place, at_step
     assert [m.body for m in place.another().queue("work.fifo").receive(None)] == ["a2"]
 
 
+def test_messages_that_two_dead_writers_wrote_are_deleted_under_the_receipt_of_each(place, monkeypatch):
+    """One receive finds both: all were noted under the first receipt."""
+    place.queue.send(["a", "b", "c"])
+    claims = [place.queue.receive(1), place.queue.receive(2)]
+    for claim in claims:
+        monkeypatch.setattr(
+            claim.access.store.transactions, "on_step", lambda step: crash() if step == "written" else 0
+        )
+        with pytest.raises(Crash):
+            claim.write(rows_of(claim), place.table)
+    place.clock.advance(31)
+    other = place.another()
+    assert not other.queue("work").receive(None)
+    events = other.sql("SELECT receipt_id, messages FROM receipts WHERE event = 'deleted'").to_pylist()
+    assert {row["receipt_id"]: row["messages"] for row in events} == {one.receipt_id: one.count for one in claims}
+
+
 def test_the_retry_of_an_attempt_is_told_that_its_claim_cannot_be_decided(place, at_step, silent):
     breaks, step = silent
     doubt(place, at_step, step=step, attempt_id="job")

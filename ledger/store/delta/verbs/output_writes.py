@@ -22,7 +22,7 @@ from ledger.rules.output_doubts import Part
 from ledger.rules.state import UNTOUCHED, Record, deadline, in_doubt
 from ledger.rules.visibility import Receipts, same_attempt
 from ledger.store.delta.commit.transactions import Plan
-from ledger.store.delta.model.run_algebra import Pieces, Runs
+from ledger.store.delta.model.run_algebra import Pieces, Runs, distinct_codes
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.model.where import tuple_of
 from ledger.store.delta.state.journal import Events
@@ -243,8 +243,11 @@ class Outputs:
             new = {code: code_after(code) for code in set(doubtful.code.tolist())}
             replacement = doubtful.coded(np.array([new[code] for code in doubtful.code.tolist()], dtype=np.int64))
             deleted = replacement.where(lanes.per_code(replacement.code, lambda r: r.deleted_at is not None, bool))
-            if len(deleted):
-                events.add("deleted", lanes.record(deleted.code[0]), deleted)
+            codes_by_receipt: dict[str | None, list[int]] = {}
+            for code in distinct_codes(deleted.code):
+                codes_by_receipt.setdefault(lanes.record(code).receipt_id, []).append(code)
+            for codes in codes_by_receipt.values():
+                events.add("deleted", lanes.record(codes[0]), deleted.where(np.isin(deleted.code, codes)))
             lanes.supersede(replacement)
         if len(silent) > 1:
             return OutputUnreadable(" and ".join(sorted(silent)), "; ".join(p.reason for p in silent.values()))
