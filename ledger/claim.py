@@ -402,10 +402,7 @@ class Claim(Settling):
         return Settled(done, lost)
 
     def _apply_and_count_lost(self, record: QueueRecord, action: Action) -> tuple[pa.Table, int]:
-        """Apply an action to the whole claim. Return the answer, and how many messages the receipt's other holders ended.
-
-        To end a message is to delete or release it.
-        """
+        """Apply an action to the whole claim. Return the answer, and how many messages others ended."""
         if not action.ends:
             answer = apply(self.access, record, [action])[0]
             # Count after the answer: messages that were ended through this object while the verb ran are not lost.

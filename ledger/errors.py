@@ -182,7 +182,7 @@ class QueueNameExists(LedgerError):
 
 
 class QueueDeletedRecently(LedgerError):
-    """M3: a queue of this name was deleted less than deletion_interval (a setting) ago. Only for queues of Limits=SQS."""
+    """M3: a queue of this name was deleted less than deletion_interval (a setting) ago. Only with Limits=SQS."""
 
     code = "QueueDeletedRecently"
 

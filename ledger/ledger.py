@@ -205,8 +205,7 @@ class Ledger:
             QueueNameExists: The queue exists with a different value of a given attribute, or tags are given and the
                 queue has others.
             InvalidAttributeName: An attribute is unknown.
-            InvalidAttributeValue: An attribute's value is out of its range, or the policy names a queue that cannot be
-                the target.
+            InvalidAttributeValue: An attribute's value is out of its range.
             InvalidParameterValue: The name, a tag or a redrive policy is refused.
             QueueDeletedRecently: With Limits=SQS, a queue of that name was deleted within the setting deletion_interval
                 (by default 60 s).
