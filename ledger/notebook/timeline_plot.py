@@ -63,7 +63,7 @@ def _ending_with_stored(moments: list[Level], stored: int) -> list[Level]:
 def _figure(
     name: str, moments: list[Level], holds: list[ClaimSpan], start: float, now: float, last: float | None
 ) -> Any:
-    """Return a figure of levels and claims, whose seconds count from the instant `start`. The figure's times are UTC."""
+    """Return a figure of levels and claims, whose seconds count from the instant `start`. Its times are UTC."""
     try:
         import matplotlib.pyplot as plt
         from matplotlib import dates as without_types
