@@ -117,14 +117,16 @@ class Ledger:
           takes the file's time. If you give only a `clock`, or open with `read_only`, the ledger writes no such file.
         - `passing` returns seconds that only grow as time passes, even when somebody sets the clock. The default is the
           clock's method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by
-          more than maximum_clock_skew, unless the storage's own clock or another owner's commit confirms the step.
+          more than maximum_clock_skew, unless the storage's own clock confirms the step. A commit of another owner can
+          confirm a step forward.
 
         This machine's clock and the times of files decide how long upkeep keeps commits and removed files
         (log_retention, deleted_file_retention), whatever `clock` says.
 
         Args:
             root: A path or URI of a folder, or `schema:NAME` for a schema of Spark's catalog.
-            spark: Without a session everything but DataFrames works, through delta-rs, without a JVM.
+            spark: Without a session everything but DataFrames works, through delta-rs and without a JVM, on storage
+                that delta-rs reaches.
             engine: auto, spark or delta-rs. auto commits through delta-rs wherever it can: on paths, S3, ABFS and GCS.
                 On S3 only delta-rs may commit.
             create: False raises LedgerDoesNotExist where there is no complete ledger, so that a mistyped root does not
@@ -132,17 +134,17 @@ class Ledger:
             read_only: True opens the ledger only to read it, also on storage that the caller cannot write. The ledger
                 takes no locks, writes no file to test the storage, and makes or upgrades nothing. Calls that only read
                 work (counts, peek, messages, views, attributes). A call that writes raises LedgerIsReadOnly.
-            merge: Overrides the setting `merge`. With auto the ledger writes the files of small commits itself. With
-                statement the engine runs a MERGE statement for each verb. See `Queue.explain`.
-            owner: The name of this process in the receipts ledger (default: user, machine and process).
+            merge: Overrides the setting `merge`. With auto the ledger writes the files of small commits itself where it
+                can. With statement the engine runs a statement, such as MERGE, for each commit. See `Queue.explain`.
+            owner: The name of this process in the view `receipts` (default: user, machine and process).
             sender_id: Stored with every message sent through this object, as its SenderId: an account or a user. By
                 default nothing is stored, and the SenderId is the account of the queues' ARNs.
             storage_options: delta-rs's options (aws_access_key_id, aws_endpoint, ...), which override those of the
                 environment. The default on S3 with `spark` is the session's configuration of the bucket
                 (fs.s3a.access.key, endpoint, ...).
 
-        Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue, StorageFailed,
-        ForkedProcess.
+        Raises LedgerDoesNotExist, LedgerDamaged, ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew,
+        InvalidParameterValue, StorageFailed, ForkedProcess.
         """
         from ledger.store.delta.opening import open_tables
 

@@ -118,8 +118,8 @@ class Queue(Settling):
         the column that `body=` names. If there is no column `body`, the body is the whole row as JSON. With a body
         column, the columns delay_seconds, message_attributes, message_group_id, message_deduplication_id and
         aws_trace_header are sent, too. Other columns are not sent, and the log names them once. If whole rows are sent
-        to a FIFO queue, the columns of the two ids set the message's group and deduplication id. A delay on a FIFO
-        queue and a deduplication id on a standard queue are refused. Returns a `Sent`, with `count` and `ids()`.
+        to a FIFO queue, the columns message_group_id and message_deduplication_id count, too. A delay on a FIFO queue
+        and a deduplication id on a standard queue are refused. Returns a `Sent`, with `count` and `ids()`.
 
         **An Arrow table**, a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface is sent as a
         DataFrame is. If the ledger has a Spark session, the table goes through Spark. Returns a `SentTable`, whose
@@ -275,10 +275,10 @@ class Queue(Settling):
         **Errors.** If `function` raises, or Spark raises while it computes the rows, the claim is tried again in
         halves. A half that raises is halved in turn. Each part that succeeds is written and acknowledged by itself. A
         function that aggregates over the claim then gets only parts of it. If a message raises alone, it failed, with
-        its own exception as the reason. All these messages are released in one commit of their own. If everything
-        raises alike (`ledger.work.isolation` has the rules), the claim is released and the error is raised. A single
-        message that raises in a claim of n costs at most 2 log2(n) + 3 more calls, with log2(n) rounded up. If each row
-        is computed by itself, use `per_row`, which needs no more calls.
+        its own exception as the reason. At the end one more commit releases or parks the messages that raised. If
+        everything raises alike (`ledger.work.isolation` has the rules), the claim is released and the error is raised.
+        A single message that raises in a claim of n costs at most 2 log2(n) + 3 more calls, with log2(n) rounded up. If
+        each row is computed by itself, use `per_row`, which needs no more calls.
 
         **With `per_row`** the `function` gets a Row of one message in place of the DataFrame, in Spark's Python
         workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. If

@@ -295,7 +295,7 @@ class Grant:
 
     `order` has a number for each message of `runs`: messages with smaller numbers come first. Only a grant of a FIFO
     queue may have an `order`. It saves rows: without an `order`, `runs` would have to follow the order of the messages,
-    with one row for many of them.
+    and have more rows.
     """
 
     receipt_id: str
