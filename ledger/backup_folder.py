@@ -1,8 +1,8 @@
 """The manifest of a backup folder, read with Python alone.
 
 `ledger doctor` reads the manifest even if libraries are missing. A backup that is not finished has the file UNFINISHED.
-The file MANIFEST is written last, atomically, and names each file with its size. A folder with this file is a complete
-backup.
+The manifest, the file MANIFEST, is written last and appears whole. It names each file of the tables with its size. A
+folder with this file is a complete backup.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def read_manifest(backup: Path) -> dict[str, Any]:
 
     Raises:
         InvalidParameterValue: The folder is no complete backup, or a file is missing or has another size.
-        LedgerTooNew: A newer version wrote the backup.
+        LedgerTooNew: A newer release wrote the backup, in a format that this release does not know.
     """
     fix = "Name a folder that `ledger backup` has made."
     try:
@@ -64,9 +64,9 @@ def require_no_backup(folder: Path) -> None:
 
 
 def describe_backup(folder: Path) -> tuple[bool, str, str] | None:
-    """Return whether a backup folder is complete, what it holds or lacks, and the remedy. None for other folders.
+    """Return whether a folder is a complete backup, what it holds or lacks, and the remedy. None: it is no backup.
 
-    A folder inside a backup is not a complete backup.
+    A folder directly inside a backup counts as a backup that is not complete.
     """
     try:
         require_no_backup(folder)

@@ -1,6 +1,6 @@
 """A claim, and the receive that makes it.
 
-A claim is the messages that one receive got together, however many they are.
+A claim is the messages that one receive got together, however many there are.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from ledger.client.tables import ArrowTable
 
 log = logging.getLogger("ledger.claims")
-#: The outcomes of messages that the claim lost: they ran out, or others hold or ended them. ALREADY_DELETED is such an
-#: outcome, because a message that was deleted under this receipt is SETTLED.
+#: The outcomes of messages that the claim lost: their deadline passed, or others hold or ended them. (To end a message
+#: is to delete or release it.) ALREADY_DELETED is such an outcome: in a verb on a whole claim, a message that was
+#: deleted under this receipt is SETTLED.
 LOST = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
 #: An iteration reads FEW messages first. Each later part has about PART characters of bodies, judged by the part before
 #: it. A part has at most GROWTH times as many messages as the part before it, and at most MANY.
@@ -57,14 +58,15 @@ class Claim(Settling):
     A claim is false when it holds no message: the receive got none, or the claim is over (see `held`).
 
     - `receipt_id`: a string, or None when the claim is empty.
-    - `count`: how many messages were received. The number does not change.
+    - `count`: how many messages the claim had when this object was made. The number does not change.
     - `version`: the commit that granted the claim, a fencing token that only grows. A later holder of one of its
       messages has a greater version. The claims of one `receive_many` share a version, and have no message in common. A
       claim that is found again, by `Queue.claim` or by a retried attempt, has the version at which it was found. That
       version is never smaller than the version of the grant.
     - `error`: the LedgerError that refused only this claim's request in `receive_many`, or None.
     - `grant`, `access` and `endings` are for tools and tests. `grant` is what the store granted (None when empty).
-      `access` leads to the store. `endings` has the messages that were deleted or released through this object.
+      `access` leads to the store. `endings` has the messages that were deleted or released through this object, or
+      through the queue object that made it.
     """
 
     def __init__(
@@ -100,8 +102,8 @@ class Claim(Settling):
         """Yield the messages of the claim.
 
         A standard queue's messages are read in parts of about PART characters of bodies, so that only a part is in
-        memory. Each part is sorted by itself, oldest first. A FIFO queue's messages are read at once, in the order of
-        `messages`.
+        memory. Each part is sorted by itself, oldest first. A FIFO queue's messages are read all together, in the order
+        of `messages`.
         """
         if self.grant is None:
             return
@@ -134,14 +136,15 @@ class Claim(Settling):
         """How many messages are still held, as far as this object knows.
 
         Messages that were deleted or released through this object, or through the queue object that made it, do not
-        count. After a verb raised LeaseLost the number is 0. Reading the number asks no table, so it stays the same
-        when the claim runs out. `deadline` is then in the past, and `check` raises LeaseLost.
+        count. After `release`, `delete`, `extend` or `check` raised LeaseLost, the number is 0. Reading the number asks
+        no table, so the number stays the same when the claim runs out. After that, `deadline` is in the past, and
+        `check` raises LeaseLost.
         """
         return 0 if self.grant is None or self._is_over else self.endings.left(self.grant.runs)
 
     @property
     def deadline(self) -> datetime | None:
-        """The claim's deadline (UTC) after the last extension through this object, or None when nothing is `held`."""
+        """The claim's deadline (UTC) by its grant or last extension through this object; None if nothing is `held`."""
         return instant(self._visible_at) if self.held else None
 
     @property
@@ -160,7 +163,7 @@ class Claim(Settling):
         """Return the messages as a list, oldest first. Needs no Spark.
 
         The whole claim must fit in memory. A FIFO queue's messages are in the order in which `Queue.receive` granted
-        them.
+        them, or, if the claim was found again, in the order of `Queue.claim`.
         """
         return [] if self.grant is None else self._read(self.access.record(), self.grant)
 
@@ -168,8 +171,8 @@ class Claim(Settling):
         """Set the deadline to so many seconds from now (default: the claim's timeout), at one cost for any size.
 
         Raises:
-            LeaseLost: No message of the claim is held any more.
-            InvalidParameterValue: The deadline would be beyond the ceiling (V7).
+            LeaseLost: No message of the claim is held any more, and some were not settled through this object.
+            InvalidParameterValue: The timeout is out of bounds, or the deadline would be beyond the ceiling (V7).
         """
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
         return self._extend(self.access.record(), timeout)
@@ -202,9 +205,10 @@ class Claim(Settling):
         return explain(self.access, verb, OF_CLAIM, call, numbered(arguments, options))
 
     def release(self, reason: str | None = None, *, counted: bool = True) -> Settled:
-        """Release all messages that are still held, at once.
+        """Release all messages that are still held, in one commit.
 
-        A second call releases nothing and returns 0 messages. Messages that this object settled do not count as lost.
+        A second call releases nothing and returns 0 messages. Messages that were settled through this object do not
+        count as lost.
 
         Args:
             reason: A text that the views `receipts` and `dead_letters` show, cut at 500 characters.
@@ -212,7 +216,8 @@ class Claim(Settling):
                 so that they come no nearer to the RedrivePolicy's `maxReceiveCount`.
 
         Raises:
-            LeaseLost: The claim holds no message any more: it ran out, or others hold or ended its messages.
+            LeaseLost: No message of the claim is held any more, and some were not settled through this object: their
+                deadline passed, or others hold or ended them.
         """
         return self._apply(self.access.record(), Verb.CHANGE, 0, reason=reason_of(reason), counted=counted)
 
@@ -225,8 +230,9 @@ class Claim(Settling):
         first reads the claim once more.
 
         Raises:
-            LeaseLost: Others hold, released or deleted all messages of the claim. Two tasks with one attempt id hold
-                the same receipt, and learn of each other by this error.
+            LeaseLost: No message could be acknowledged: others hold, released or deleted those that this object had not
+                settled, or on a FIFO queue their deadline passed. Two tasks with one attempt id hold the same receipt,
+                and learn of each other by this error.
             LedgerDamaged: In such a session, a file of the claim is missing or corrupt. Nothing is acknowledged.
         """
         record = self.access.record()
@@ -247,16 +253,16 @@ class Claim(Settling):
     ) -> Settled:
         """Append `rows` to the Delta table `table` and acknowledge their messages, effectively once.
 
-        A crash at any point neither repeats nor loses a row. The next receiver of the messages asks the table whether
-        the rows are in it. Messages whose rows are in the table are not received again (see
+        A crash at any point neither repeats nor loses a row. After a crash, the next receive of the messages asks the
+        table whether the rows are in it. Messages whose rows are in the table are not received again (see
         `ledger.rules.output_doubts`). Rows that carry ids of messages outside this claim are refused. If the receive
         got nothing, the call writes nothing and raises nothing. Keep a heartbeat running while Spark computes the rows.
 
         **Types.** A value is never changed to fit a column (`ledger.rules.column_types` has the table of types). If a
-        value would change, the call is refused. The error names the column, the types, the value, its message or row,
-        and the cast to make. A new table has only types that every reader knows: no nanoseconds, no unsigned numbers. A
-        column is left out if no row shows its type (only None, [] or {}). The first call whose rows show the type adds
-        the column.
+        value would change, the call is refused. The error names the column, the types and the cast to make, and, if
+        they are known, the value and its message or row. A new table has only types that every reader knows: no
+        nanoseconds, no unsigned numbers. A column is left out if no row shows its type (only None, [] or {}). The first
+        call whose rows show the type adds the column.
 
         **Retries are safe.** Messages for which an earlier call wrote rows are not written again, and the log
         "ledger.claims" warns. In the result of such a call, `failed` is how many messages this call gave back. To write
@@ -298,12 +304,13 @@ class Claim(Settling):
                 value 7.0. To keep a column's type, cast the rows.
 
         Raises:
-            LeaseLost: Not all of these messages are held any more.
+            LeaseLost: Not all of these messages are held any more, or an earlier call wrote rows for some of them only.
+                Or `Queue.claim` found none of the receipt's messages held, and there are rows to write.
             InvalidParameterValue: An argument is wrong, or an earlier call wrote the messages to another table.
             OutputNotWritten: The table refuses the rows, or they cannot be computed. Nothing was written.
             UnsafeStorage: On S3, Spark would have to commit (docs/reference/storage.md).
             OutputUnreadable: The table became unreadable during the write, so it is not known whether the rows are in
-                it. The messages are left alone until the table can be read.
+                it. No receive gets the messages until the table can be read.
         """
         if self.grant is None:
             if self._asked is not None and not is_empty(rows):
@@ -375,8 +382,8 @@ class Claim(Settling):
             return Settled(0, 0)
         runs = self.grant.runs.select(RUNS.names)
         action = Action(verb, self.grant.receipt_id, runs, timeout, True, only_later, reason, counted)
-        # Messages that this object settled before do not count as lost. Other settled messages were settled by another
-        # holder of the receipt.
+        # Messages that were settled through this object do not count as lost. Another holder of the receipt has settled
+        # all other messages whose outcome is SETTLED.
         answer, elsewhere = self._apply_and_count_lost(record, action)
         by_outcome = count_by_outcome(answer)
         if by_outcome[Outcome.BEYOND_CEILING]:
@@ -398,7 +405,7 @@ class Claim(Settling):
         """Apply an action to the whole claim. Return the answer, and how many messages others ended."""
         if not action.ends:
             answer = apply(self.access, record, [action])[0]
-            # Count after the answer: messages that this claim's holder ended meanwhile are not lost.
+            # Count after the answer: messages that were ended through this object while the verb ran are not lost.
             return answer, self.endings.outside(_of(answer, Outcome.SETTLED))
         before = self.endings.copy()
         with self.endings.ending(action.runs) as ending:
@@ -421,7 +428,7 @@ def _of(answer: pa.Table, outcome: Outcome) -> pa.Table:
 
 
 class ReceiveAttempt:
-    """A receive that may wait. Each `poll` asks the store once, and the caller decides when to poll again.
+    """A receive that may wait. A call of `poll` asks the store once, and the caller decides when to poll again.
 
     `wait` says for how many seconds the receive may wait. The constructor raises what `Queue.receive` raises for wrong
     arguments.
@@ -443,7 +450,7 @@ class ReceiveAttempt:
         self.wait = bounds.wait(default if wait is None else wait, limits)
 
     def poll(self, *, last: bool) -> Claim | None:
-        """Receive once, in one commit. Return the claim, or None when there is nothing yet.
+        """Receive once, in one commit or none. Return the claim, or None when there is nothing yet.
 
         The `last` poll returns an empty claim in place of None.
 
@@ -451,10 +458,10 @@ class ReceiveAttempt:
             OverLimit: The quota is used up, and the receive does not wait.
             OutputUnreadable: Messages in doubt cannot be decided, and the receive does not wait or this is the last
                 poll.
-            QueueDoesNotExist: The queue is gone meanwhile.
+            QueueDoesNotExist: The queue was deleted meanwhile.
         """
-        # Read the queue's record again. If the queue was deleted meanwhile, the records of its messages are gone, and
-        # acknowledged messages would be received again.
+        # From the second poll on, read the queue's record again. If the queue was deleted meanwhile, the records of its
+        # messages are gone, and acknowledged messages would be received again.
         record = self._known.pop() if self._known else self._access.record()
         (received,) = self._access.store.receive(record, [self._request], self._access.clock)
         if isinstance(received, LedgerError):
@@ -508,7 +515,7 @@ def receive_many(access: Access, requests: Sequence[Sequence[object]]) -> list[C
 def _wait_for_change(access: Access, change_token: object, give_up: float) -> None:
     """Sleep until a commit changes the tables, for at most one second and not past `give_up`.
 
-    A visibility timeout runs out without a commit, so the caller must look again after a second.
+    A visibility timeout runs out without a commit, so the caller must poll again after a second.
     """
     look_again = min(give_up, time.monotonic() + 1.0)
     while time.monotonic() < look_again:

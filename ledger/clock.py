@@ -1,6 +1,6 @@
 """The clocks by which the ledger reads the time.
 
-The rules take the instant as the argument `now`. The stores take a clock.
+The functions of `ledger.rules` take the instant as the argument `now`. The verbs of the stores take a clock.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def passing_of(clock: Clock) -> Passing:
 def boot_of(passing: Passing) -> str:
     """Return the name of the moment from which `passing` counts, or an empty name if it has none.
 
-    Seconds of two processes can be compared if both names are equal and not empty.
+    The seconds of two processes can be compared if both names are equal and not empty.
     """
     return str(getattr(passing, "boot", ""))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-#: How many characters of a value errors show.
+#: How many characters errors show of a value that is a str, and of any other value.
 LONGEST_TEXT, LONGEST_OTHER = 4_096, 120
 
 
@@ -21,7 +21,8 @@ def shown(value: object) -> str:
     """Return a value as SQS's sentences show it: a str as it is, anything else as in Python. A long value is cut."""
     if not isinstance(value, str):
         return quoted(value)
-    # A str may contain a lone surrogate (half of a character), which cannot be encoded. The text shows it as \udXXX.
+    # A str may contain a lone surrogate (half of a character), which cannot be encoded. The text shows a surrogate as
+    # \udXXX.
     return _cut(value[: LONGEST_TEXT + 1].encode("utf-8", "backslashreplace").decode(), LONGEST_TEXT)
 
 
@@ -32,7 +33,7 @@ def quoted(value: object) -> str:
     """
     try:
         return _cut(repr(value), LONGEST_OTHER)
-    except Exception:  # an object's own, or that of a number with thousands of digits
+    except Exception:  # raised by the repr of a user's object, or of a number with thousands of digits
         return f"<{type(value).__name__}>"
 
 
@@ -58,7 +59,7 @@ class LedgerError(Exception):
     """The base class of all errors that the ledger raises on purpose: a sentence, `message`, and our `advice`."""
 
     code = "LedgerError"
-    #: If a list was sent, the index (from 0) of the entry that the error is about. Else None.
+    #: If a send raised this error because of one entry, the index of the entry (from 0). Else None.
     entry: int | None = None
 
     def __init__(self, message: str, advice: str = "") -> None:
@@ -98,8 +99,8 @@ class InvalidParameterValue(LedgerError, ValueError):
 
     def __init__(self, field: str, value: object, bound: str, fix: str = "", *, message: str | None = None) -> None:
         self.field, self.value, self.bound, self.fix = field, value, bound, fix
-        # Names of SQS's parameters begin with a capital letter: their values are shown without quotes. Values of our
-        # own parameters are shown with quotes.
+        # Names of SQS's parameters begin with a capital letter: their values, if they are texts, are shown without
+        # quotes. Values of our own parameters are shown as Python writes them.
         text = shown(value) if field[:1].isupper() else quoted(value)
         sentence = f"Value {text} for parameter {field} is invalid. Reason: {bound.rstrip('.')}."
         super().__init__(sentence if message is None else message, fix)
@@ -126,7 +127,7 @@ class MissingParameter(LedgerError, ValueError):
 
 
 class InvalidAttributeName(LedgerError, ValueError):
-    """A queue has no attribute of this name, or cannot have it together with its other attributes."""
+    """A queue has no attribute of this name, or cannot have the attribute together with its other attributes."""
 
     code = "InvalidAttributeName"
 
@@ -181,13 +182,13 @@ class QueueNameExists(LedgerError):
 
 
 class QueueDeletedRecently(LedgerError):
-    """M3: a queue of this name was deleted less than deletion_interval (a setting) ago."""
+    """M3: a queue of this name was deleted less than deletion_interval (a setting) ago. Only with Limits=SQS."""
 
     code = "QueueDeletedRecently"
 
 
 class PurgeQueueInProgress(LedgerError):
-    """M3: the queue was purged less than purge_interval (a setting) ago."""
+    """M3: the queue has Limits=SQS, and was purged less than purge_interval (a setting) ago."""
 
     code = "PurgeQueueInProgress"
 
@@ -201,7 +202,7 @@ class MessageDoesNotExist(LedgerError, LookupError):
 class ReceiptHandleIsInvalid(LedgerError, ValueError):
     """The receipt handle has a wrong form, is of another queue, was never handed out for this message, or is outdated.
 
-    `why`, the advice, says in our words which of these is true.
+    `why`, the advice, says in our words which of these four is true.
     """
 
     code = "ReceiptHandleIsInvalid"
@@ -218,7 +219,7 @@ class OverLimit(LedgerError):
 
 
 class ResourceNotFound(LedgerError, LookupError):
-    """A queue that the call names does not exist, or no running move task has the handle."""
+    """A queue that a call about message move tasks names does not exist, or no running move task has the handle."""
 
     code = "ResourceNotFoundException"
 
@@ -232,8 +233,8 @@ class MessageNotInflight(LedgerError):
 class LeaseLost(MessageNotInflight):
     """The claim no longer holds the messages that the call is about.
 
-    Their deadline passed, they were deleted or released, or others received them. Or another call of `claim.write` came
-    first. A *lease* is the time for which a claim holds its messages.
+    Their deadline passed, they were deleted or released, or others received them. Or another call of `claim.write`
+    under the same receipt came first. A *lease* is the time for which a claim holds its messages.
     """
 
 
@@ -255,7 +256,7 @@ class ContentionOutlastedRetries(LedgerError):
 
 
 class OutputNotWritten(LedgerError):
-    """`claim.write` wrote nothing to the table.
+    """`claim.write` wrote no row to the table.
 
     The claim is still held, unless the error says that it was given back (released).
 
@@ -277,8 +278,8 @@ class OutputNotWritten(LedgerError):
 class OutputUnreadable(LedgerError):
     """An output table cannot say whether the rows of some messages are in it. Those messages are left alone.
 
-    `gone` is True if there is no table, this process cannot see it, or another table is in its place. Else the table
-    exists, but cannot be read or written to.
+    `gone` is True if there is no table, this process cannot see the table, or another table is in its place. Else the
+    table exists, but cannot be read or written to.
     """
 
     code = "OutputUnreadable"
@@ -305,10 +306,10 @@ class UnsupportedVersion(LedgerError):
 
 
 class ClocksDisagree(LedgerError):
-    """This machine's clock differs from another time by more than the setting maximum_clock_skew.
+    """This machine's clock differs too much from another time: by more than the setting maximum_clock_skew.
 
-    The other time is the time of the ledger's last commit, or the storage's time. Or it is the time that this clock
-    should show after the seconds that have passed.
+    The other time is that of a queue's last commit or change, or the storage's time (half of the setting is the bound
+    for it). Or it is the time that this clock should show after the seconds that have passed since it was read last.
     """
 
     code = "ClocksDisagree"
@@ -374,8 +375,8 @@ class TableAltered(StorageFailed):
 class LedgerDamaged(LedgerError):
     """The tables are in a state that no commit of the ledger leaves.
 
-    A row or a message's number exists twice, rows are missing, or a file is broken. The error says what to do: upkeep,
-    `ledger repair`, or a backup.
+    A row exists twice, two messages have the same place in a segment, rows are missing, or a file is broken. The error
+    says what to do: upkeep, `ledger repair`, or a backup.
     """
 
     code = "LedgerDamaged"
@@ -417,8 +418,8 @@ class LedgerTooNew(LedgerError):
 class LedgerDoesNotExist(LedgerError, LookupError):
     """The root has no complete ledger and the call makes none, or the root is a backup.
 
-    `missing` names tables that the root lacks. `missing` may be empty although tables are missing. `fix` says what to
-    do. Without a `fix` the error says how to make a ledger at the root.
+    `missing` names tables that the root lacks. It may be empty if all of them are missing. `fix` says what to do.
+    Without a `fix` the error says how to make a ledger at the root.
     """
 
     code = "LedgerDoesNotExist"

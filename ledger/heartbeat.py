@@ -19,7 +19,7 @@ log = logging.getLogger("ledger.heartbeat")
 
 
 class Beat(NamedTuple):
-    """The result of one extension: how many messages others got or ended, and whether the claim is at its ceiling."""
+    """The result of one extension: how many messages others got or settled, and whether the claim is at its ceiling."""
 
     lost: int
     at_ceiling: bool
@@ -45,12 +45,13 @@ class _Exit:
 class Heartbeat:
     """Extends a claim every `every` seconds while the `with` block runs, and stops at its end.
 
-    - `lost`: True once the claim holds no message any more: it ran out, or others received or ended its messages.
-      Messages that the body settled itself are not lost.
-    - `lost_messages`: how many messages others got or ended.
+    - `lost`: True once the claim holds no message any more: it ran out, others received or settled its messages, or its
+      queue is gone. Messages that the body settled itself are not lost.
+    - `lost_messages`: how many messages others got or settled, by the last beat.
     - `check()` raises LeaseLost once the claim is lost. Call it inside a long loop.
-    - `at_ceiling`: True once the heartbeat extended the claim a last time, to the ceiling (V7). The heartbeat then
-      stops, and the lease ends at the ceiling.
+    - `at_ceiling`: True once the heartbeat extended the claim a last time, to the ceiling (V7): the latest deadline
+      that the queue's MaximumVisibilityTimeout allows. After that the heartbeat stops, and the lease ends at the
+      ceiling.
     - `error`: the error of the last beat, other than a lost lease, or None. The next beat tries again.
 
     Messages that the body gave a later deadline keep it.
@@ -72,7 +73,7 @@ class Heartbeat:
                 "Beat about three times per timeout.",
             )
         self._receipt_id, self._extend, self._timeout, self._every = receipt_id, extend, visibility_timeout, every
-        # Do not use threading.Event: its code is Python, and an interrupt inside it leaves its lock taken.
+        # Do not use threading.Event: its code is Python, and an interrupt inside it can leave its lock taken.
         self._stop: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._block: weakref.ref[Callable[..., None]] | None = None
         self._is_entered = False
@@ -83,7 +84,7 @@ class Heartbeat:
         renew_in_child(self, Heartbeat._renew)
 
     def _renew(self) -> None:
-        """Renew the locks in a forked child, which has no heartbeat thread: only the parent's thread beats."""
+        """Renew the locks in a forked child, which has no heartbeat thread. Only the parent extends the claim."""
         self._stop, self._beating = queue.SimpleQueue(), threading.Lock()
 
     def __repr__(self) -> str:
@@ -104,7 +105,7 @@ class Heartbeat:
     __exit__ = _Exit()
 
     def stop(self, *exception: object) -> None:
-        """Stop the beats, as the end of the `with` block does, and wait for a beat that is running."""
+        """Stop the beats, as the end of the `with` block does, and wait until a running beat has ended."""
         self._stop.put(None)
         with self._beating:
             pass

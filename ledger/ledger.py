@@ -1,4 +1,4 @@
-"""A ledger: one root with many queues.
+"""A ledger: the queues of one root, which is a folder or a schema of Delta tables.
 
 `Ledger.open` is the entry to everything.
 """
@@ -49,11 +49,11 @@ DEFAULT_ROOT = "ledger-data"
 
 
 class Ledger:
-    """Queues on Delta tables under one root. Threads may share a Ledger. Each process opens its own.
+    """Queues on Delta tables under one root. Threads may share a Ledger. Each process opens a Ledger of its own.
 
-    A forked child may use its parent's ledger on a local path. The child can send (in segments of its own), receive,
-    extend, release, delete and count, if the parent has read what that needs. Before the fork the parent should call
-    `Queue.counts`, and send to each FIFO queue that a child sends to.
+    One exception: a forked child may use its parent's ledger on a local path. The child can send (in segments of its
+    own), receive, extend, release, delete and count, if the parent has read the tables that these calls need. Before
+    the fork the parent should call `Queue.counts`, and send to each FIFO queue that a child sends to.
 
     A fork breaks delta-rs, so a child's calls that need it raise ForkedProcess at once:
 
@@ -107,42 +107,44 @@ class Ledger:
         """Open the ledger at `root`, and make its tables if there are none.
 
         **Which clock decides what.** `clock` returns the instant (milliseconds) of each verb. Deadlines, delays,
-        retention, deduplication and the times in `receipts` follow this instant. If `clock` shows less than the instant
-        of the queue's last commit, they follow the instant of that commit. Two other clocks only check `clock`. If they
-        disagree with it, the call raises ClocksDisagree:
+        retention, deduplication and the times in `receipts` follow this instant. If `clock` is behind the queue's last
+        commit, but by at most the setting maximum_clock_skew, deadlines follow the instant of that commit. Two other
+        clocks only check `clock`. If one of them disagrees with `clock`, the call raises ClocksDisagree:
 
-        - `storage_clock` returns the storage's time (milliseconds). The ledger compares it with `clock` at opening and
-          every 10 minutes. The two clocks may differ by half of the setting maximum_clock_skew. By default, on local
-          paths and where delta-rs commits, the ledger writes a small file and takes the file's time. If you give a
-          `clock`, or open with `read_only`, the ledger writes no file and compares nothing.
+        - `storage_clock` returns the storage's time (milliseconds). The ledger compares this time with `clock` at
+          opening, and before verbs commit, at most every 10 minutes. The two clocks may differ by half of the setting
+          maximum_clock_skew. By default, on local paths and where delta-rs commits, the ledger writes a small file and
+          takes the file's time. If you give only a `clock`, or open with `read_only`, the ledger writes no such file.
         - `passing` returns seconds that only grow as time passes, even when somebody sets the clock. The default is the
           clock's method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by
-          more than maximum_clock_skew, unless another owner's commit confirms it.
+          more than maximum_clock_skew, unless the storage's own clock confirms the step. A commit of another owner can
+          confirm a step forward.
 
         This machine's clock and the times of files decide how long upkeep keeps commits and removed files
         (log_retention, deleted_file_retention), whatever `clock` says.
 
         Args:
             root: A path or URI of a folder, or `schema:NAME` for a schema of Spark's catalog.
-            spark: Without a session everything but DataFrames works, through delta-rs, without a JVM.
+            spark: Without a session everything but DataFrames works, through delta-rs and without a JVM, on storage
+                that delta-rs reaches.
             engine: auto, spark or delta-rs. auto commits through delta-rs wherever it can: on paths, S3, ABFS and GCS.
                 On S3 only delta-rs may commit.
-            create: False raises LedgerDoesNotExist where there is no ledger, so that a mistyped root does not become a
-                new, empty ledger.
+            create: False raises LedgerDoesNotExist where there is no complete ledger, so that a mistyped root does not
+                become a new, empty ledger.
             read_only: True opens the ledger only to read it, also on storage that the caller cannot write. The ledger
                 takes no locks, writes no file to test the storage, and makes or upgrades nothing. Calls that only read
                 work (counts, peek, messages, views, attributes). A call that writes raises LedgerIsReadOnly.
-            merge: Overrides the setting `merge`. With auto the ledger writes the files of small commits itself. With
-                statement the engine runs a MERGE statement for each verb. See `Queue.explain`.
-            owner: The name of this process in the receipts ledger (default: user, machine and process).
-            sender_id: Stored with every message sent through this object, as its SenderId: an account or a user. The
-                default is the account of the queues' ARNs, which is not stored.
+            merge: Overrides the setting `merge`. With auto the ledger writes the files of small commits itself where it
+                can. With statement the engine runs a statement, such as MERGE, for each commit. See `Queue.explain`.
+            owner: The name of this process in the view `receipts` (default: user, machine and process).
+            sender_id: Stored with every message sent through this object, as its SenderId: an account or a user. By
+                default nothing is stored, and the SenderId is the account of the queues' ARNs.
             storage_options: delta-rs's options (aws_access_key_id, aws_endpoint, ...), which override those of the
                 environment. The default on S3 with `spark` is the session's configuration of the bucket
                 (fs.s3a.access.key, endpoint, ...).
 
-        Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue, StorageFailed,
-        ForkedProcess.
+        Raises LedgerDoesNotExist, LedgerDamaged, ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew,
+        InvalidParameterValue, StorageFailed, ForkedProcess.
         """
         from ledger.store.delta.opening import open_tables
 
@@ -202,13 +204,13 @@ class Ledger:
         """Return the queue of this name, and make it if there is none. The call may be repeated.
 
         Raises:
-            QueueNameExists: The queue exists with a different value of a given attribute, or with other tags than those
-                given.
+            QueueNameExists: The queue exists with a different value of a given attribute, or tags are given and the
+                queue has others.
             InvalidAttributeName: An attribute is unknown.
             InvalidAttributeValue: An attribute's value is out of its range.
             InvalidParameterValue: The name, a tag or a redrive policy is refused.
             QueueDeletedRecently: With Limits=SQS, a queue of that name was deleted within the setting deletion_interval
-                (60 s).
+                (by default 60 s).
         """
         attribute_rules.queue_name(name, attributes)
         # An empty value that is no mapping must be refused, too.
@@ -244,27 +246,27 @@ class Ledger:
     def delete_queue(self, name: str) -> None:
         """Delete the queue that has this name now, and all its messages.
 
-        A queue that is made again under the name is another queue, and stays. Raises QueueDoesNotExist, also when
-        another delete of the same queue was first.
+        A queue that is made again under the name meanwhile is another queue, and stays. Raises QueueDoesNotExist, also
+        when another delete of the same queue was first.
         """
         self.store.delete_queue(self._named(name), self.clock)
         log.info("the queue %s is deleted", name)
 
     def view(self, name: str, version: int | None = None, *, timestamp: datetime | str | None = None) -> DataFrame:
-        """Return an analyst view as a DataFrame. Reading disturbs nobody.
+        """Return an analyst view as a DataFrame. Reading takes no lock and changes nothing.
 
         The views are messages, in_flight, queue_depth, dead_letters, processing_times and receipts. `sql` has the same
-        views without Spark. The rows are read when the DataFrame is used, in your session. If the session's
+        views without Spark. Spark reads the rows when the DataFrame is used, in your session. If the session's
         spark.sql.files.ignoreMissingFiles or ignoreCorruptFiles is on, Spark leaves out the rows of a missing or
         corrupt file. `sql` never does.
 
         `version` shows the view as of a version of the visibility table (as in `receipts` and `Claim.version`), at the
         instant of that commit. `timestamp` shows the view as of an instant: a datetime with a time zone, or a text of
-        one. The past 7 days can be read, unless the settings of upkeep say otherwise. `receipts`, and the views made of
-        them, are up to date without an upkeep. The present `queue_depth` has the numbers of `Queue.counts`, and reads
-        no message.
+        such an instant. The past 7 days can be read, unless the settings of upkeep say otherwise. `receipts`, and the
+        views made of `receipts`, are up to date without an upkeep. The present `queue_depth` has the numbers of
+        `Queue.counts`, and reads no message.
 
-        Raises SparkIsNeeded, InvalidParameterValue, and StorageFailed if the ledger's folder is gone.
+        Raises SparkIsNeeded, InvalidParameterValue, and StorageFailed, also if the ledger's folder is gone.
         """
         from ledger.store.delta.dataframes.views import open_view, queue_depth
 
@@ -276,7 +278,7 @@ class Ledger:
         return open_view(spark, opened.engine, opened.locations, name, self.clock(), version, timestamp)
 
     def sql(self, query: str, version: int | None = None, *, timestamp: datetime | str | None = None) -> pa.Table:
-        """Run a SQL query on the analyst views without Spark, and return an Arrow table. Reading disturbs nobody.
+        """Run a SQL query on the analyst views without Spark, and return an Arrow table. A query changes nothing.
 
         The views, and `version` and `timestamp`, are those of `view`. The SQL is DataFusion's, which comes with
         delta-rs. `ledger.sql("SELECT * FROM comments")` describes the views and their columns.
@@ -300,9 +302,9 @@ class Ledger:
     ) -> list[str]:
         """Create the analyst views, with comments, in a schema of Spark's catalog, and return their names.
 
-        The views show the present state whenever they are read. With `version` or `timestamp`, as in `view`, they
-        always show that past state. Use `prefix` to have both. `receipts`, and the views made of them, show the state
-        of the last upkeep or `fill_receipts`.
+        The views show the present state whenever they are read. With `version` or `timestamp`, as in `view`, they show
+        that past state, as long as the ledger keeps its files. Use `prefix` to have views of both kinds. `receipts`,
+        and the views made of `receipts`, show the state of the last upkeep or `fill_receipts`.
         """
         from ledger.store.delta.dataframes.views import deploy_views
 
@@ -310,20 +312,20 @@ class Ledger:
         return deploy_views(spark, opened.engine, opened.locations, schema, prefix, self.clock(), version, timestamp)
 
     def fill_receipts(self) -> int:
-        """Add the entries of new commits to the `receipts` table, each exactly once. Return how many were added."""
+        """Add the events of new commits to the `receipts` table, each exactly once. Return how many were added."""
         from ledger.store.delta.verbs.receipts import fill_receipts
 
         opened = self._require_delta("fill_receipts")
         return fill_receipts(opened.engine, opened.transactions)
 
     def health(self, *, deep: bool = False) -> Health:
-        """Return the state of the tables: queues, files, the length of the logs, and what an upkeep would remove.
+        """Return the state of the tables: queues, files, the length of the logs, and files that upkeep would remove.
 
         The result also has the age of the oldest commit that no upkeep has processed. Its `vitals` are values that grow
         with the load, and signs that something hangs. The call only reads, through delta-rs if delta-rs can read the
-        storage. `ledger doctor ROOT --json` prints the same for a monitor. Each table's `damaged` names data files that
-        are missing, empty or of another size than the log says. With `deep` the call also reads each file's footer, and
-        counts its rows.
+        storage. `ledger doctor ROOT --json` prints the same state for a monitor. Each table's `damaged` names data
+        files that are missing, empty or of another size than the log says. With `deep` the call also reads each file's
+        footer, and counts its rows.
 
         Raises:
             StorageFailed: The storage cannot be read.
@@ -335,10 +337,11 @@ class Ledger:
 
     @staticmethod
     def repair(root: str = DEFAULT_ROOT, *, dry_run: bool = False) -> Repair:
-        """Cut the damaged ledger at `root`, a local path, back to its last complete version. Return what was lost.
+        """Cut damaged tables of a ledger back to their last whole versions. Return what was lost.
 
-        With `dry_run` the call changes nothing. Removed files are moved to the folder `_ledger_lost` beside the tables.
-        First stop every process that uses the ledger. A ledger that is complete, or was repaired, stays as it is.
+        `root` is a local path. With `dry_run` the call changes nothing. Removed files are moved to the folder
+        `_ledger_lost` beside the tables. First stop every process that uses the ledger. A ledger without damage stays
+        as it is.
 
         Raises:
             LedgerDamaged: A table cannot be repaired. Nothing was changed.
@@ -354,7 +357,7 @@ class Ledger:
     def destroy(
         root: str = DEFAULT_ROOT, *, storage_options: Mapping[str, str] | None = None, dry_run: bool = False
     ) -> Destroyed:
-        """Remove the ledger at `root` with all its messages. Return what it had. With `dry_run` only look.
+        """Remove the ledger at `root` with all its messages. Return what was removed. With `dry_run` only look.
 
         `root` is a local path or a place on an object store. Files that are not the ledger's stay. Only a backup, or an
         object store's own versions, can bring the ledger back. Processes that have the ledger open find no table any
@@ -362,7 +365,8 @@ class Ledger:
 
         Raises:
             LedgerDoesNotExist: There is no ledger.
-            LedgerError: Another process holds one of the ledger's locks. Nothing was removed.
+            LedgerError: Another process holds one of the ledger's locks, or nothing shows that a table is a ledger's.
+                Nothing was removed.
             InvalidParameterValue: Only Spark reaches the root.
             StorageFailed: The storage cannot be read or written.
         """
@@ -374,10 +378,10 @@ class Ledger:
     def share(root: str = DEFAULT_ROOT, *, group: str, everyone: bool = False) -> SharedLedger:
         """Let all users of a group use the ledger at `root`, a local path. With `everyone` all others may read it.
 
-        Its folders and locks become writable for the group, and its files readable. The same holds for later files,
-        also those of delta-rs and other programs. New files have their folder's group, and the folder's default ACL
-        replaces the umask of the process that writes. If the file system has no ACLs, the result's `is_inherited` is
-        False, and every user needs the umask 002. Spark sets permissions by itself: give its session
+        The ledger's folders and locks become writable for the group, and its files readable. The same holds for later
+        files, also those of delta-rs and other programs. New files have their folder's group, and the folder's default
+        ACL replaces the umask of the process that writes. If the file system has no ACLs, the result's `is_inherited`
+        is False, and every user needs the umask 002. Spark sets permissions by itself: give its session
         spark.hadoop.fs.permissions.umask-mode=002.
 
         Only root, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger doctor`
@@ -386,7 +390,8 @@ class Ledger:
         Raises:
             LedgerDoesNotExist: There is no ledger.
             InvalidParameterValue: There is no such group, or the storage is no local path.
-            StorageFailed: A file or folder belongs to another user. The error names it.
+            StorageFailed: This user may not share a file or folder, which the error names. What was shared before stays
+                shared.
         """
         from ledger.store.delta.permissions import share_ledger
 
@@ -395,15 +400,16 @@ class Ledger:
     def upkeep(self, vacuum: bool = True, report: Callable[[str], None] | None = None) -> UpkeepReport:
         """Run a round of upkeep. Safe at any time, beside running claims.
 
-        The round drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention, and
-        continues orphaned message move tasks. `receipts` is complete only if a round runs at least once in 30 days. The
-        load decides how often a round is useful. `ledger upkeep --every 5m`, and `ledger serve`, run a round when the
-        load needs one. A round records its progress in the log of `tasks`.
+        The round drops finished segments, joins rows and files, fills the table `receipts`, vacuums within the
+        retention, and takes a step of each abandoned message move task. `receipts` is complete only if a round runs at
+        least once within log_retention (by default 30 days). The load decides how often a round is useful. `ledger
+        upkeep --every 5m`, and `ledger serve`, run a round when the load needs one. A round records its progress in the
+        log of the table `tasks`.
 
-        A round drops something for its age only if an earlier look at the clock confirms the age. That look was an
-        earlier round, or the opening of this ledger, at least the setting mark_seconds (5 minutes) before. A single
-        wrong look at the clock therefore destroys nothing. `report` gets a line of text for each step. By default the
-        lines are logged at level debug.
+        A round drops something for its age only if a second look confirms the clock: the storage's own clock, or an
+        earlier look. The earlier look was a round, or the opening of this ledger, at least the setting mark_seconds (5
+        minutes) before. A single wrong look at the clock therefore destroys nothing. `report` gets a line of text for
+        each step. By default the lines are logged at level debug.
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
         """
@@ -425,17 +431,18 @@ class Ledger:
         return done
 
     def rounds(self) -> Rounds:
-        """Return the record of the rounds of upkeep: how far the last round went, and whether a round runs."""
+        """Return the record of upkeep's rounds: how far the last one went, and whether a process holds the lease."""
         return self._require_delta("rounds").store.rounds
 
     def repair_clock(self, *, dry_run: bool = False) -> list[ClockRepair]:
-        """Correct the times that a clock ahead of the right time committed. Return what was wrong, by queue.
+        """Correct the times that were committed by a clock ahead of the right time. Return what was wrong, by queue.
 
         A queue needs a repair if its time is ahead of this machine's clock by more than the setting maximum_clock_skew.
-        A single commit sets back the queue's time and its leases, and `receipts` records the event "clock repaired". If
-        such a clock made or changed the queue, another commit corrects the queue's timestamps and what has expired.
-        Call this only while this machine's clock is right, because no verb can tell which of two clocks is right. With
-        `dry_run` nothing is changed.
+        One commit sets back the queue's time and its leases, and `receipts` records the event "clock repaired". Another
+        commit makes sends to a FIFO queue possible again, if they were refused. If such a clock made or changed the
+        queue, a further commit corrects the queue's timestamps and what has expired. Call this only while this
+        machine's clock is right, because no verb can tell which of two clocks is right. With `dry_run` nothing is
+        changed.
 
         Raises ClocksDisagree, ContentionOutlastedRetries, StorageFailed, LedgerIsReadOnly.
         """
@@ -446,18 +453,19 @@ class Ledger:
         return repair(opened.store, self.clock)
 
     def backup(self, dest: str | os.PathLike[str], report: Callable[[str], None] | None = None) -> BackupReport:
-        """Copy one consistent version of all tables into the folder `dest`, while the ledger is in use.
+        """Copy versions of all tables that belong together into the folder `dest`, while the ledger is in use.
 
         `dest` must be an empty folder or not exist. `dest` and the ledger must be on local paths. The copy has the
         messages, their states and the receipts, and no past versions. Messages in flight are in flight after a restore,
-        until their deadlines. `report` gets a line of text for each step. A failed backup is never mistaken for a
-        complete one.
+        too, until their deadlines. `report` gets a line of text for each step. A failed backup is never mistaken for a
+        complete backup.
 
         Returns:
             A BackupReport: versions, files, bytes, and the time.
 
         Raises:
             InvalidParameterValue: `dest` or the ledger's place does not allow a backup.
+            LedgerDamaged: A table is damaged.
             StorageFailed: The storage failed, or an upkeep removed files before they were copied. In the second case,
                 take the backup again.
         """
@@ -477,9 +485,9 @@ class Ledger:
         """Make a ledger at `root` from the backup `source`, both on local paths.
 
         Without `replace`, `root` must be an empty folder or not exist. With `replace` the restored ledger takes the
-        place of what `root` holds, which moves to another folder. The call returns that folder, or None. Processes that
-        have the replaced ledger open notice the change, and continue with the restored ledger. The restored ledger
-        appears at `root` only when everything is copied.
+        place of what `root` holds, which moves to another folder. The call returns the path of that folder, or None if
+        nothing was moved. Processes that have the replaced ledger open notice the change, and continue with the
+        restored ledger. The restored ledger appears at `root` only when everything is copied.
 
         Raises InvalidParameterValue (also for an incomplete backup), LedgerTooNew and StorageFailed.
         """

@@ -25,7 +25,7 @@ _as_stored = attrgetter(*_AS_STORED)
 
 @dataclass(frozen=True)
 class Message:
-    """A message. `receipt_handle` is None when the message was peeked at. Instants are UTC, or None."""
+    """A message. `receipt_handle` is None if `Queue.peek` returned the message. Instants are UTC, or None."""
 
     message_id: str
     body: str
@@ -66,7 +66,7 @@ class Message:
             "ApproximateFirstReceiveTimestamp": _timestamp(self.first_received_at),
             "MessageGroupId": self.message_group_id,
             "MessageDeduplicationId": self.message_deduplication_id,
-            # S1's order as SQS writes it: 20 digits.
+            # The number of F2's order, in the form of SQS: 20 digits.
             "SequenceNumber": None if self.sequence_number is None else f"{self.sequence_number:020d}",
             "AWSTraceHeader": self.aws_trace_header,
             "DeadLetterQueueSourceArn": self.dead_letter_source and self.account.arn(self.dead_letter_source),
@@ -89,7 +89,7 @@ def public_messages(
     account: Account = DEFAULT,
 ) -> list[Message]:
     """Return stored messages as users see them. With a `receipt_id` each has a receipt handle."""
-    # Many messages of a claim share their instants.
+    # Many messages of a claim share their instants, so make each instant once.
     instants, retention = _Instants(), queue.retention
 
     def public(one: StoredMessage) -> Message:
@@ -113,7 +113,7 @@ def public_messages(
 
 
 class _Instants(dict[int | None, Any]):
-    """Instants by milliseconds. Each instant is made once."""
+    """Instants by milliseconds. An instant is made when it is first looked up."""
 
     def __missing__(self, milliseconds: int | None) -> datetime | None:
         made = self[milliseconds] = None if milliseconds is None else instant(milliseconds)

@@ -1,7 +1,7 @@
-"""Places as users name them, and the folders that a failed write made.
+"""Places as users name them, and the removal of folders that a failed write made.
 
-`here` calls `rules.location.locate` for this process. Relative paths begin at its working folder, and `~` is its user's
-home.
+`here` calls `rules.location.locate` for this process. Relative paths begin at the process's working folder, and `~` is
+the home of its user.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ledger.rules.location import Location, locate, recorded
 
 
 def here(field: str, value: object) -> Location:
-    """Return the place that a user names. Raises InvalidParameterValue, naming `field`. See `rules.location.locate`."""
+    """Return the place that a user names. Raises InvalidParameterValue for `field`. See `rules.location.locate`."""
     home = os.path.expanduser("~")  # noqa: PTH111 - Path's raises where a user has no home, who may not name one
     place = locate(field, value, str(Path.cwd()), home)
     if place.is_local:

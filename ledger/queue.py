@@ -1,6 +1,6 @@
 """The queue object that users call.
 
-Each method calls a module that does one job. The store reads and commits.
+Most methods call a module that does the verb's work. The store reads and commits.
 """
 
 from __future__ import annotations
@@ -58,11 +58,13 @@ class Queue(Settling):
         """Return a matplotlib figure of the message states over time, with claims as bars by their holder.
 
         Notebooks show the figure. Times are UTC. `last` limits the figure to the last so many seconds. By default the
-        figure shows everything that is known. The data are the receipts, and the commits that are not copied to the
-        receipts yet. Needs matplotlib, and no Spark.
+        figure begins with the first event that is known. It has bars for at most 30 holders. The data are the receipts,
+        the commits that are not copied to the receipts yet, and the send instants in the log of the messages' table.
+        Needs matplotlib, and no Spark.
 
         Raises:
-            InvalidParameterValue: `last` is no number of seconds.
+            InvalidParameterValue: `last` is no number of seconds > 0.
+            LedgerError: The ledger is in memory, or matplotlib is not installed.
         """
         figure: Figure = timeline_plot.of_queue(self.access, last)
         return figure
@@ -74,7 +76,7 @@ class Queue(Settling):
 
     @property
     def id(self) -> str:
-        """The id of this very queue. A queue that is made again under the same name has another id."""
+        """The queue's id. A queue that is made again under the same name has another id."""
         return self.access.made.id
 
     @property
@@ -110,52 +112,54 @@ class Queue(Settling):
         message_deduplication_id: str | None = None,
         all_or_nothing: bool = False,
     ) -> Sent | SentTable | list[SendOutcome]:
-        """Send messages in one commit.
+        """Send messages in one commit, or in none if there is nothing to send.
 
         **A DataFrame**: every row is a message, and there may be any number of rows. The body is the column `body`, or
         the column that `body=` names. If there is no column `body`, the body is the whole row as JSON. With a body
         column, the columns delay_seconds, message_attributes, message_group_id, message_deduplication_id and
-        aws_trace_header are sent, too. Other columns are not sent, and the log names them once. A delay on a FIFO queue
+        aws_trace_header are sent, too. Other columns are not sent, and the log names them once. If whole rows are sent
+        to a FIFO queue, the columns message_group_id and message_deduplication_id count, too. A delay on a FIFO queue
         and a deduplication id on a standard queue are refused. Returns a `Sent`, with `count` and `ids()`.
 
         **An Arrow table**, a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface is sent as a
         DataFrame is. If the ledger has a Spark session, the table goes through Spark. Returns a `SentTable`, whose
         `ids()` is a pyarrow.Table. The column message_attributes may have maps, dictionaries (pandas), or structs,
         whose null fields are no attributes. The column may also have lists of structs of key and value, or JSON objects
-        as text. The value of an attribute has the same form as in a list of entries.
+        as text. The value of an attribute has one of the forms that an entry of a list may have.
 
-        **A list** of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds",
-        "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): returns a SendOutcome for
-        each, in order. The outcome is the message's id as a text, and has its sequence number and MD5s. A dictionary in
-        a list is always an entry of SQS. An entry with another key is refused, because a misspelled key would silently
-        change the message. To send a dictionary as a JSON body, use `json.dumps`. The keyword arguments are defaults
-        for the entries of a list.
+        **A list** has strings, or entries of SQS, which are dictionaries. An entry has the key MessageBody, and may
+        have DelaySeconds, MessageAttributes, MessageGroupId, MessageDeduplicationId and AWSTraceHeader. The call also
+        takes one string or entry without a list. It returns a list with a SendOutcome for each, in order. The outcome
+        is the message's id as a text, and has its sequence number and MD5s. An entry with another key is refused,
+        because a misspelled key would silently change the message. To send a dictionary as a JSON body, use
+        `json.dumps`. The keyword arguments are defaults for the entries of a list.
 
         M2: LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches, a wrong entry is refused alone, and the others are
         sent. The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent, and
-        the log ("ledger.send") warns if not. With `all_or_nothing=True` the error is raised, and nothing is sent. A
-        string or entry without a list, and a table, are always all or nothing. As in SQS, the same holds for a list if
-        an entry for a FIFO queue lacks its group or deduplication id.
+        the log ("ledger.send") warns if not. With `all_or_nothing=True` the first error is raised, and nothing is sent.
+        The same holds for a string or entry without a list, and for a table. As in SQS, it also holds for a list if an
+        entry for a FIFO queue lacks its group or deduplication id.
 
         **Retries.** `attempt_id` makes a retry safe. A send that was committed under this id is not sent again, and the
         retry returns its ids. The same list under the same id has the same outcomes. Another send under the same id
-        (other messages, another number of messages, another queue of the ledger) is an error. In Airflow, {{ dag.dag_id
-        }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }} tells a task from all others. A FIFO queue takes no
-        attempt id. Its messages need a group, and for 5 minutes it recognizes a repeated message by its deduplication
-        id (F1).
+        (other messages, another number of messages, another queue of the ledger) is an error. In Airflow, the id {{
+        dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }} tells a task from all others. A FIFO queue
+        takes no attempt id. Its messages need a group. For 5 minutes the queue recognizes a repeated message by its
+        deduplication id (F1).
 
-        Under an attempt id a DataFrame is evaluated once more before it is written. If the rows then differ (in number,
-        bodies, groups or attributes), as with a random UDF, the call is refused and nothing is sent. With
-        engine="spark" the DataFrame is evaluated once, and the executors keep its rows until they are sent. In both
-        cases a later call whose DataFrame has other rows is another send. Delays are not compared.
+        Under an attempt id a DataFrame is evaluated twice: to count and hash its rows, and to write them. If the two
+        evaluations differ (in number, bodies, groups or attributes), as with a random UDF, the call is refused and
+        nothing is sent. If Spark commits (engine="spark"), the DataFrame is evaluated once, and the executors keep its
+        rows until they are sent. In both cases a later call whose DataFrame has other rows is another send. Delays are
+        not compared.
 
-        The errors below that concern a body or a group refuse only their entry of a list. For a DataFrame the errors
-        name the column and the value.
+        In a list, errors below that concern a body refuse only their entry (see M2). For a DataFrame the errors name
+        the column and the value.
 
         Raises:
-            InvalidParameterValue: A body is no string, or over the queue's MaximumMessageSize. Or a column is missing,
-                Spark cannot compute the rows, or a keyword argument cannot hold for any message. Or the DataFrame is a
-                streaming one: send its batches in foreachBatch. Nothing was sent.
+            InvalidParameterValue: A body is no string, or the message is over the queue's MaximumMessageSize. Or a
+                column is missing, Spark cannot compute the rows, or a keyword argument is valid for no message of the
+                queue. Or the DataFrame is a streaming one: send its batches in foreachBatch. Nothing was sent.
             MissingParameter: A body is empty, or a group is missing.
             InvalidMessageContents: A body has a character that SQS does not allow (M1).
         """
@@ -174,29 +178,33 @@ class Queue(Settling):
         wait: float | None = None,
         attempt_id: str | None = None,
     ) -> Claim:
-        """Claim up to `max_messages` visible messages (None: all there are) under one new receipt, in one commit.
+        """Claim up to `max_messages` visible messages (None: all) under one new receipt, in one commit.
 
-        Returns a Claim. An empty claim is false. A claim never has more messages than `max_messages`, and may have
-        fewer when other receivers compete. On FIFO queues (F2) a claim has, in order, the first messages of groups
-        without a message in flight. Groups come in the order in which they became receivable: when their first message
-        arrived, or when their last claim ended. A claim takes all messages of a group before those of the next group.
-        D1: a message that was received as often as the queue's RedrivePolicy allows is moved to the dead-letter queue
-        and not received. Messages that a `claim.write` left in doubt are left alone if their output table cannot be
-        asked. Other messages are still received.
+        Returns a Claim. An empty claim is false. A claim never has more messages than `max_messages`. When other
+        receivers compete, a claim may have fewer messages than are visible.
+
+        On FIFO queues (F2) a claim has messages in order. A message is not received while an earlier message of its
+        group is in flight, delayed or locked. Groups come in the order in which they became receivable: when their
+        first visible message came, or when their last claim ended, if that was later. A claim takes all receivable
+        messages of a group before those of the next group.
+
+        D1: a visible message that was received as often as the queue's RedrivePolicy allows is moved to the dead-letter
+        queue, if that queue exists, and not received. A message in doubt is one whose `claim.write` was begun and not
+        finished. If its output table cannot be asked, the message is left alone, and other messages are still received.
 
         Args:
             visibility_timeout: The claim's timeout in seconds. The default is the queue's VisibilityTimeout.
-            wait: For how many seconds to wait for a message if there is none. The default is the queue's
+            wait: For how many seconds to wait if no message can be received. The default is the queue's
                 ReceiveMessageWaitTimeSeconds.
             attempt_id: While the claim of an earlier receive under this id is held, the call returns that claim again,
-                and restarts its timeout. If that claim is larger than `max_messages`, the call raises
+                and restarts its timeout. If that claim holds more than `max_messages` messages, the call raises
                 InvalidParameterValue. Every task needs an id of its own, as for `send`.
 
         Raises:
-            OverLimit: Q2, Q3: a standard queue with Limits=SQS is at its quota, and the call does not wait. A FIFO
-                queue then returns an empty claim.
-            OutputUnreadable: All messages were left in doubt, and their output table, which the error names, cannot be
-                asked.
+            OverLimit: Q2, Q3: a standard queue with Limits=SQS is at its quota, and the call does not wait. On a FIFO
+                queue, and after a wait in vain, the call returns an empty claim instead.
+            OutputUnreadable: Only messages in doubt are left to receive, and their output table, which the error names,
+                cannot be asked.
             QueueDoesNotExist: The queue was deleted before the call or during the wait, even if it was made again.
         """
         return receive(self.access, max_messages, visibility_timeout, wait, attempt_id)
@@ -207,13 +215,14 @@ class Queue(Settling):
         Each request is (max_messages, visibility_timeout, attempt_id) as in `receive`. The last values may be left out.
         The call does not wait. The result has a Claim for each request, in their order, each with its own receipt. The
         claims are those of receives one after the other at one instant. But each message goes to one claim only, even
-        with a timeout of 0. On FIFO queues (F2) a group goes to one new claim only, also if that claim leaves messages
-        of the group. A request whose attempt holds a claim gets that claim again. All granted claims have the same
-        `version`. Safe to retry if every request has an attempt id.
+        with a timeout of 0. On FIFO queues (F2) a group goes to one new claim only, even if that claim leaves messages
+        of the group. A request whose attempt holds a claim gets that claim again. All claims that are not empty have
+        the same `version`. The call is safe to retry if every request has an attempt id.
 
-        If one request fails, its claim is empty and has the `error`, and the other requests are granted. OverLimit: a
-        standard queue's quota is used up, also by claims of this call (Q2). InvalidParameterValue: the attempt holds
-        more messages than the request asks for. OutputUnreadable: as in `receive`.
+        If one request fails, its claim is empty and has the `error`, and the other requests are still served. The error
+        is OverLimit if a standard queue's quota is used up, also by claims of this call (Q2). It is
+        InvalidParameterValue if the attempt holds more messages than the request asks for. OutputUnreadable is as in
+        `receive`.
 
         Raises:
             InvalidParameterValue: A request is wrong, or two requests have the same attempt id. Nothing was received.
@@ -239,54 +248,58 @@ class Queue(Settling):
         bar: bool | None = None,
         report: Callable[[str], None] | None = None,
     ) -> Worked:
-        """Run a worker's loop under a heartbeat: claim, run `function`, write its rows, acknowledge, repeat.
+        """Run a worker's loop, each claim under a heartbeat: claim, run `function`, write its rows, acknowledge.
 
-        Needs Spark. Each claim has up to `max_messages`. `function` gets `Claim.dataframe` and returns rows for the
-        table `output`. A column message_id of the rows is written. A column receipt_handle is not written, because
-        handles end with the claim. `function` returns one of:
+        Needs Spark. A new claim has up to `max_messages`. `function` gets `Claim.dataframe` and returns rows for the
+        table `output`. The rows need the column message_id, which is written. A column receipt_handle is not written,
+        because handles end with the claim. `function` returns one of:
 
         - one DataFrame: the whole claim is done, messages without a row too;
-        - one DataFrame, and `reason` names a column of it. A message failed if its row has a value in that column.
-          Every value but null counts, also "", 0, False and NaN. Neither such rows nor that column are written. The
-          DataFrame is computed once;
-        - (done, failed), with the columns message_id and reason in `failed`: a message with a row in `done` is done. A
-          message without such a row failed. `failed` only tells why, and is computed separately if messages failed.
+        - one DataFrame, and `reason` names a column of it. A message failed if its row has a value in that column, or
+          if the message has no row. Every value but null counts, also "", 0, False and NaN. Neither such rows nor that
+          column are written. The DataFrame is computed once;
+        - (done, failed), two DataFrames. A message with a row in `done` is done, and any other message failed. `failed`
+          only tells why, in its columns message_id and reason. It is computed separately if messages failed.
 
-        A row that names no message of the claim is an error.
+        A row to write that names no message of the claim is an error.
 
         **Failed messages** are released in the commit that acknowledges the others. The queue's RedrivePolicy says
-        after how many receives a message is a dead letter. Without a policy a message is parked (hidden for `park`
-        seconds) after 3 receives. With `maximum_receives` a message is parked after so many receives, whatever the
-        policy says. Failed messages and their reasons pass through the driver. With `failures`, each gets a row in that
-        table with message_id, reason, verdict, receive_count, receipt_handle and body. The verdict is release, park, or
-        dead_letter for the last receive that the queue's RedrivePolicy allows. With `stamped`, rows of both tables also
-        have receipt_id, claim_version, worker and written_at.
+        after how many receives a message is a dead letter. Without a policy a message that fails at its third receive,
+        or later, is parked (hidden for `park` seconds). With `maximum_receives` a message is parked from that many
+        receives on, unless the policy made it a dead letter before. Failed messages and their reasons pass through the
+        driver. With `failures`, each gets a row in that table with message_id, reason, verdict, receive_count,
+        receipt_handle and body. The verdict is release, park, or dead_letter for the last receive that the queue's
+        RedrivePolicy allows. With `stamped`, rows of both tables also have receipt_id, claim_version, worker and
+        written_at.
 
         **Errors.** If `function` raises, or Spark raises while it computes the rows, the claim is tried again in
-        halves, at most log2(n) times. Each part that succeeds is written and acknowledged by itself. If a message
-        raises alone, it failed, with its own exception as the reason. A function that aggregates over the claim then
-        gets only parts of it. If all parts raise alike, the claim is released and the error is raised. A single message
-        that raises in a claim of n costs at most 2 log2(n) + 3 more calls. If each row is computed by itself, use
-        `per_row`, which needs no more calls.
+        halves. A half that raises is halved in turn. Each part that succeeds is written and acknowledged by itself. A
+        function that aggregates over the claim then gets only parts of it. If a message raises alone, it failed, with
+        its own exception as the reason. At the end one more commit releases or parks the messages that raised. If
+        everything raises alike (`ledger.work.isolation` has the rules), the claim is released and the error is raised.
+        A single message that raises in a claim of n costs at most 2 log2(n) + 3 more calls, with log2(n) rounded up. If
+        each row is computed by itself, use `per_row`, which needs no more calls.
 
         **With `per_row`** the `function` gets a Row of one message in place of the DataFrame, in Spark's Python
         workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. If
         `function` raises for a message, the message failed, with the error as the reason. Nothing is computed again
         (`ledger.work.functions.safely`). If all messages of a claim fail alike, the claim is released and a LedgerError
-        is raised. This needs at least three messages that were received for the first time.
+        is raised. Unless the error is one of the surroundings (a missing module, no connection), at least three
+        messages must have been received for the first time.
 
-        **The end.** With `until` "empty" the loop ends when no message is stored and no lease ends within the
-        visibility timeout. The loop therefore waits for messages that a dead worker held. "once" ends after one
-        receive, "forever" never. At any error the current claim is released. The receive of that claim counts only if
-        the JVM died or the memory ran out. SIGTERM in the main thread also releases the claim, and raises SystemExit. A
-        claim that others took over is left to them.
+        **The end.** With `until` "empty" the loop ends when two conditions hold. No message is visible, delayed or
+        locked (on a FIFO queue, messages behind a hidden one of their group do not count). And no lease or postponement
+        ends within the visibility timeout. The loop therefore waits for messages that a dead worker held. "once" ends
+        after one receive, "forever" never. At an error the current claim is released. The receive of that claim counts
+        only if the JVM died or the memory ran out. SIGTERM in the main thread also releases the claim, and raises
+        SystemExit. If others took a claim over, the worker leaves it to them and receives the next one.
 
-        With `attempt_id` a retry first gets back the claim that the failed run still holds. `schema` is as in
-        `Claim.write`. `report` gets a line of text for each step. By default the lines are printed in notebooks and at
-        prompts, and logged elsewhere. `bar` is as in `consume`, and advances with each claim.
+        With `attempt_id` a retry first gets back the claims that the failed run still holds, whatever their size.
+        `schema` is as in `Claim.write`. `report` gets a line of text for each step. By default the lines are printed in
+        notebooks and at prompts, and logged elsewhere. `bar` is as in `consume`, and advances with each claim.
 
-        Returns counts of what was done. Raises what `function` and `Claim.write` raise for all messages alike, but not
-        LeaseLost.
+        Returns counts of what was done. Raises what `function` raises for all messages alike, and what `Claim.write`
+        raises, except LeaseLost.
         """
         of_frame: Callable[..., object] = function
         if per_row:
@@ -331,70 +344,74 @@ class Queue(Settling):
     ) -> Consumed:
         """Call `handler` for each message, write its rows to the table `output`, and acknowledge, without Spark.
 
-        Each row is written once, and no row is lost, whenever the process is killed: rows and acknowledgements are one
-        `Claim.write`. Heartbeats extend the current claims.
+        Each row is written once, and no row is lost, whenever the process is killed: `Claim.write` settles rows and
+        messages together. Heartbeats extend the current claims.
 
         Args:
             handler: Gets a Message, or with `batch` a list of at most so many. `concurrency` threads call a plain
                 function. The same number of tasks of one event loop call an `async def`. The handler returns the
                 message's row (a dict, a dataclass or a named tuple), a list of rows, or None for no row. With `batch`
                 it returns None, or a list with such an answer for each message, in order. An exception in that list
-                fails only its message. Rows get the column message_id.
-            output: A Delta table, as in `Claim.write`. Without an output the handler must return None, and messages are
-                deleted.
-            processes: How many processes, started by spawn, consume side by side, each with this `concurrency`. The
-                handler must be importable: a function at the top level of a module. If a process is killed, its
-                messages can be received again when their lease ends, and the other processes continue.
-            max_messages: The most messages of one claim. By default a claim has about as many as are handled in
-                `flush_seconds`, and no more than fit in `max_bytes`. A process holds at most two claims.
+                concerns only its message. Rows get the column message_id.
+            output: A Delta table, as in `Claim.write`. Without an output the handler must return no row, and messages
+                are deleted.
+            processes: How many processes, started by spawn, consume side by side, each with this `concurrency`. If
+                there are several, the handler must be importable: a function at the top level of a module. If a process
+                is killed, its messages can be received again when their lease ends, and the other processes continue.
+            max_messages: The most messages of a new claim. By default the size adapts: about as many messages as are
+                handled in `flush_seconds`, at least 100, but no more than fit in `max_bytes`. While a process has
+                unsettled messages of two such claims, it receives no further claim.
             max_bytes: How many bytes of bodies each process holds in memory, plus at most one body. Bodies count while
-                their messages wait, are with the handler, or have rows that are not written yet. The process reads more
-                only while the handler raises for all messages, until the process has decided whether the handler is
-                broken.
+                their messages wait, are with the handler, or are not settled yet. The process reads more only while the
+                handler raises for all messages, until the process has decided whether the handler is broken.
             visibility_timeout, attempt_id, until: As in `work`. Consumers that run at once must have different attempt
-                ids, or none. Under a shared id they handle the same messages twice, until one of them finds rows of the
-                other. The consumer that finds them counts these messages as lost, warns, and then receives other
+                ids, or none. Under a shared id two consumers handle the same messages twice, until one finds rows of
+                the other. The consumer that finds such rows counts the messages as lost, warns, and then receives other
                 messages.
-            flush_rows, flush_seconds: One commit settles the handled messages when there are `flush_rows` of them, or
-                when the first was handled `flush_seconds` ago. The same happens when all messages of their claim are
-                handled.
-            maximum_receives: A message that failed so often is parked (hidden for `park` seconds). By default the
-                queue's RedrivePolicy decides. Without a policy the limit is 3.
+            flush_rows, flush_seconds: The handled messages of a claim are settled together when there are `flush_rows`
+                of them, or when the first was handled `flush_seconds` ago. They are also settled when all messages of
+                the claim are handled, or when memory is full (`max_bytes`).
+            maximum_receives: A message that fails at this receive, or a later one, is parked (hidden for `park`
+                seconds). By default the queue's RedrivePolicy decides. Without a policy the limit is 3.
             retry_after: A message that failed is hidden for so many seconds before it is received again.
-            schema: As in `Claim.write`. By default, the number columns of a table that `consume` made become wider if
-                later rows need it.
+            schema: As in `Claim.write`. Columns of numbers that `consume` made, and that no schema declares, become
+                wider if later rows need it.
             cost: A column of numbers in the rows. Its sum is reported.
             flush_cost: Messages are also settled when the unwritten rows have cost so much. If a process is killed,
-                about this cost, and the calls that were running, are repeated.
+                about this cost at most, and the calls that were running, are repeated.
             group_limits: How many messages of a group the handlers of all processes together may get. Give one
                 GroupLimit for every group, or a dictionary with a GroupLimit for each group. Its key None is for every
-                group that it does not name. A message over its group's limit is released uncounted, and hidden until
-                the limit allows it. Other groups continue. Messages without a group have no limit.
+                group that it does not name. A message over its group's limit waits in the process for about a second at
+                most. Otherwise it is released uncounted, and hidden until the limit allows it, for at most 60 seconds.
+                Other groups continue. Messages without a group have no limit.
             limits_folder: Several calls of `consume` on one machine that name the same folder share their limits. By
                 default the limits hold for the processes of this call.
             bar: True shows a progress bar, False does not. By default terminals and notebooks show one if `rich` is
-                installed (the extra `progress`). Otherwise a line is reported every 10 seconds.
+                installed (the extra `progress`). Without a bar, lines are reported, at least 10 seconds apart.
             report: As in `work`.
 
-        If the handler raises, only that message fails: it is released with the exception as the reason. A message whose
-        answer cannot be written fails, too, and the handler is not called for it again. The message becomes a dead
-        letter at once, or is parked. Its reason shows what the handler returned (500 characters, for 100 messages a
-        commit). If a batch raises, the handler is called again with its halves, until each message that raises is
-        alone. A handler raises `ledger.RetryLater` or `ledger.Reject` for another treatment. If all messages raise
-        alike, the claims are released uncounted and the error is raised (rules: `ledger.work.handler_evidence`). On a
-        FIFO queue each group is handled in order, one message or batch at a time. The group's messages after a released
-        message are released uncounted, too.
+        If the handler raises, only that message fails: it is released, or parked, with the exception as the reason. A
+        message whose answer cannot be written fails, too, and this receive does not call the handler for it again. The
+        message becomes a dead letter at once, or is parked if the queue has no dead-letter queue. Its reason shows what
+        the handler returned (500 characters, for 100 messages a commit).
 
-        After SIGTERM or the first Ctrl-C in the main thread no new call begins, and running calls are waited for.
-        Finished work is written, and the rest is released uncounted. A second signal releases everything at once. Then
-        SystemExit or KeyboardInterrupt is raised.
+        If a batch raises, the handler is called again with its halves, until each message that raises is alone. A
+        handler raises `ledger.RetryLater` or `ledger.Reject` for another treatment. If all messages raise alike, the
+        claims are released uncounted and the error is raised (rules: `ledger.work.handler_evidence`). On a FIFO queue
+        each group is handled in order, one message or batch at a time. The group's messages after a released message
+        are released uncounted.
+
+        After SIGTERM or the first Ctrl-C in the main thread no waiting message goes to the handler, and running calls
+        are waited for. Finished work is written, and all other messages are released uncounted. A second signal
+        releases at once everything that is not written. At the end SystemExit or KeyboardInterrupt is raised.
 
         Returns:
             The counts of what was done.
 
         Raises:
-            InvalidParameterValue, SparkIsNeeded: The call cannot be done. No message was claimed.
-            Exception: What the handler raises for all messages alike, and what `Claim.write` raises, but not LeaseLost.
+            InvalidParameterValue, SparkIsNeeded: The arguments ask for something that cannot be done. No message was
+                claimed.
+            Exception: What the handler raises for all messages alike, and what `Claim.write` raises, except LeaseLost.
         """
         consumption = Consumption(
             handler, output, concurrency, batch, processes, max_messages, visibility_timeout, attempt_id, until,
@@ -407,11 +424,11 @@ class Queue(Settling):
     def claim(self, receipt_id: str) -> Claim:
         """Return the claim of a receipt, so that another process can continue its work.
 
-        The claim has the messages under this receipt that nobody deleted, released or received again. If there are
-        none, the claim is empty and false. On a FIFO queue `messages()` has one group after the other, each in order.
-        Groups come in the order in which their first messages arrived, because the order of the grant is not recorded.
-        An attempt that gets its claim again has the same order. For None, the receipt of an empty claim, an empty claim
-        is returned.
+        The claim has the messages under this receipt that nobody deleted, released, moved, locked or received again. If
+        there are none, the claim is empty and false. None is the receipt of an empty claim, and gives an empty claim.
+        On a FIFO queue `messages()` has one group after the other, each in order. Groups come in the order in which
+        their first messages arrived, because the order of the grant is not recorded. A claim that an attempt gets again
+        has this order, too.
 
         Raises:
             InvalidParameterValue: The value cannot be a receipt.
@@ -426,14 +443,14 @@ class Queue(Settling):
         """Show what a verb would commit now, and change nothing: the statement and its source rows.
 
         `queue.explain("receive", 10, visibility_timeout=60)` explains `queue.receive(10, visibility_timeout=60)`. The
-        verb reads and decides as usual, and stops before the commit. Its return value is not known, and a receive does
-        not wait. For a verb of two commits (the purge of a FIFO queue) the result shows the first commit. Handles and
-        messages must be lists or Arrow tables. Works with each value of the setting `merge`, and on a ledger that is
-        open read-only. `print` shows the result as text.
+        verb reads and decides as usual, and stops before the commit. The result does not have the verb's own answer. A
+        receive does not wait unless `wait` is given. For a verb of several commits (the purge of a FIFO queue) the
+        result shows the first commit. No argument may be a DataFrame of Spark. Works with each value of the setting
+        `merge`, and on a ledger that is open read-only. `print` shows the result as text.
 
-        Raises what the verb raises. Raises InvalidParameterValue for another verb than receive, receive_many, send,
-        delete, change_visibility, settle, lock, purge, restore, release_postponed, redrive, set_attributes, set_tags,
-        tag and untag.
+        Raises what the verb raises. Raises LedgerError for a ledger in memory. Raises InvalidParameterValue for another
+        verb than receive, receive_many, send, delete, change_visibility, settle, lock, purge, restore,
+        release_postponed, redrive, set_attributes, set_tags, tag and untag.
         """
         if verb == "receive" and len(arguments) < 3:
             options.setdefault("wait", 0)
@@ -444,7 +461,7 @@ class Queue(Settling):
         return explain(self.access, verb, OF_QUEUE, call, numbered(arguments, options))
 
     def peek(self, message_id: str) -> Message:
-        """V11: return a message in any state, and change nothing. Raises MessageDoesNotExist."""
+        """V11: return a message of the queue in any state, and change nothing. Raises MessageDoesNotExist."""
         record = self.access.record()
         stored = self.access.store.peek(record, message_id)
         return public_message(record, stored, self.access.clock(), None, self.access.settings.account)
@@ -468,11 +485,12 @@ class Queue(Settling):
     def purge(self, older_than: float | None = None) -> int:
         """Delete every message that is in the queue now, in flight or not. Return how many.
 
-        Messages that are sent during the call stay. M3: a FIFO queue, even an empty one, forgets all deduplication ids.
-        A message that was sent before can then be sent again. With `older_than` (seconds, 0 or more) only messages that
-        were sent longer ago are deleted, counted from the call by this process's clock. Such a purge is one commit,
-        forgets no deduplication id, and has no interval. The age of a dead letter counts from its first send. A receipt
-        of a purged message changes nothing any more, as after a delete.
+        A message that is sent during the call is deleted or stays. M3: a FIFO queue, even an empty one, forgets all
+        deduplication ids. A message that was sent before the purge can be sent again after it. With `older_than`
+        (seconds, 0 or more) only messages that were sent longer ago are deleted, counted from the call by this
+        process's clock. The age of a dead letter counts from its first send. Such a purge is one commit, forgets no
+        deduplication id, and has no interval. A receipt of a purged message changes nothing any more, as after a
+        delete.
 
         Raises:
             PurgeQueueInProgress: With Limits=SQS, within the setting purge_interval (60 s) of the last purge of all
@@ -494,23 +512,26 @@ class Queue(Settling):
     ) -> Copied:
         """Send every message of this queue to another queue, of any ledger, and keep them in this queue.
 
-        The call copies every message that is neither deleted nor expired: visible, delayed, locked or held. A copy has
-        the message's body, attributes, group, deduplication id, trace header and sender, but a new id, and was never
-        received. In a standard queue a copy is as old as its message, and a delay continues. If such a copy would
+        The call copies every message that is neither deleted nor expired: visible, delayed, locked or in flight. A copy
+        has the message's body, attributes, group, deduplication id, trace header and sender, but a new id, and was
+        never received. In a standard queue a copy is as old as its message, and a delay continues. If such a copy would
         expire at once by the target's MessageRetentionPeriod, it counts as sent now. In a FIFO queue every copy counts
-        as sent now, because the arrival decides the order. Each group stays in order, and no copy is dropped as a
+        as sent now, because the arrival decides the order. Each group stays in order, and no copy is left out as a
         duplicate.
 
-        Only messages that arrived before the call began are copied, held ones too. Stop the senders and receivers of
-        this queue, or check in both queues what they did during the copy. This ledger may be open read-only.
+        Only messages that arrived before the copy's first call are copied. Messages that are acknowledged or moved
+        during the copy may be copied or not. Stop the senders and receivers of this queue, or check in both queues what
+        they did during the copy. This ledger may be open read-only.
 
         Safe to retry, and beside another call: each part is one commit, which also records the copy's progress. The
         same call again sends only messages that are missing, and none if the copy is complete. To copy the queue once
         more, give a new `attempt_id`. `bar` and `report` are as in `consume`.
 
         Raises:
-            InvalidParameterValue: The target is of the other kind (FIFO or standard), or a message is over the target's
-                MaximumMessageSize. The messages before it are copied, and the same call later continues after them.
+            InvalidParameterValue: The target is this queue, or of the other kind (FIFO or standard). Or a message is
+                over the target's MaximumMessageSize. The parts before this message's part are copied, and the same call
+                continues after them.
+            OverLimit: The target would have more messages than its MaximumMessages. The parts before are copied.
             QueueDoesNotExist: A queue is gone.
         """
         if not isinstance(target, Queue):
@@ -528,8 +549,8 @@ class Queue(Settling):
 
         The file has a row for each message, in order: message_id, body, message_attributes, message_group_id,
         message_deduplication_id, aws_trace_header, sender_id, sequence_number, sent_at, enqueued_at, available_at and
-        receive_count. The queue's attributes are in the file's metadata. The messages stay in the queue. A file that
-        exists is complete, and survives a power cut.
+        receive_count. The queue's attributes are in the file's metadata. The messages stay in the queue. A file at
+        `path` is complete, and survives a power cut.
 
         Raises:
             InvalidParameterValue: The name is taken, or there is no folder to write in.
@@ -548,11 +569,11 @@ class Queue(Settling):
         """Send the messages of an exported file to this queue, as `copy_to` sends those of a queue.
 
         Safe to retry, as `copy_to` is: the same file again sends only messages that are missing. To import a file once
-        more, give a new `attempt_id`.
+        more, give a new `attempt_id`. The file is imported in parts, each one commit.
 
         Raises:
             InvalidParameterValue: The file is no export, was changed, or is of the other kind of queue. Or the queue
-                refuses a row, which the error names.
+                refuses a row, which the error names. The parts before this row's part are imported.
             StorageFailed: The file cannot be read.
         """
         return transfers.import_file(self.access, path, attempt_id, report, bar)
@@ -560,28 +581,28 @@ class Queue(Settling):
     def release_postponed(self, receipt_id: str | None = settling.ALL, reason: str | None = None) -> int:
         """Make messages that are parked or postponed visible now. Return how many.
 
-        `work` and `consume` park messages that failed too often. `work`, `consume`, RetryLater or a group's limit
-        postpone messages for a retry. Nobody holds these messages. The view `in_flight` lists them by receipt, state
-        and reason. With a `receipt_id` only messages that were released under it become visible: none for None, the
-        receipt of an empty claim. A message that somebody receives during the call stays with its receiver. Receive
-        counts stay, so a parked message is parked again at its next failure. `reason` is as in `Claim.release`. By
-        default each message keeps the reason for which it was parked or postponed.
+        `work` and `consume` park messages that failed too often. `consume` and `Claim.write` postpone messages for a
+        retry. Nobody holds parked and postponed messages. The view `in_flight` lists them by receipt, state and reason.
+        With a `receipt_id` only messages that were released under this receipt become visible: none for None, which is
+        the receipt of an empty claim. A message that somebody receives during the call stays with its receiver. Receive
+        counts stay, so `work` and `consume` park a parked message again at its next failure. `reason` is as in
+        `Claim.release`. By default each message keeps the reason for which it was parked or postponed.
         """
         return settling.release_postponed(self.access, receipt_id, reason)
 
     def restore(self, receipt_id: str) -> int:
-        """Undo the acknowledgement of a claim: make its deleted messages visible. Return how many.
+        """Undo the acknowledgement of a claim: make its deleted messages visible. Return how many become visible.
 
-        Old receipts stay stale. The receipts ledger keeps both the deletion and the restore. Only messages within their
-        retention are restored, and only while their receipts are kept (the setting keep_deleted_receipts). Returns 0 if
-        nothing was deleted under the receipt, if it is no longer kept, or if it is None.
+        No earlier receipt works on a restored message. The view `receipts` keeps both the deletion and the restore.
+        Only messages within their retention are restored, and only while their receipts are kept (the setting
+        keep_deleted_receipts). Returns 0 if there is nothing to restore under the receipt, or if the receipt is None.
 
         A `claim.write` may have left messages in doubt under the receipt. These are restored if their deadline has
-        passed, whether or not their rows are in the output table. The call first asks the table. If the rows are not in
-        it, the call commits a fence, so that a writer that is still running cannot write them later. A table that is
-        gone (it is missing, or another table is in its place) cannot be fenced. The call then assumes that the table is
-        gone for good. If the table comes back, or is made again, a writer that is still running could add its rows to
-        those of the next receiver.
+        passed, whether or not their rows are in the output table. The call first asks the table. If the table does not
+        have the rows, the call commits a fence to it, so that a writer that is still running cannot write them later. A
+        table that is gone (it is missing, or another table is in its place) cannot be fenced. In this case the call
+        assumes that the table is gone for good. If the table comes back, or is made again, a writer that is still
+        running could add its rows to those of the next receiver.
 
         Raises:
             OutputUnreadable: The table exists, but cannot be read or written to. Nothing is restored.
@@ -602,8 +623,8 @@ class Queue(Settling):
     def delete(self, receipt_handles: str | Handles) -> Outcomes | None:
         """Acknowledge messages, in one commit.
 
-        - One handle: returns None (V8, V10, V13). Raises ReceiptHandleIsInvalid if this queue did not issue the handle,
-          and InvalidParameterValue if a FIFO queue's handle has expired.
+        - One handle: returns None (V8, V10, V13). Raises ReceiptHandleIsInvalid if this queue did not issue the handle
+          for the message, and InvalidParameterValue if a FIFO queue's handle has expired.
         - A list: returns a HandleOutcome per handle, in order.
         - A DataFrame with a column `receipt_handle`: returns a DataFrame with a row per distinct handle. Its columns
           are strings: receipt_handle, action, outcome, error_code and error_message. The last two are null for a
@@ -612,7 +633,8 @@ class Queue(Settling):
         - An Arrow table (or a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface): returns a
           pyarrow.Table of the same columns, with a row for each row of the input, in order. Needs no Spark.
 
-        A receipt that a later receive replaced changes nothing, and its outcome is "stale".
+        A handle whose receipt was replaced (by a later receive, a lock or a restore) changes nothing, and its outcome
+        is "stale".
         """
         if isinstance(receipt_handles, str):
             settling.delete_one(self.access, receipt_handles)
@@ -632,10 +654,10 @@ class Queue(Settling):
     def change_visibility(self, receipt_handles: str | Handles, visibility_timeout: Timeouts) -> Outcomes | None:
         """Set for how many seconds from now messages stay hidden, in one commit. 0 releases them.
 
-        One handle: raises MessageNotInflight, ReceiptHandleIsInvalid, InvalidParameterValue. A list takes one timeout,
-        or one per handle. A table takes one timeout, or the name of its column of timeouts. Lists and tables return
-        outcomes, as in `delete`. If there are several timeouts, a timeout that is out of bounds or null fails only its
-        own handle (M2).
+        For one handle the call returns None, and raises MessageNotInflight, ReceiptHandleIsInvalid or
+        InvalidParameterValue. A list takes one timeout, or one per handle. A table takes one timeout, or the name of
+        its column of timeouts. Lists and tables return outcomes, as in `delete`. If there are several timeouts, a
+        timeout that is out of bounds or null fails only its own handle (M2).
         """
         if isinstance(receipt_handles, str):
             settling.change_one(self.access, receipt_handles, visibility_timeout)
@@ -655,8 +677,8 @@ class Queue(Settling):
     ) -> int:
         """D2: move visible messages of this dead-letter queue back to their origins, in one commit. Return how many.
 
-        With `destination` they move to that queue. In the new queue they count as never received, and are kept from now
-        on. A message whose origin is gone stays.
+        With `destination` they move to that queue. In the new queue they count as never received, and their retention
+        begins now. A message whose origin is gone, or cannot take it, stays.
 
         Args:
             where: A SQL predicate on the view `messages`, such as "receive_count >= 3 AND body LIKE '%late%'" (needs
@@ -665,9 +687,9 @@ class Queue(Settling):
             max_messages: At most so many messages move.
 
         Raises:
-            InvalidParameterValue: `where` is no predicate, and the error has the parser's words. Or there is no
-                destination, and no queue's RedrivePolicy names this queue, so it is no dead-letter queue. Nothing is
-                moved.
+            InvalidParameterValue: `where` is no predicate, and the error has the parser's words. Or `destination`
+                cannot take the messages. Or no destination is given, and no queue's RedrivePolicy names this queue, so
+                it is no dead-letter queue. Nothing is moved.
         """
         return queue_settings.redrive(self.access, where, destination, max_messages)
 
@@ -677,8 +699,9 @@ class Queue(Settling):
         """Start moving the messages of this dead-letter queue to their origins, or to `destination`.
 
         As SQS's StartMessageMoveTask. Returns the task's handle, which contains the queue's ARN as in SQS. Without a
-        rate all messages move in one commit, before the return. With a rate, this process moves that many messages a
-        second in the background. If the process ends, `Ledger.upkeep` in any process continues the task.
+        rate all visible messages move in one commit, before the return. With a rate, this process moves that many
+        messages a second in the background. If the process ends, rounds of `Ledger.upkeep` in any process continue the
+        task.
 
         Raises:
             InvalidParameterValue: No queue's RedrivePolicy names this queue, or a task is running already.
@@ -688,7 +711,7 @@ class Queue(Settling):
         return move_task.handle_of(task, self.arn)
 
     def list_message_move_tasks(self, max_results: int = 1) -> list[MoveTask]:
-        """Return the latest message move tasks of this queue, the latest first. Each one's `task` is its handle."""
+        """Return the latest message move tasks of this queue, at most `max_results`. `task` is a task's handle."""
         most = bounds.maximum_messages(max_results, bounds.UNBOUNDED, "MaxResults")
         return [task._replace(task=move_task.handle_of(task, self.arn)) for task in self._move_tasks().all()[:most]]
 
@@ -713,11 +736,11 @@ class Queue(Settling):
         return queue_settings.attributes(self.access)
 
     def set_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Change only the named attributes, for receives from now on.
+        """Change only the named attributes, for verbs that begin from now on.
 
-        Every change is one commit. Changes at the same time all take effect. If the queue was deleted and made again
-        under the name, the call raises QueueDoesNotExist. Raises InvalidAttributeName, InvalidAttributeValue, and
-        InvalidParameterValue for a RedrivePolicy or a RedriveAllowPolicy.
+        Every change is one commit. Changes of different attributes at the same time all take effect. If the queue was
+        deleted, or was made again under the name, the call raises QueueDoesNotExist. Raises InvalidAttributeName,
+        InvalidAttributeValue, and InvalidParameterValue for a RedrivePolicy or a RedriveAllowPolicy.
         """
         queue_settings.change_attributes(self.access, lambda known: attributes)
 
@@ -747,11 +770,12 @@ class Queue(Settling):
     def add_permission(self, label: str, account_ids: Sequence[str], actions: Sequence[str]) -> None:
         """Add a statement to the queue's Policy, as SQS's AddPermission.
 
-        The policy is stored with the queue. Only `ledger serve` enforces it, for its callers. Otherwise the storage
-        decides who may read and write a ledger.
+        The policy is stored with the queue. Only `ledger serve` enforces the policy, for its callers. For all other
+        processes the storage decides who may read and write a ledger.
 
         Raises:
-            InvalidParameterValue: The label is in use, or an action is not granted to others.
+            InvalidParameterValue: The label is wrong or in use, an account's id is wrong, or an action is unknown or
+                may not be granted to others.
             OverLimit: There are more than seven actions.
         """
         queue_settings.change_policy(
@@ -766,5 +790,5 @@ class Queue(Settling):
         queue_settings.change_policy(self.access, lambda text: policy.without_permission(text, label))
 
     def counts(self) -> Counts:
-        """Return how many messages are in each state, and the oldest message's age, without reading a message."""
+        """Return how many messages are in each state, and the oldest message's age. Reads no message."""
         return queue_settings.counts(self.access)

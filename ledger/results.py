@@ -1,4 +1,4 @@
-"""The results of verbs: an outcome for each entry or handle, or counts."""
+"""The results of verbs: an outcome for each entry or receipt handle, or counts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class OutcomeList(list[One]):
 
 
 class SendOutcome(str):
-    """The outcome of one entry that was sent: an entry of SQS's SendMessageBatchResult.
+    """The outcome of one entry of a send, as SQS's SendMessageBatchResult has it.
 
     The outcome is a text: the id of the message. `ids = queue.send(bodies)` is a list of ids. A refused entry has no
     message, so its outcome is an empty text, which is false. `all(queue.send(bodies))` says whether all were sent.
 
-    `sequence_number` is for FIFO queues. A duplicate (F1) has the id and the number of its original. `error` is the
-    exception for which the entry was refused, or None.
+    `sequence_number` is for FIFO queues. A duplicate (F1) has the id and the sequence number of its original. `error`
+    is the exception for which the entry was refused, or None.
     """
 
     sequence_number: int | None
@@ -65,7 +65,7 @@ class SendOutcome(str):
 
     @property
     def md5_of_body(self) -> str | None:
-        """SQS's MD5OfMessageBody."""
+        """SQS's MD5OfMessageBody, or None when the entry was refused."""
         return self._entry and md5_of_body(self._entry.body)
 
     @property
@@ -113,7 +113,7 @@ class HandleOutcome:
 
     @property
     def successful(self) -> bool:
-        """Whether SQS would list it under Successful."""
+        """Whether SQS would list the handle under Successful."""
         return self.error_code is None
 
     def __bool__(self) -> bool:
@@ -122,11 +122,11 @@ class HandleOutcome:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many messages a queue has (Q1), and the age in seconds of the oldest one (None: no message).
+    """How many messages a queue has (Q1), by state, and the age in seconds of the oldest one (None: no message).
 
-    The oldest message is no older than `age_of_oldest`. If small sends were joined into one file, this may be the age
-    of a finished message, sent up to the setting `open_segment_seconds` earlier. `deleted`, `expired` and `moved` (to a
-    dead-letter queue, or back) count messages that upkeep has not removed yet.
+    The oldest message is no older than `age_of_oldest`. If small sends were joined into one file, `age_of_oldest` may
+    be the age of a finished message, sent up to the setting `open_segment_seconds` earlier. `deleted`, `expired` and
+    `moved` (to a dead-letter queue, or back) count messages that upkeep has not removed yet.
     """
 
     visible: int
@@ -157,7 +157,7 @@ class Worked:
     """The result of `Queue.work`.
 
     `claims`: how many claims were worked on. `messages`: how many messages are done. `failed`: how many receives
-    failed. `lost`: how many messages were lost to others, because their lease ended during the work.
+    failed. `lost`: how many messages were lost to others, who received, settled or wrote them during the work.
     """
 
     claims: int
@@ -179,10 +179,11 @@ class Consumed:
 
     `claims`: how many claims were received. `messages`: messages handled and acknowledged. `failed`: receives in which
     the handler raised, or whose rows could not be written: a message that failed three times counts three times.
-    `retried`: receives that RetryLater gave back for later. `limited`: receives that a group's limit gave back for
-    later. `rejected`: messages for which the handler raised Reject. `parked`: messages hidden for `park` seconds,
-    because they failed too often or were rejected without a RedrivePolicy. `lost`: messages lost to others. `rows`:
-    rows written. `cost`: the sum of the rows' column that the argument `cost` names.
+    `retried`: receives that ended with RetryLater, or because RetryLater had closed the group. `limited`: receives that
+    a group's limit gave back for later. `rejected`: messages for which the handler raised Reject. `parked`: messages
+    hidden for `park` seconds, because they failed too often, or because no retry helps and there is no dead-letter
+    queue. `lost`: messages lost to others. `rows`: rows written. `cost`: the sum of the rows' column that the argument
+    `cost` names.
     """
 
     claims: int = 0
@@ -208,7 +209,8 @@ class Consumed:
 class Copied:
     """The result of `Queue.copy_to` or `Queue.import_from`.
 
-    `messages`: how many messages this call sent. `before`: how many earlier calls of the same copy sent.
+    `messages`: how many messages this call sent. `before`: how many other calls of the same copy had sent when this one
+    began.
     """
 
     messages: int
@@ -234,8 +236,9 @@ class Exported:
 class Settled:
     """The result of a verb on a whole claim.
 
-    `messages`: how many messages the verb changed. `lost`: how many messages of the claim ran out, or others hold or
-    ended. `failed`: how many messages a `write` released, or hid for longer, because the caller named them as failed.
+    `messages`: how many messages the verb acknowledged, released or extended. `lost`: how many messages of the claim
+    ran out, or others hold, released or deleted. `failed`: how many messages a `write` released, or hid for longer,
+    because the caller named them as failed.
     """
 
     messages: int

@@ -35,7 +35,7 @@ TEXTS = {
     "account_id": (arns.ACCOUNT_ID, "Must be 12 digits"),
     "region": (arns.REGION, "Must be 1 to 32 lower-case letters, digits and -"),
 }
-#: The greatest value of each number setting. All of them are greater than 0, except MAY_BE_0.
+#: The greatest value of each number setting. A value must be greater than 0, except for the settings in MAY_BE_0.
 MOST = {
     # The pause between two attempts doubles, and a double-precision number overflows after about 1,030 doublings.
     "maximum_attempts": 1_000,
@@ -53,7 +53,8 @@ MOST = {
     "log_retention": YEAR,
     "deleted_file_retention": YEAR,
 }
-#: The smallest values of these settings, because a reader of a version needs its commits and files while it reads.
+#: The smallest value of each of these settings. A reader of a version needs the version's commits and files for as long
+#: as it reads.
 LEAST = {"log_retention": 3_600, "deleted_file_retention": 3_600}
 #: The settings that may be 0, which turns their rule off.
 MAY_BE_0 = ("mark_seconds", "purge_interval", "deletion_interval")
@@ -66,35 +67,38 @@ class Settings:
     #: The engine that commits: auto, spark or delta-rs.
     engine: str = "auto"
     #: How verbs commit. With auto the ledger writes the files of small commits itself where storage and table allow it.
-    #: With statement the engine runs a MERGE statement for each commit.
+    #: With statement the engine runs a statement, such as MERGE, for each commit.
     merge: str = AUTO
     #: How often a verb is tried before it raises ContentionOutlastedRetries.
     maximum_attempts: int = 60
-    #: After so many lost commits a writer on a local path waits until it has the table's turn alone.
+    #: After so many lost commits in a row a writer on a local path waits, for a bounded time, until it has the table's
+    #: turn alone.
     losses_before_waiting: int = 3
     #: The most messages of one segment of a bulk send.
     messages_per_segment: int = 1_000_000
-    #: The most messages of one data file of a bulk send. A small receive reads one file.
+    #: The most messages of one data file of a bulk send. A receive of a few neighbouring messages reads one file.
     messages_per_file: int = 250_000
-    #: True syncs files to the disk before a verb returns, so that the verb survives a power cut. False saves half a
-    #: millisecond a verb, but a power cut may lose the verbs of the last half minute, or the ledger. Use False for
-    #: scratch ledgers and tests.
+    #: True syncs files to the disk before a verb returns, so that the verb survives a power cut. With False a verb
+    #: returns sooner, but a power cut may lose the verbs of the last half minute, or the ledger. Use False for scratch
+    #: ledgers and tests.
     sync: bool = True
     #: True promises that only one driver writes where commits could get lost: to output tables on S3 to which Spark
     #: commits, and to a local path that machines share.
     single_driver: bool = False
-    #: How long a waiting receive sleeps between looks at the tables' versions.
+    #: How long a waiting receive sleeps between two looks at the tables' versions.
     poll_interval: float = 0.2
-    #: Deleted messages keep their receipt for this time. Then upkeep joins their rows.
+    #: Deleted messages keep their receipts for this time. After it, upkeep takes the receipts away to join rows.
     keep_deleted_receipts: int = 3_600
     #: A process appends no more sends to an open segment of this age.
     open_segment_seconds: int = 3_600
-    #: How far apart the clocks of drivers may be. Beyond this, verbs raise ClocksDisagree.
+    #: How far apart the clocks of two drivers may be. If a verb finds clocks further apart, it raises ClocksDisagree.
     maximum_clock_skew: float = 30.0
-    #: Upkeep drops messages for their age only if it also looked at the clock this long before. Both the wall clock and
-    #: the passing time must show that this time is over. 0: one look at the clock is enough.
+    #: Upkeep drops messages for their age only if the clock was also read at least this long before, by an earlier
+    #: round or at the opening. Both the wall clock and the machine's uptime must show that this time has passed. If the
+    #: storage has a clock of its own, that clock is asked instead. 0: one reading of the clock is enough.
     mark_seconds: int = 300
-    #: The account and the region in ARNs. They name queues to SQS's callers, and do not grant or refuse anything.
+    #: The account and the region in the queues' ARNs. A RedrivePolicy must name a queue by an ARN with these, or by its
+    #: name.
     account_id: str = arns.DEFAULT.account_id
     region: str = arns.DEFAULT.region
     #: M3, queues with Limits=SQS: another purge within this time raises PurgeQueueInProgress. 0: never.
@@ -103,8 +107,8 @@ class Settings:
     #: QueueDeletedRecently. 0: never. At most log_retention.
     deletion_interval: int = 60
     #: How long commits stay in the tables' logs, and how long files stay that the present version does not need. Both
-    #: decide which past versions can be read. Upkeep makes them properties of the tables. None: upkeep leaves the
-    #: properties as they are. In a new ledger they are 30 days and 7 days.
+    #: settings decide which past versions can be read. Upkeep that vacuums makes them properties of the tables. None:
+    #: upkeep leaves the property as it is. In a new ledger the properties are 30 days and 7 days.
     log_retention: int | None = None
     deleted_file_retention: int | None = None
 
@@ -122,7 +126,7 @@ class Settings:
 
     @property
     def skew(self) -> int:
-        """The setting maximum_clock_skew, in milliseconds."""
+        """The value of the setting maximum_clock_skew, in milliseconds."""
         return round(self.maximum_clock_skew * MILLISECONDS)
 
     @property
@@ -147,7 +151,7 @@ class Settings:
 def require_within(
     log_retention: int, name: str, value: int | None, fix: str = "Lower it, or raise log_retention."
 ) -> None:
-    """Raise InvalidParameterValue for a setting that is longer than `log_retention`."""
+    """Raise InvalidParameterValue if `value`, the value of the setting `name`, is longer than `log_retention`."""
     if value is not None and value > log_retention:
         bound = f"Must be at most log_retention, which is {log_retention}: what is kept is found by the log"
         raise InvalidParameterValue(name, value, bound, fix)

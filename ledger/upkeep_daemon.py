@@ -1,21 +1,23 @@
 """The loop that runs rounds of upkeep when enough commits were made or enough time has passed.
 
-Once a period `Upkeeper.run` checks whether a round is due (a *look*), and runs it. If several processes look, only one
-of them runs the round.
+Once a period `Upkeeper.run` checks whether a round is due (a *look*), and runs a round that is due. If several
+processes look, one of them runs the round, and the others leave it to that one.
 
 **A look** reads the newest version numbers of three tables. On a local path the look tests for each table whether the
-next log file exists. On an object store it makes three requests. The record of the last round is read again only if it
-has changed. `rules.upkeep` says when a round is due, and `store.delta.verbs.rounds` how the record and the lease work.
+next log file exists. On an object store it makes three requests. The look reads the record of the last round again only
+if the record has changed. `rules.upkeep` says when a round is due, and `store.delta.verbs.rounds` how the record and
+the lease work.
 
 **One at a time.** A process that wants to run a round takes the upkeep lease, the right to run upkeep of this ledger.
 If another process holds the lease, this process leaves the round to that one. A killed holder never gives the lease
-back. Therefore a process that has seen the same lease held for LEASE_SECONDS takes the next lease. The seconds are
-measured by the machine's uptime, not by the wall clock.
+back. Therefore a process that has seen the same lease held for LEASE_SECONDS takes the next lease. The process measures
+these seconds by the machine's uptime, not by the wall clock. If the holder was only slow, two rounds run at once, which
+is safe.
 
 **Failures.** A round that failed is logged with its cause and tried again. After each failure in a row the pause
-doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level error. The
-round is tried again, because somebody may repair the ledger meanwhile. The ledger's other errors are logged as
-warnings. No error of a round ends the loop.
+doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level error.
+Even so, the round is tried again, because somebody may repair the ledger meanwhile. The ledger's other errors are
+logged as warnings, and an unexpected exception as an error with its traceback. No failed round ends the loop.
 
 **The end.** Before each step of a round the loop asks whether it must end. If it must, the loop stops the round, gives
 the lease back, and returns.
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
 log = logging.getLogger("ledger.upkeep")
-#: Waits for a number of seconds, or less if the process is told to end. Returns whether the process was told to end.
+#: Waits for a number of seconds, or until the process is told to end. Returns whether the process was told to end.
 Wait = Callable[[float], bool]
 #: If a process has seen the same lease held for this many seconds, it takes the next lease. The longest measured round,
 #: of 100,000 verbs, took 10 seconds.
@@ -110,16 +112,16 @@ class Upkeeper:
             period: The approximate number of seconds between two looks (see JITTER). After failures the pause is
                 longer.
             vacuum: As in `Ledger.upkeep`.
-            report: Called with the report of each round that did something. By default the report is logged at level
-                info.
+            report: The function that gets the report of each round that did something. By default the report is logged
+                at level info.
             passing: Returns seconds that only grow as time passes, even when somebody sets the clock.
-            jitter: Returns a number from 0 to 1, another one each time.
+            jitter: Returns a random number from 0 to 1.
         """
         self._ledger, self._period, self._vacuum = ledger, period, vacuum
         self._report, self._passing, self._jitter = report or _log, passing, jitter
         self._rounds = ledger.rounds()
         self._failures = 0
-        #: For how many seconds the commits of `visibility` are kept, and the last round on record when this was read.
+        #: The last round on record when the second value was read, and for how many seconds `visibility` keeps commits.
         self._retention: tuple[Round | None, int] | None = None
         #: The number of the lease that was last seen held, and when it was first seen, as a value of `passing`.
         self._seen: tuple[int, float] | None = None
@@ -151,7 +153,7 @@ class Upkeeper:
         return self._pause()
 
     def run_if_due(self, is_ended: Callable[[], bool] = lambda: False) -> UpkeepReport | None:
-        """Run a round if one is due and no other process holds the lease. Return its report, or None without a round.
+        """Run a round if one is due and this process gets the lease. Return its report, or None without a round.
 
         Raises what `Ledger.upkeep` raises, StorageFailed, and _Ended if `is_ended` returns True during the round.
         """

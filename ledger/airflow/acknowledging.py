@@ -1,4 +1,4 @@
-"""Announcements of work that Airflow acknowledges, through its shared streams (Airflow 3.3)."""
+"""Announcements of work that Airflow acknowledges, through Airflow's shared streams (Airflow 3.3)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class AcknowledgedLooks(SharedStreamProducer):
     """Looks at a trigger's queue, for all triggers that share the look.
 
-    After an announcement the producer waits until Airflow tells whether the announcement was stored. If the
-    announcement was lost, the next look announces the work that is waiting then. `announcements` is public for tests.
+    After an announcement the producer makes no further one until Airflow tells whether this one was stored. If the
+    announcement was lost, the next look announces the work that is waiting at that time. `announcements` is public for
+    tests.
     """
 
     def __init__(self, trigger: LedgerQueueTrigger) -> None:
@@ -35,7 +36,7 @@ class AcknowledgedLooks(SharedStreamProducer):
                 yield event_of(trigger.ledger_conn_id, trigger.ledger_queue, counts), counts
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Note for each announcement whether all triggers took it and its event was stored, or something failed."""
+        """Note each announcement that all triggers took and whose event was stored. Forget any other."""
         for item in batch:
             self._open = False
             if item.outcome.is_clean:

@@ -1,4 +1,4 @@
-"""A claim between Airflow tasks: its description, its attempt id, its release after a crash.
+"""A claim that passes between Airflow tasks: its description, its attempt id, its release after a crash.
 
 This module imports nothing of Airflow.
 """
@@ -46,11 +46,11 @@ def require_told(claim: object) -> Mapping[str, Any]:
 
 
 def was_acknowledged(queue: Queue, told_of: Mapping[str, Any], get_queue: Callable[[str], Queue]) -> bool:
-    """Tell whether the messages of a claim that holds none any more are deleted, by any holder or by a purge.
+    """Tell whether a claim that holds no message any more was finished: somebody deleted its messages.
 
-    The call looks only at the message `message_id` of the description. If neither the queue nor its dead-letter queue
-    has this message any more, the answer is True: upkeep has removed the message, which was deleted or had expired. A
-    dead letter was not acknowledged. `get_queue` returns a queue by its name.
+    The call looks only at the message `message_id` of the description, which `told_of` is. If neither the queue nor its
+    dead-letter queue has this message any more, the answer is True: most likely upkeep has removed the message, which
+    was deleted or had expired. A dead letter was not acknowledged. `get_queue` returns a queue by its name.
     """
     try:
         return queue.peek(told_of["message_id"]).status is Status.DELETED
@@ -80,6 +80,6 @@ def give_back(queue: Queue, attempt_id: str) -> int:
         try:
             released += queue.claim(receipt_id).release().messages
         except LeaseLost:
-            # The claim ran out after `leases` was read. Other receivers may have its messages.
+            # The claim ran out after `leases` was read, and other receivers may have its messages.
             continue
     return released

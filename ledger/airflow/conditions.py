@@ -1,8 +1,9 @@
-"""Conditions of a sensor and triggers, and the rule for repeated announcements. No I/O.
+"""Conditions of the sensor and the triggers, and the rule for repeated announcements. No I/O.
 
-A watcher's event starts a run of a DAG. Therefore a watcher is edge-triggered: it fires one event when work appears,
-and none while that work waits, is being done, or is done. The watcher reads only a queue's counts and receives nothing.
-A run that never starts therefore raises no receive count and hides no message.
+A watcher (an Airflow trigger that updates an asset) announces work by an event, and the event starts a run of a DAG.
+Therefore a watcher fires one event when work appears, and none while that work is being done (see `Announcements`). The
+watcher reads only a queue's counts and receives nothing. A run that never starts therefore raises no receive count and
+hides no message.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from ledger.results import Counts
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on a queue with visible messages: a batch is large enough, or has waited long enough.
+    """A condition on a queue: enough messages are visible, or messages have waited long enough.
 
-    The condition holds if at least `at_least` messages are visible, or if the queue's oldest message is older than
-    `oldest_older_than` seconds. Without both arguments, one visible message is enough. The oldest message is that of
-    `Counts`, and may be in flight. Raises InvalidParameterValue.
+    The condition holds if at least `at_least` messages are visible. It also holds if a message is visible, and the
+    queue's oldest message is older than `oldest_older_than` seconds. Without both arguments, one visible message is
+    enough. The oldest message is that of `Counts`, and may be in flight. Raises InvalidParameterValue.
     """
 
     at_least: int | None = None
@@ -46,16 +47,17 @@ class Condition:
 class Announcements:
     """Decides when to announce work, and remembers the last announcement.
 
-    Announced work is announced again when
+    While the condition holds, announced work is announced again when
 
-    - the condition did not hold in between;
-    - nothing is in flight, but since then somebody has received from the queue, or settled received messages: nobody
-      works on the messages that remain;
-    - nothing is in flight, and `again_after` seconds have passed: the announced run may have failed to start.
+    - the condition did not hold for a moment since the announcement;
+    - nothing is in flight, but since the announcement somebody has received from the queue, or settled received
+      messages: nobody works on the messages that remain;
+    - nothing is in flight, and `again_after` seconds have passed since the announcement: the announced run may have
+      failed to start.
 
-    While any message is in flight, its holder is expected to continue. Messages that receivers settle and messages that
-    upkeep removes change the counts alike. Upkeep beside waiting work may therefore cause one event too many, but never
-    one too few.
+    While any message is in flight, its holder is expected to continue. Receivers that settle messages, and upkeep that
+    removes messages, change the same counts. Upkeep beside waiting work may therefore cause an event too many, but none
+    is missed.
     """
 
     def __init__(self, condition: Condition, again_after: float) -> None:

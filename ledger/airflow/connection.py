@@ -46,9 +46,9 @@ class Place:
     def output(self, table: object) -> str:
         """Return the place of an output table.
 
-        A relative path begins at the parent folder of the ledger's root, not at the folder in which a task runs,
-        because Airflow chooses that. Absolute paths, paths that begin with ~, URIs and names of tables are returned
-        unchanged.
+        A relative path begins at the parent folder of the ledger's root. It does not begin at the folder in which a
+        task runs, because Airflow chooses that folder. Absolute paths, paths that begin with ~, URIs and names of
+        tables are returned unchanged.
 
         Raises InvalidParameterValue for a relative path if the ledger is a schema, or if the engines cannot use the
         path.
@@ -66,7 +66,7 @@ class Place:
         """Return the storage options as environment variables, for a process that opens the ledger itself.
 
         A command line would show secrets to other users of the machine. The environment does not. Options in
-        OF_THE_CLIENT are left out: no environment variable has them, and a Spark worker has its own.
+        OF_THE_CLIENT are left out: no environment variable can set them, and the process uses its own values.
 
         Raises InvalidParameterValue for any other option whose name does not begin with aws_, azure_ or google_.
         """

@@ -16,11 +16,12 @@ DEFAULT_CONNECTION = "ledger_default"
 
 
 class LedgerHook(BaseHook):
-    """Opens the ledger of a connection, once for each hook.
+    """Opens the ledger that a connection names.
 
     The connection's host is the ledger's root. Its extra may have `storage_options` (a JSON object of delta-rs's
-    options) and `settings` (the path of a TOML file, on the workers). The receipts ledger names `owner` as the holder.
-    Open a ledger in the process that uses it: a forked child can do less with its parent's (see Ledger).
+    options) and `settings` (the path of a TOML file, on the workers). `owner` is the name of the process in the view
+    `receipts`. Open a ledger in the process that uses it: a forked child can do less with its parent's ledger (see
+    Ledger).
     """
 
     conn_name_attr = "ledger_conn_id"
@@ -47,7 +48,7 @@ class LedgerHook(BaseHook):
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The ledger. Raises LedgerDoesNotExist, and what `Ledger.open` raises."""
+        """The ledger, opened once. Raises LedgerDoesNotExist, and what `Ledger.open` raises."""
         return self.open()
 
     def get_conn(self) -> Ledger:
@@ -59,7 +60,7 @@ class LedgerHook(BaseHook):
         return self.ledger.queue(name)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Return whether the ledger can be opened, and its size or the error.
+        """Return whether the ledger can be opened, and its number of queues, or the error.
 
         The button of the connection form calls this.
         """

@@ -1,4 +1,4 @@
-"""Work on one claim without Spark: calls a function with its messages, under a heartbeat."""
+"""Work on one claim without Spark: call a function with the claim's messages, under a heartbeat."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class MessageWork:
     def on(self, claim: Claim, keeps: Keeps = keeps_never) -> tuple[int, int]:
         """Work on one claim and settle it. Return how many messages are done, and how many failed.
 
-        After an error, give back the messages that are still held, unless `keeps` returns True for the error. Then
-        raise the error.
+        After an error other than LeaseLost, give back the messages that are still held, unless `keeps` returns True for
+        the error. In any case raise the error.
         """
         try:
             self.say(f"works on {claim.count:,} messages (receipt {claim.receipt_id}, version {claim.version})")
@@ -122,7 +122,8 @@ class MessageWork:
 def table_of(rows: Sequence[Any]) -> pa.Table:
     """Return rows as a table with the columns of all rows.
 
-    Raises InvalidParameterValue for a row that is not a dictionary, and for an empty one, which names no message.
+    Raises InvalidParameterValue for a row that is not a dictionary, and for an empty dictionary, which names no
+    message.
     """
     for row in rows:
         if not isinstance(row, Mapping) or not row:

@@ -30,7 +30,7 @@ class LedgerOperator(BaseOperator):
 
     `attempt_id`, a template, names the task, and is the same for its retries. By default the id consists of the DAG,
     run, task and map index. If two deployments of Airflow use one ledger, each needs a template of its own, with the
-    deployment's name in it. The receipts ledger names the attempt id as the holder.
+    deployment's name in it. The attempt id is also the owner of the task's commits in the view `receipts`.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue", "attempt_id")
@@ -90,7 +90,7 @@ class LedgerCreateQueueOperator(LedgerOperator):
 
 
 class LedgerSendOperator(LedgerOperator):
-    """Sends messages once, in one commit, all or nothing: a retry or a cleared task does not send them again.
+    """Sends messages in one commit, all or nothing. A retry or a cleared task does not send them again.
 
     `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows it, as all templates. Use
     `function` instead to call a function when the task runs. The function returns such a list, or an Arrow, pandas or
@@ -98,8 +98,8 @@ class LedgerSendOperator(LedgerOperator):
     message_deduplication_id).
 
     A retry must send the same messages: other messages under the same attempt id raise InvalidParameterValue. To send
-    other messages, start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id, and recognizes a
-    repeated message by its deduplication id.
+    other messages, start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id. It recognizes a
+    repeated message by its deduplication id, for 5 minutes: a later retry sends the message again.
 
     Returns ledger_queue and the number of `messages`. No body and no id is stored in an XCom. Raises what `Queue.send`
     raises.
@@ -128,12 +128,12 @@ class LedgerSendOperator(LedgerOperator):
         messages = self.messages if self.function is None else self.function()
         queue, attempt = self.opened_queue(), shortened(self.attempt_id)
         options = {**(self.options or {}), "attempt_id": None if self.ledger_queue.endswith(".fifo") else attempt}
-        # `messages` may be a reader, which can be read only once.
+        # Keep the table: `messages` may be a reader, which can be read only once.
         table = arrow_table("messages", messages)
         if table is not None:
             count = queue.send(table, **options).count
         else:
-            # Airflow passes another task's result as a sequence type of its own.
+            # Airflow passes another task's result as a sequence of a type of its own, so make a list of it.
             listed = messages if isinstance(messages, (str, Mapping)) else list(messages)
             count = len(queue.send(listed, all_or_nothing=True, **options))
         self.log.info("sent %d messages to %s", count, self.ledger_queue)
@@ -143,13 +143,14 @@ class LedgerSendOperator(LedgerOperator):
 class LedgerReceiveOperator(LedgerOperator):
     """Claims messages for other tasks: `claims` claims of at most `max_messages` each, in one commit.
 
-    Returns a list with what LedgerWorkOperator needs of each claim (such as receipt and count, but no body), without
-    empty claims. Expand over it: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat holds a
-    claim before its task starts, so `visibility_timeout` has to last until then (in seconds, by default the queue's).
+    Returns a list with a description of each claim that is not empty, for LedgerWorkOperator: its receipt, its count
+    and more, but no body. Expand over it: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat
+    holds a claim before its task starts, so `visibility_timeout` has to last until then (in seconds, by default the
+    queue's).
 
-    A retry returns the same claims with restarted timeouts, even if a worker was killed before it returned its claims.
-    Acknowledged messages do not come back. If the task is cleared and runs again after its claims are finished, it
-    receives new messages. Raises what `Queue.receive_many` raises.
+    While the claims are held, a retry returns the same claims with restarted timeouts, even if a worker was killed
+    before it returned them. Acknowledged messages do not come back. If the task runs again after its claims are
+    finished or ran out, it receives new claims. Raises what `Queue.receive_many` raises.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class LedgerReceiveOperator(LedgerOperator):
         self.max_messages, self.claims, self.visibility_timeout = max_messages, claims, visibility_timeout
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Receive, or find what an earlier try received."""
+        """Receive, or get again what an earlier try received."""
         attempts = [attempt_of(self.attempt_id, number) for number in range(self.claims)]
         receives = [(self.max_messages, self.visibility_timeout, attempt) for attempt in attempts]
         received = self.opened_queue().receive_many(receives)
@@ -184,9 +185,9 @@ class LedgerReceiveOperator(LedgerOperator):
 class LedgerUpkeepOperator(BaseOperator):
     """Runs a round of upkeep of the connection's ledger.
 
-    With `only_if_due`, the round runs only if it is due (see `rules.upkeep`) and no other process runs one. A DAG may
-    therefore run every few minutes, because the check reads little if no round is due. Returns the round's counts, or
-    None if no round ran. A retry is another round, which is safe. Raises what `Ledger.upkeep` raises.
+    With `only_if_due`, the round runs only if one is due (see `rules.upkeep`) and no other process runs one. A DAG may
+    therefore run every few minutes: if no round is due, the check reads only a few version numbers. Returns the round's
+    counts, or None if no round ran. A retry is another round, which is safe. Raises what `Ledger.upkeep` raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id",)
@@ -206,7 +207,7 @@ class LedgerUpkeepOperator(BaseOperator):
         self.vacuum = vacuum
 
     def execute(self, context: Context) -> dict[str, int] | None:
-        """Run the round, or none."""
+        """Run a round, or none if `only_if_due` and no round is due. Return its counts, or None."""
         ledger = LedgerHook(self.ledger_conn_id).ledger
         if self.only_if_due:
             done = Upkeeper(ledger, LONGEST_PERIOD, vacuum=self.vacuum).run_if_due()
@@ -223,9 +224,10 @@ class LedgerSensor(BaseSensorOperator):
     queue's oldest message is older than `oldest_older_than` (seconds or a timedelta). Without both arguments, one
     visible message is enough.
 
-    With `deferrable` (default: the setting operators.default_deferrable) the triggerer waits, not a worker. Without
-    `deferrable` the sensor pokes every `poke_interval` seconds. Returns ledger_conn_id, ledger_queue, visible and
-    age_of_oldest. Raises InvalidParameterValue. Its task raises QueueDoesNotExist, and what opening the ledger raises.
+    With `deferrable` (default: Airflow's setting operators.default_deferrable) the triggerer waits, not a worker.
+    Without `deferrable` the sensor pokes every `poke_interval` seconds. Returns ledger_conn_id, ledger_queue, visible
+    and age_of_oldest. The constructor raises InvalidParameterValue. The task raises QueueDoesNotExist, and what opening
+    the ledger raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue")
@@ -275,6 +277,6 @@ class LedgerSensor(BaseSensorOperator):
         return event
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Return whether there is work, and how much."""
+        """Return whether there is work, and the content of the event."""
         counts = self.ledger.queue(self.ledger_queue).counts()
         return PokeReturnValue(self.condition.holds(counts), event_of(self.ledger_conn_id, self.ledger_queue, counts))

@@ -40,8 +40,9 @@ class TaskProcess:
     def wait(self, grace: float) -> int:
         """Wait until the command ends. Return its exit code, negative for a signal.
 
-        Then ask the command's remaining children to end, too, and kill them after `grace` seconds. A killed
-        spark-submit leaves its driver, which gives its claim back. All printed lines have been passed to `say` by then.
+        After the command, ask its remaining children to end, too, and kill them after `grace` seconds. A killed
+        spark-submit leaves its driver, which gives its claim back when it is asked to end. At the return, all printed
+        lines have been passed to `say`.
         """
         code = self._process.wait()
         give_up = time.monotonic() + grace

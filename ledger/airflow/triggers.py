@@ -20,10 +20,10 @@ AGAIN_AFTER = 1_800.0
 
 
 class LedgerTrigger(BaseTrigger):
-    """Fires once when the condition on a queue holds (see `Condition`).
+    """Fires once, when the condition on a queue holds (see `Condition`).
 
     The event has ledger_conn_id, ledger_queue, visible and age_of_oldest. The trigger has no state but its arguments,
-    so a restarted triggerer continues with it. Raises InvalidParameterValue.
+    so a restarted triggerer can make it again. Raises InvalidParameterValue.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class LedgerTrigger(BaseTrigger):
 class LedgerQueueTrigger(BaseEventTrigger):
     """Fires when new work appears in a queue, for an AssetWatcher.
 
-    New work causes one event. No further event comes while the work waits or is being done (see `Announcements`). After
-    `again_after` seconds the event is repeated if nothing is in flight.
+    New work causes one event. No further event comes while the work is being done. If nothing is in flight, the event
+    is repeated after `again_after` seconds, or sooner (see `Announcements`).
 
-    Triggers with the same arguments share one look at the queue. If Airflow can acknowledge (3.3), an event counts as
-    announced once it is stored, and a lost event is announced again. Otherwise an event counts as announced once it is
-    handed over. Only the triggerer's process remembers announcements: a new process announces waiting work once more. A
-    run may therefore find nothing to do, but work is never left without a run.
+    Airflow 3.3 can acknowledge events. With it, triggers with the same arguments share one look at the queue. An event
+    counts as announced once Airflow has stored it, and a lost event is announced again. With an earlier Airflow, an
+    event counts as announced once it is handed over. Only the triggerer's process remembers announcements: a new
+    process announces waiting work once more. A run may therefore find nothing to do.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Repeated looks at a queue from an event loop, which they never block."""
+"""Repeated looks at a queue from an event loop, in threads, so that the loop is not blocked."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MOST_FAILURES = 20
 
 
 async def looks_at(ledger_conn_id: str, ledger_queue: str, poll_interval: float) -> AsyncIterator[Counts]:
-    """Yield the counts of a queue every `poll_interval` seconds, for ever.
+    """Yield the counts of a queue again and again, with a pause of `poll_interval` seconds.
 
-    A queue that is deleted and created again is read in its new state. After a storage failure the next look tries
-    again. After MOST_FAILURES failures in a row the call raises StorageFailed. Raises QueueDoesNotExist, and what
-    opening the ledger raises.
+    If the queue is deleted and created again between two looks, the next look reads the new queue. After a storage
+    failure the next look tries again. After MOST_FAILURES failures in a row the call raises StorageFailed. Raises
+    QueueDoesNotExist, and what opening the ledger raises.
     """
     connection = await get_async_connection(ledger_conn_id)
     place = place_of(ledger_conn_id, connection.host, connection.extra)
-    # Calls run in threads, because they block.
+    # Calls of the ledger run in threads, because they block.
     ledger = await asyncio.to_thread(partial(place.open, read_only=True))
     failures = 0
     while True:

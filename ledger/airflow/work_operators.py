@@ -33,26 +33,28 @@ TERMINATED = 143
 
 
 class LedgerWorkOperator(LedgerOperator):
-    """Runs `function` on the list of messages of a claim, under a heartbeat, and acknowledges them.
+    """Runs `function` on the list of messages of a claim, under a heartbeat, and acknowledges the messages.
 
-    `claim` describes one claim of a LedgerReceiveOperator. Expand over these descriptions. (LedgerConsumeOperator is a
-    task that receives by itself.) `function` returns
+    `claim` describes one claim of a LedgerReceiveOperator. Expand over the list of descriptions that it returns.
+    (LedgerConsumeOperator is a task that receives by itself.) `function` returns
 
-    - without `output_table`: None if all messages are done, or {message_id: reason} of those that failed;
+    - without `output_table`: None if all messages are done, or {message_id: reason} of the messages that failed;
     - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. The whole
       claim is done, and its rows are in the table once, wherever a worker dies. `reason` may name a column of the rows.
-      If a row has a value in this column, its message failed, and the row is not written. The rows then also need a
-      column message_id.
+      If a row has a value in this column, its message failed, and the row is not written. With `reason` the rows also
+      need a column message_id.
 
     Failed messages are hidden for `hide_failed` seconds, and can then be received again, as often as the queue's
     RedrivePolicy allows.
 
-    When the function raises, the task fails. The claim is kept for the next try, and the last try gives it back.
-    SIGTERM (on_kill) ends the function and gives the claim back. Each beat of the heartbeat holds the claim for
-    `visibility_timeout` seconds, by default the timeout of its receive.
+    When the function raises, the task fails. The claim is kept for the next try. It is given back (released) if no try
+    follows: at the last try, or after AirflowFailException or AirflowSkipException. SIGTERM (on_kill) ends the function
+    and gives the claim back. Each beat of the heartbeat holds the claim for `visibility_timeout` seconds, by default
+    the timeout of its receive.
 
     If the claim is finished when the task runs again, the task does nothing. If others have the claim's messages by
-    then, or the claim was given back, the task fails for good. Clear the task that received the claim, too.
+    then, if they are dead letters, or if the claim was given back, the task fails for good. To run it again, clear also
+    the task that received the claim.
 
     A relative `output_table` begins at the folder that holds the ledger's root, and the log names the place. Returns
     the numbers of `claims`, of done `messages` and of `failed` ones, and the place of a relative `output_table`. Raises
@@ -96,7 +98,7 @@ class LedgerWorkOperator(LedgerOperator):
     def on_kill(self) -> None:
         """End the work by SystemExit, which gives the claim back. Do nothing when no work runs.
 
-        Airflow calls this when SIGTERM interrupts a task, and would then let the task continue.
+        Airflow calls this when SIGTERM interrupts a task. Without the SystemExit, Airflow would let the task continue.
         """
         if self._works and threading.current_thread() is threading.main_thread():
             raise SystemExit(TERMINATED)
@@ -113,7 +115,7 @@ class LedgerWorkOperator(LedgerOperator):
         self._try_number = context["ti"].try_number
         claim.visibility_timeout = self.visibility_timeout or description["visibility_timeout"]
         try:
-            # The rest of the timeout may be shorter than the time until the first beat.
+            # The claim may run out before the heartbeat's first beat, so extend it now.
             claim.extend()
             done, failed = work.on(claim, self._keeps if has_another_try(context) else keeps_never)
         except LeaseLost as lost:
@@ -121,7 +123,10 @@ class LedgerWorkOperator(LedgerOperator):
         return {"claims": 1, "messages": done, "failed": failed}
 
     def _keeps(self, claim: Claim, error: BaseException) -> bool:
-        """Keep the claim until the next try has begun, and return True. Return False if no retry follows this error."""
+        """Hold the claim until the next try can begin, and return True. Return False if no try follows this error.
+
+        If the claim cannot be held so long (V7), it is held until its present deadline.
+        """
         retried = isinstance(error, (Exception, AirflowTaskTimeout))
         if not retried or isinstance(error, (AirflowFailException, AirflowSkipException)):
             return False
@@ -133,7 +138,7 @@ class LedgerWorkOperator(LedgerOperator):
         return True
 
     def _longest_delay(self) -> timedelta:
-        """Return the longest delay before the next try, if a worker is free."""
+        """Return the longest delay that Airflow makes before the next try, without the wait for a free worker."""
         delay = self.retry_delay if isinstance(self.retry_delay, timedelta) else timedelta(seconds=self.retry_delay)
         if not self.retry_exponential_backoff:
             return delay
@@ -150,10 +155,10 @@ class LedgerConsumeOperator(LedgerOperator):
 
     `options` are further keyword arguments of `Queue.consume`: concurrency, batch, processes, until, retry_after, ... A
     message for which the handler raises fails alone, and the task continues. If the handler raises for all messages
-    alike, the task fails, and no receive counts. If a task's worker was killed, the retry first gets back what the
-    worker held. SIGTERM (on_kill) ends the task: finished messages are written, the others are given back uncounted. A
-    relative `output_table` begins at the folder that holds the ledger's root. Returns the fields of a `Consumed` by
-    name, and the `output_table`. Raises what `Queue.consume` raises.
+    alike, the task fails, and these receives do not count. If a task's worker was killed, the retry first gets back
+    what the worker held. SIGTERM (on_kill) ends the task: finished messages are written, and all others are given back
+    uncounted. A relative `output_table` begins at the folder that holds the ledger's root. Returns the fields of a
+    `Consumed` by name, and the `output_table`. Raises what `Queue.consume` raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "output_table")
@@ -193,14 +198,14 @@ class LedgerConsumeOperator(LedgerOperator):
     def on_kill(self) -> None:
         """End the work by SystemExit. Do nothing when no work runs.
 
-        Airflow calls this when SIGTERM interrupts a task, and would then let the task continue.
+        Airflow calls this when SIGTERM interrupts a task. Without the SystemExit, Airflow would let the task continue.
         """
         if self._works and threading.current_thread() is threading.main_thread():
             raise SystemExit(TERMINATED)
 
 
 class LedgerSparkWorkOperator(LedgerOperator):
-    """Runs the worker jobs/work.py in a process until the queue is empty.
+    """Runs the worker jobs/work.py in a process of its own, by default until the queue is empty.
 
     The worker claims messages, runs `function` (module:name) on a DataFrame of them, writes its rows to the table
     `output_table`, and acknowledges. A heartbeat holds each claim.
@@ -212,14 +217,16 @@ class LedgerSparkWorkOperator(LedgerOperator):
 
     The task ends with the process, whose output is the task's log. An exit code other than 0 raises LedgerError. Wrong
     arguments raise InvalidParameterValue. A relative `output_table` begins at the folder that holds the ledger's root,
-    not at the process's folder. The log and the task's result name the place.
+    not at the process's folder. If it is relative, the log and the task's result name its place.
 
     The process sends heartbeats while it runs, and gives its claim back when it fails or is asked to end. The method
-    on_kill sends SIGTERM, and kills the remaining processes after `grace` seconds. If Airflow's own worker is killed,
-    the kernel sends SIGTERM (on Linux). If the process itself is killed, its claim is kept for the retry, which gets it
-    back and continues. The last try gives it back. (With Spark's deploy mode "cluster" the driver is another process,
-    which continues when this process is killed. Then two workers hold one claim, until one of them acknowledges it and
-    the other finds it lost.)
+    on_kill sends SIGTERM, and after `grace` seconds the remaining processes are killed. If Airflow's own worker is
+    killed, the kernel sends SIGTERM to the process (on Linux). If the process itself is killed, nobody releases its
+    claim. Within the visibility timeout, the retry gets the claim back and continues. If no try follows, the operator
+    gives the claim back.
+
+    With Spark's deploy mode "cluster" the driver is another process, which continues when this process is killed. After
+    a retry two workers hold one claim, until one of them acknowledges it and the other finds it lost.
     """
 
     template_fields: Sequence[str] = (
@@ -291,7 +298,7 @@ class LedgerSparkWorkOperator(LedgerOperator):
         ]
 
     def on_kill(self) -> None:
-        """End the process, which gives its claim back. The task ends with it."""
+        """End the process, which gives its claim back. The task ends when the process has ended."""
         if self._process is not None:
             self._process.terminate(self.grace)
 

@@ -1,4 +1,4 @@
-"""Ledgers, queues, claims and outcomes as small HTML tables for notebooks, with every text escaped.
+"""Ledgers, queues, claims and results as small HTML tables for notebooks, with every text escaped.
 
 This module imports none of the classes that it shows, so that every module can import it.
 """
@@ -10,7 +10,7 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
-#: The states of a bar, with their colours: readable on light and on dark.
+#: The states of a bar, with their colours, which are readable on a light and on a dark page.
 BAR = (
     ("visible", "#8fa3b8"),
     ("delayed", "#b9a3d0"),
@@ -18,7 +18,7 @@ BAR = (
     ("in_flight", "#f2a541"),
     ("deleted", "#3f8f6b"),
 )
-#: The most queues of a ledger, and the most outcomes, that are shown.
+#: A table shows at most this many queues of a ledger, and at most this many outcomes.
 MOST_QUEUES, MOST_OUTCOMES = 50, 20
 _OF_OUTCOMES = ("message_id", "receipt_handle", "outcome", "sequence_number", "error_code", "error_message")
 _CELL = "text-align:left;padding:2px 12px 2px 0"
@@ -45,7 +45,7 @@ def of_queue(queue: Any) -> str:
 
 
 def of_ledger(ledger: Any) -> str:
-    """Return a ledger as HTML: a line for each queue."""
+    """Return a ledger as HTML: a line for each of its first MOST_QUEUES queues."""
     queues = ledger.list_queues(max_results=MOST_QUEUES + 1)
     names = ("queue", "visible", "delayed", "in flight", "deleted", "oldest", "")
     head = "".join(f'<th style="{_CELL}">{name}</th>' for name in names)

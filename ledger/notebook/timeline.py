@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ledger.rules.limits import MILLISECONDS
 
-#: For each event, the change that each of its messages makes to the numbers of stored, in-flight and deleted messages.
+#: For each event, how one message of the event changes the numbers of stored, in-flight and deleted messages.
 _STEPS = {
     "granted": (-1, 1, 0),
     "released": (1, -1, 0),
@@ -26,7 +26,7 @@ _HIDDEN = ("postponed", "parked")
 
 
 class Level(NamedTuple):
-    """How many messages were in each state from the second `at` on."""
+    """How many messages were in each state from the instant `at` on (seconds since the start)."""
 
     at: float
     stored: int
@@ -36,10 +36,11 @@ class Level(NamedTuple):
 
 @dataclass
 class ClaimSpan:
-    """One claim: its owner, its start and end, how it ended, and how many messages it took over.
+    """One claim: its owner (the receiver), its start and end, how it ended, and how many messages it took over.
 
-    `end` is None while some messages are held. The claim ends once all of its messages are settled, or at its deadline.
-    `taken_over` counts the messages whose earlier lease the granting commit found to have run out.
+    Instants are seconds since the timeline's start. `end` is None while no event shows the end. The claim ends once all
+    of its messages are settled. If it ran out, it ends at its deadline, which is known once somebody receives a message
+    again. `taken_over` counts the messages whose earlier lease the granting commit found to have run out.
     """
 
     owner: str
@@ -53,16 +54,17 @@ class ClaimSpan:
     until: float = 0.0
     #: For each deadline, the number of messages without a known outcome.
     left: dict[float, int] = field(default_factory=dict)
-    #: For each deadline of messages that were released and are hidden, the second since which they are hidden.
+    #: For each deadline of messages that were released and are hidden, the instant since which they are hidden.
     hidden: dict[float, float] = field(default_factory=dict)
 
 
 class Timeline:
     """The events of one queue, with instants as seconds since `start`.
 
-    `events` are rows of the view `receipts`, with instants in milliseconds. `timeout` is the visibility timeout.
-    Earlier releases of the package recorded parked messages as "extended". An event of this kind has a reason, or
-    extends for longer than the claim's own timeout and the queue's.
+    `events` are rows of the view `receipts`, with instants in milliseconds. `timeout` is the queue's visibility timeout
+    in seconds. Earlier releases of the package recorded parked messages as "extended". An event counts as such if it
+    has a reason, or extends for longer than `timeout` and than the claim's own timeout, as no heartbeat does by
+    default.
     """
 
     def __init__(self, events: Iterable[Mapping[str, Any]], start: float, timeout: float) -> None:
@@ -78,10 +80,10 @@ class Timeline:
             self.events.append({**event, "at": at, "visible_at": until, "is_beat": beat})
 
     def moments(self, sent: Sequence[tuple[float, int]], now: float | None = None) -> list[Level]:
-        """Return the counts after each event. `sent` has the second and the number of messages of each send.
+        """Return the counts after each event. `sent` has the instant (seconds) and the number of messages of each send.
 
-        A lease runs out at its deadline without a commit, and hidden messages become visible in the same way. With
-        `now`, a lease also runs out if nobody has received its messages again.
+        A lease runs out at its deadline without a commit, and hidden messages become visible without one, too. Without
+        `now`, a lease counts as run out only if somebody received its messages again.
         """
         changes: list[tuple[float, int, int, int]] = [(at, count, 0, 0) for at, count in sent]
         for event in self.events:
@@ -126,7 +128,8 @@ def _apply_event(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
     if kind == "expired":
         _take(hold, event["messages"], until)
         if until not in hold.hidden:
-            # The deadline passed for all messages that had it, also for messages that nobody has received again yet.
+            # The deadline passed for all messages that had this deadline, also for messages that nobody has received
+            # again yet.
             hold.end, hold.ran_out = max(hold.end or 0.0, until), True
         return
     if kind not in ("deleted", "released", "extended", "granted again", *_HIDDEN):
@@ -140,12 +143,12 @@ def _apply_event(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
     if held:
         hold.until = max(held)
     elif hold.end is None or event["owner"] == hold.owner:
-        # Later events by others, on messages that this claim had parked, do not move the claim's end.
+        # Later events by other owners, on messages that this claim had hidden, do not move the claim's end.
         hold.end = max(hold.end or 0.0, event["at"])
 
 
 def _take(hold: ClaimSpan, messages: int, first_deadline: float | None = None) -> None:
-    """Take messages out of `hold.left`, because they have another outcome or another deadline.
+    """Take messages out of `hold.left`, because an event gave them an outcome or another deadline.
 
     Take messages with the deadline `first_deadline` first, next messages that are held, and last hidden messages. In
     each group take the earliest deadline first.

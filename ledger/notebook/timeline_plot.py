@@ -24,7 +24,7 @@ STYLE: dict[Any, Any] = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
-#: The most owners that are shown: those with the latest claims.
+#: The figure shows at most this many owners: those whose first claim came last.
 MOST_OWNERS = 30
 _DAY = 86_400
 
@@ -52,7 +52,10 @@ def of_queue(access: Access, last: float | None) -> Any:
 
 
 def _ending_with_stored(moments: list[Level], stored: int) -> list[Level]:
-    """Return the levels, raised so that the last one has the present `stored`: dropped segments have no events."""
+    """Return the levels, all raised by one number, so that the last level has the present number of `stored` messages.
+
+    The sends of messages that upkeep has dropped are not known, so the levels alone are too low.
+    """
     unknown = stored - moments[-1].stored if moments else 0
     return [moment._replace(stored=moment.stored + unknown) for moment in moments]
 
@@ -60,7 +63,7 @@ def _ending_with_stored(moments: list[Level], stored: int) -> list[Level]:
 def _figure(
     name: str, moments: list[Level], holds: list[ClaimSpan], start: float, now: float, last: float | None
 ) -> Any:
-    """Return a figure of levels and claims, whose seconds count from `start`. The figure shows UTC times."""
+    """Return a figure of levels and claims, whose seconds count from the instant `start`. Its times are UTC."""
     try:
         import matplotlib.pyplot as plt
         from matplotlib import dates as without_types
@@ -161,7 +164,7 @@ def levels(axes: Any, moments: Sequence[Level], end: float, unit: str) -> None:
 def leases(axes: Any, holds: Sequence[ClaimSpan], owners: Sequence[str], now: float | None = None) -> None:
     """Draw claims as bars, a row for each owner, and the messages that they postponed or parked as dotted bars.
 
-    With `now`, draw claims that are still held, too.
+    Without `now`, claims whose end is not known are left out.
     """
     rows = {owner: row for row, owner in enumerate(owners)}
     for hold in holds:

@@ -1,8 +1,8 @@
 """The store in memory: the executable specification of the rules.
 
 The tests use this store as their oracle. It applies the rules message by message, and shares only the rules and the
-protocol with the Delta store. The module is one file, so that a reader can read it as one. Its order: queues and their
-contents, the actions of one call, receives and dead letters, the store.
+protocol with the Delta store. The store is one module, so that it can be read in one go. The module's order: queues,
+the actions of one call, receives and moves, the store.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ Place = tuple[str, int]
 class MemoryMessage:
     """A message and its record.
 
-    `home` is the id of the queue that the message was sent to. `lane` is its lane in that queue and in every queue that
-    it is moved to.
+    `home` is the id of the queue that the message was sent to. `lane` is the message's lane in that queue and in every
+    queue that it is moved to.
     """
 
     home: str
@@ -216,8 +216,8 @@ class MemoryReceives(MemoryQueues):
             in_flight = sum(state is Status.IN_FLIGHT for state in states.values())
             version: int | None = None
             answers: list[Received] = []
-            # Look up the messages of the attempts before any grant, because a message that is granted now belongs to no
-            # earlier attempt.
+            # Look up the messages of the attempts before any grant, because a message that is granted now is of no
+            # earlier receive.
             held = [_held_by(queue, stored, request.attempt_id, now) for request in requests]
             free = [] if all(held) else self._receivable(queue, stored, states, now)
             remaining: list[Place] | None = None
@@ -258,7 +258,7 @@ class MemoryReceives(MemoryQueues):
     def _bury(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], places: list[Place], now: int
     ) -> list[Place]:
-        """D1: move the messages that were received too often. Return the other places."""
+        """D1: move the messages of `places` that were received too often. Return the other places."""
         policy = redrive.policy_of(queue.attributes)
         target = self._queues.get(policy.target) if policy else None
         if target is None or redrive.broken_bound(queue, target) is not None:
@@ -368,7 +368,8 @@ class MemoryReceives(MemoryQueues):
 def by_arrival(stored: dict[Place, MemoryMessage]) -> list[Place]:
     """Return the places in the order in which their messages arrived.
 
-    Within one instant the order of the sends decides. A moved message arrived when it was moved.
+    Within one instant the order of the sends decides. A moved message arrived when it was moved, if the move restarted
+    its retention.
     """
     return sorted(stored, key=lambda place: _order(stored[place]))
 
@@ -427,7 +428,7 @@ class MemoryStore(MemoryReceives):
 
     def __init__(self, settings: Settings | None = None, sender_id: str | None = None) -> None:
         super().__init__(settings or Settings())
-        #: By queue id: the instant of the last purge, and the number of its commit.
+        #: By queue id: the instant of the last purge of all messages, and the number of its commit.
         self._purged: dict[str, tuple[int, int]] = {}
         self._sender = sender_id
         self._sent: dict[str, tuple[Attempt, list[StoredSend]]] = {}
@@ -481,7 +482,7 @@ class MemoryStore(MemoryReceives):
         """F1: return the places of messages whose repetition is a duplicate, by group and deduplication key.
 
         Such messages were sent to this queue within the deduplication interval, and after its last purge. Messages that
-        were moved to this queue do not count.
+        were sent to another queue and moved to this one do not count.
         """
         _, purged = self._purged.get(queue.id, (0, 0))
         return {
@@ -574,7 +575,7 @@ class MemoryStore(MemoryReceives):
             return [self._answer(place, stored[place]) for place in remaining]
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
-        # This store keeps a message and its record in one object, so that neither can be missing.
+        # This store keeps a message and its record in one object, so no record lacks its message.
         pass
 
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:

@@ -1,12 +1,11 @@
 """The protocol that every store implements: its verbs and their rows.
 
-A verb takes messages as runs, and answers with an outcome for each run. A *run* is a row (lane, segment, first_seq,
-last_seq): neighbouring messages of a segment, both ends included. A claim of a million messages that were sent in bulk
-is one or two runs.
+A verb names messages as runs. A *run* is a row (lane, segment, first_seq, last_seq): neighbouring messages of a
+segment, both ends included. A claim of a million messages that were sent in bulk may be a single run.
 
 Instants are integer milliseconds UTC. Durations are seconds, unless a docstring says milliseconds. A verb takes a
 clock, not an instant. The verb reads the clock at each decision: after it waited for its turn and read the state, and
-again at each retry.
+again at each retry. (A purge by age keeps the instant of its first try.)
 
 `OutputWrites` is the part of the protocol that writes a claim's output to a Delta table: see `rules.output_doubts`.
 """
@@ -49,10 +48,10 @@ class QueueRecord:
     created_at: int
     modified_at: int
     revision: int = 1
-    #: Q7: see Retention. Messages that arrived up to this instant had expired when the period changed, or when an
-    #: upkeep dropped them.
+    #: Q7: see Retention. Messages that arrived up to this instant had expired when the period changed, or when upkeep
+    #: noted it.
     expired_before: int = -1
-    #: When `expired_before` was noted, by the clock of the process that noted it (-1: not known).
+    #: When `expired_before` was noted, by the clock of the process that made the note (-1: not known).
     expiry_noted_at: int = -1
 
     @cached_property
@@ -69,7 +68,7 @@ class QueueRecord:
     def noted_at(self) -> int:
         """The latest instant at which a process noted which messages had expired (-1: nothing is noted).
 
-        An earlier release did not record this instant. For its records the instant was no later than the last change.
+        An earlier release did not record this instant. In its records the instant was no later than `modified_at`.
         """
         if self.expired_before < 0:
             return -1
@@ -112,7 +111,7 @@ class QueueRecord:
         return made._with_expiry_noted(before, now, self.noted_at)
 
     def expired(self, at: int) -> QueueRecord:
-        """Return the queue with a note of what had expired at the instant `at`, or itself if that is noted."""
+        """Return the queue with a note of what had expired at the instant `at`, or the queue itself if it has that."""
         before = self.retention.expired(at)
         if before == self.expired_before:
             return self
@@ -131,8 +130,8 @@ Change = Callable[[QueueRecord, Sequence[QueueRecord]], tuple[Mapping[str, str],
 class CopiedMessage(NamedTuple):
     """A message to copy from another queue, and its sender.
 
-    `kept_since` is the instant from which that queue keeps it. `available_at` is when it may first be received
-    (milliseconds).
+    `kept_since` is the instant from which that queue keeps the message. `available_at` is when the message may first be
+    received (milliseconds).
     """
 
     entry: Entry
@@ -153,8 +152,8 @@ class ArrowOutputs(Protocol):
     ) -> pa.Table:
         """Return the rows with the columns of the output table, ready to be appended.
 
-        Make an empty table if there is none. If `columns_asked` says so, widen the table's columns inside the context
-        that `exclusively` returns.
+        Make an empty table if there is none, and widen the table's columns if the rows and `columns_asked` demand it.
+        Both happen inside the context that `exclusively` returns.
 
         Raises:
             OutputNotWritten: The rows do not fit. Nothing was made or changed.
@@ -169,18 +168,18 @@ class ArrowOutputs(Protocol):
         metadata: Mapping[str, Any],
         asked: ColumnsAsked,
     ) -> None:
-        """Append rows under a transaction id of which no version is committed yet.
+        """Append rows under a transaction id (`application` and `version`) of which no version is committed yet.
 
         The same commit, or one right before it, adds the columns that the table lacks. The rows are converted to the
-        columns of the version that the commit follows. Raises every error of the write.
+        columns of the version that the commit follows. Raises any error of the write.
         """
 
 
 class OutputWrites(Protocol):
     """The store's part in a write of output.
 
-    The store records that a write begins and how it ended, and asks the output table in between. `runs` are RUNS: the
-    messages that are written.
+    The store records that a write begins and how it ended. Between these two, it asks the output table whether the rows
+    are in. `runs` are RUNS: the messages whose rows are written.
     """
 
     @property
@@ -191,7 +190,7 @@ class OutputWrites(Protocol):
         """Raise InvalidParameterValue for a location that is a table of the ledger, lies in one, or contains one."""
 
     def require_safe(self, location: str, why: str) -> None:
-        """Raise UnsafeStorage where Spark and other writers could overwrite each other's commits.
+        """Raise UnsafeStorage for a location where Spark and other writers could overwrite each other's commits.
 
         `why` says what makes Spark commit to the location.
         """
@@ -217,8 +216,8 @@ class OutputWrites(Protocol):
     def require_held(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, clock: Clock) -> None:
         """Raise LeaseLost unless the receipt holds all of these messages, by the queue's records alone.
 
-        Messages in doubt are not checked, because only their output table can decide. Call it before a table is made
-        for the rows.
+        Messages for which this receipt began a write are not checked, because only their output table can decide. Call
+        this method before a table is made for the rows.
         """
 
     def begin(
@@ -226,43 +225,45 @@ class OutputWrites(Protocol):
     ) -> str | None:
         """Record that the messages are about to be written, and return the write's id.
 
-        Returns None when an earlier call wrote all of them. After an error nothing may be written.
+        Returns None when an earlier call wrote the rows of all these messages. After an error the caller may write
+        nothing.
 
         Raises:
-            LeaseLost: The receipt does not hold all of them, or an earlier call wrote only some of them.
-            InvalidParameterValue: An earlier call wrote them to another table.
+            LeaseLost: The receipt does not hold all of the messages, or an earlier call wrote the rows of some only.
+            InvalidParameterValue: An earlier call wrote their rows to another table.
         """
 
     def is_fenced(self, location: str, identifier: str) -> bool:
-        """Tell whether a fence keeps a write out for good. Raises OutputUnreadable."""
+        """Tell whether a fence keeps a write out of the table for good. Raises OutputUnreadable."""
 
     def written_or_fenced(self, location: str, identifier: str) -> bool:
-        """Tell whether a write is in the table. If it is not, commit a fence that keeps it out for good.
+        """Tell whether a write is in the table. If it is not, commit a fence to the table.
 
-        Waits without a limit for other writers of the table. Raises OutputUnreadable.
+        The fence keeps the write out for good. Waits without a limit for other writers of the table. Raises
+        OutputUnreadable.
         """
 
     def finish(
         self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock, beside: Sequence[Any] = ()
     ) -> int:
-        """Delete the written messages, and apply the actions `beside` to other messages in the same commit.
+        """Delete the messages whose rows are written. Apply the actions `beside` to other messages in the same commit.
 
-        Messages whose deletion a later holder has already recorded stay as they are. Returns how many messages the
+        Messages whose deletion another process has already recorded stay as they are. Returns how many messages the
         actions `beside` changed.
 
         Raises:
-            LeaseLost: No record of these messages has the write's id: the ledger was replaced, or they were restored.
-                Nothing is changed.
+            LeaseLost: No record of these messages has the write's id: the ledger was replaced, or the messages were
+                restored. Nothing is changed.
         """
 
     def undo(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
         """Record that a fence keeps a write out. Its messages are then as if the write had not begun."""
 
     def require_writable(self) -> None:
-        """Raise LedgerIsReadOnly where nothing may be written."""
+        """Raise LedgerIsReadOnly if the ledger is open read-only."""
 
     def step(self, name: str) -> None:
-        """Tell listeners that a write has reached this step."""
+        """Tell the listener, if there is one, that a write has reached this step."""
 
 
 RUN_FIELDS = [
@@ -288,10 +289,13 @@ OUTCOME_RUNS = pa.schema([*RUN_FIELDS, pa.field("outcome", pa.string())])
 
 @dataclass(frozen=True)
 class Grant:
-    """The result of a receive: `runs` as GRANTED_RUNS, and `version`, the commit that granted them.
+    """The messages of one receipt: `runs` as GRANTED_RUNS, and `version`, the commit that granted them.
+
+    If the grant was found again (see `Store.held`), `version` is the version at which it was found.
 
     `order` has a number for each message of `runs`: messages with smaller numbers come first. Only a grant of a FIFO
-    queue may have it. An `order` saves rows, because runs in the order of the messages would be more.
+    queue may have an `order`. It saves rows: without an `order`, `runs` would have to follow the order of the messages,
+    and have more rows.
     """
 
     receipt_id: str
@@ -346,9 +350,9 @@ class Postponed(str, Enum):
 class Action:
     """A verb on the `runs` of one receipt. `timeout` is for Verb.CHANGE, and 0 releases.
 
-    `whole_claim`, `only_later`, `counted` and `mark` are as in `visibility.change`. `reason` goes into the receipts
-    ledger. With `postponed` the action releases the messages now, and hides them until the deadline. Its value also
-    names the event.
+    `whole_claim`, `only_later`, `counted` and `mark` are as in `visibility.change`. `reason` goes into the table
+    `receipts`. With `postponed` the action releases the messages now, and hides them until the deadline. The value of
+    `postponed` also names the event in `receipts`.
     """
 
     verb: Verb
@@ -369,7 +373,7 @@ class Action:
 
     @property
     def event(self) -> str:
-        """The name of the action in the receipts ledger."""
+        """The name of the action's event in `receipts`."""
         if self.verb is Verb.DELETE:
             return "deleted"
         if self.timeout:
@@ -384,7 +388,7 @@ class Action:
 
 @dataclass(frozen=True)
 class StoredMessage:
-    """A stored message and its record. `record.receipt_id` may be None."""
+    """A stored message and its record. `record.receipt_id` is None if no receipt is on record."""
 
     message_id: str
     body: str
@@ -413,7 +417,7 @@ class Contents:
     """The contents of a queue at one moment.
 
     `count` is how many messages there are. `until` is when the last one arrived, in milliseconds (0 for no message).
-    `parts` are the messages in the order of their positions. Each part fits in memory.
+    `parts` are the messages in the order of their positions. A part is small enough to be held in memory.
     """
 
     count: int
@@ -446,7 +450,7 @@ class StoredSend(NamedTuple):
 
 
 class Store(Protocol):
-    """The contract of a store. Every verb is one atomic commit. A verb that changes nothing commits nothing."""
+    """The contract of a store. Unless stated otherwise, a verb is one atomic commit, or none if it changes nothing."""
 
     def create_queue(
         self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock
@@ -454,7 +458,7 @@ class Store(Protocol):
         """Return the queue of this name, and make it if there is none.
 
         Raises:
-            InvalidAttributeValue: The new queue's RedrivePolicy names a queue that cannot be its target.
+            InvalidParameterValue: The new queue's RedrivePolicy names a queue that cannot be its target.
             QueueDeletedRecently: The new queue has the intervals of M3, and the last queue of the name was deleted
                 within the setting deletion_interval.
         """
@@ -466,14 +470,14 @@ class Store(Protocol):
         """Return all queues, by name."""
 
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
-        """Change attributes and tags of this very queue, by its id, in one commit.
+        """Change attributes and tags of the queue with this id, in one commit.
 
         The store calls `change`, and calls it again whenever another change committed first. Raises QueueDoesNotExist,
         and what `change` raises.
         """
 
     def delete_queue(self, queue: QueueRecord, clock: Clock) -> None:
-        """Remove this very queue, by its id, with its messages. Raises QueueDoesNotExist.
+        """Remove the queue with this id, and its messages. Raises QueueDoesNotExist. A Delta store makes three commits.
 
         After the return no message is moved to the queue.
         """
@@ -483,10 +487,11 @@ class Store(Protocol):
     ) -> list[StoredSend]:
         """Store messages, and return the StoredSend of each, in order.
 
-        A second call with the same attempt id stores nothing, and returns the same. F1: a FIFO queue does not store a
-        message whose deduplication id it got within the last 5 minutes.
+        A second call with the same attempt id and entries stores nothing, and returns the same. F1: a FIFO queue does
+        not store a message whose deduplication id it got within the last 5 minutes, and since its last purge.
 
         Raises:
+            InvalidParameterValue: Another send was committed under the attempt id.
             OverLimit: The queue would have more messages than its MaximumMessages. Nothing is stored.
         """
 
@@ -497,8 +502,8 @@ class Store(Protocol):
         requests may have the same attempt id. The answers are those of receives one after the other, but each message
         goes to one request only, whatever the timeouts.
 
-        An error belongs to one request: OverLimit, OutputUnreadable, and InvalidParameterValue when its attempt holds
-        more messages than `maximum`.
+        These errors belong to one request and are its answer: OverLimit, OutputUnreadable, and InvalidParameterValue
+        when its attempt holds more messages than `maximum`.
         """
 
     def apply(
@@ -527,18 +532,18 @@ class Store(Protocol):
     ) -> int:
         """D2: move visible messages to `target`, or to the queue that each came from. Return how many.
 
-        At most `maximum` messages move, and only those of `chosen` (RUNS) when given. Messages whose origin is gone
-        stay. On FIFO queues the call moves messages that a receive would take, in that order.
+        At most `maximum` messages move, and only those of `chosen` (RUNS) if it is given. Messages whose origin is gone
+        stay. On FIFO queues the call moves messages that a receive would take, in the receive's order.
         """
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
-        """Make messages visible that were deleted, or are in doubt, under a receipt. Return how many.
+        """Make messages visible that were deleted under a receipt, or are in doubt and no longer held. Return how many.
 
         Raises OutputUnreadable when an output table exists and cannot be fenced.
         """
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
-        """V12: hide a message that nobody holds. Return False when it is in flight or deleted.
+        """V12: hide a message that nobody holds. Return False when the message is in flight or deleted.
 
         Raises MessageDoesNotExist. Raises OutputUnreadable when the message is in doubt and its output table cannot
         answer.
@@ -560,32 +565,33 @@ class Store(Protocol):
         """Return the messages of `postponed` as RUNS, by the receipt under which they were released."""
 
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
-        """Return the messages under a receipt that were not deleted, released or moved, or None.
+        """Return the messages that a receipt still holds: not deleted, released, moved or locked. None: there are none.
 
-        With a clock, return only messages whose deadline has not passed.
+        Without a clock, messages whose deadline has passed count as held, until somebody receives them again.
         """
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """Return the messages of a grant, oldest first.
 
         FIFO queues return them in the order of the grant, or in that of `fifo.drained` when the grant was found again.
-        Raises LedgerDamaged where a message of the grant has no row any more.
+        Raises LedgerDamaged where a message that the grant's receipt still holds has no row any more.
         """
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
         """Raise LedgerDamaged where some of these messages of the grant (RUNS) are still held and have no row any more.
 
-        Call it before they are acknowledged. The call reads no message.
+        Call this method before the messages are acknowledged. The method reads no message.
         """
 
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Delete every message stored now. Return how many.
 
-        M3: a FIFO queue forgets all deduplication ids until now. Raises PurgeQueueInProgress within the setting
-        purge_interval of the last purge, on queues with intervals.
+        M3: a FIFO queue forgets all deduplication ids until now, for which a Delta store makes further commits. Raises
+        PurgeQueueInProgress within the setting purge_interval of the last purge, on queues with intervals
+        (`Limits.has_intervals`).
 
         With `older_than` (milliseconds) only delete messages that were sent longer ago. Such a purge forgets no
-        deduplication id, and keeps and begins no interval.
+        deduplication id. It raises no PurgeQueueInProgress, and begins no interval.
         """
 
     def contents(
@@ -593,8 +599,8 @@ class Store(Protocol):
     ) -> Contents:
         """Return every message that the queue has now, held or not, except those deleted, expired or moved.
 
-        Return only messages after the position `after`, which arrived no later than `until`. A message that is deleted
-        while parts are read may be missing or not.
+        With `after`, return only messages after this position. With `until`, return only messages that arrived no
+        later. A message that is deleted while parts are read may be missing or not.
         """
 
     @property
@@ -607,7 +613,7 @@ class Store(Protocol):
     def add_copies(
         self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock
     ) -> bool:
-        """Store the next part of a copy with the copy's progress: all messages, whatever their deduplication ids.
+        """Store the next part of a copy with the copy's progress: all `messages`, whatever their deduplication ids.
 
         Returns False, and stores nothing, unless the last stored part is the one before this part.
         """
@@ -622,7 +628,7 @@ class Store(Protocol):
         """Store a task in one commit if `move_task.follows` accepts it after the stored tasks. Else return False."""
 
     def change_token(self) -> object:
-        """Return a value that differs after each commit. Callers wait for the next commit by it."""
+        """Return a value that differs after each commit to messages or their records. It shows callers new commits."""
 
     def require_tables(self) -> None:
         """Check that the store's tables are there. Raises StorageFailed."""
@@ -650,7 +656,7 @@ class Store(Protocol):
 def apply_action(
     queue: QueueRecord, action: Action, record: Record, limits: Limits, receipts: Receipts, now: int
 ) -> tuple[Outcome, Record]:
-    """Return what an action does to one message, by the rules."""
+    """Return an action's outcome for one message, and the message's record after it, by the rules."""
     fifo = is_fifo(queue.attributes)
     if action.verb is Verb.DELETE:
         return visibility.delete(record, action.receipt_id, now, whole_claim=action.whole_claim, fifo=fifo)
@@ -671,7 +677,7 @@ def apply_action(
 
 
 def leases_of(records: Iterable[tuple[Record, int]], now: int, *, postponed: bool) -> list[Lease]:
-    """Return the leases of held messages (or `postponed` ones), from records and their numbers of messages."""
+    """Return the leases of held (or `postponed`) messages, from records and the number of messages of each record."""
     count_by_lease: Counter[tuple[str, str | None, int]] = Counter()
     for record, messages in records:
         receipt = record.receipt_id or ""
