@@ -21,8 +21,8 @@ DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
 # Every session needs these settings, wherever it runs. They can still be set after a session has started.
 REQUIRED_LATER = {
-    # With one time zone, a deadline means the same moment to every reader. If it is not UTC, Delta rebuilds the state of
-    # a small table at each commit.
+    # With one time zone, a deadline means the same moment to every reader. If the zone is not UTC, Delta rebuilds the
+    # state of a small table at each commit.
     "spark.sql.session.timeZone": "UTC",
     # For values bound to SQL text. Delta's parser does not pass on values that are bound in Spark's new way
     # (delta-io/delta#7640): even `SELECT :value` fails with UNBOUND_SQL_PARAMETER.
