@@ -108,9 +108,9 @@ def consume(
 
     To write rows: --function my_module:my_function --output ./answers.
 
-    Limits of message groups hold for all processes together. --group-limit tenant-7=5,2 allows tenant-7 5 messages a
-    second and 2 calls at once. --group-limit "*=300/m" allows each other group 300 messages a minute. --group-limit
-    tenant-7=,2 limits only the calls.
+    Limits of message groups hold for all processes of the command together. --group-limit tenant-7=5,2 allows tenant-7
+    5 messages a second and 2 calls at once. --group-limit "*=300/m" allows each other group 300 messages a minute.
+    --group-limit tenant-7=,2 limits only the calls.
 
     \b
     Example:

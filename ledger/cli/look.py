@@ -47,8 +47,8 @@ def history(
     messages. The events come from the table of receipts. Events that upkeep has not copied into this table yet come
     from the log.
 
-    With --message, the earlier receipts of the message come from past versions of the tables, as far back as these are
-    kept. These include the message's receipts in earlier queues.
+    With --message, the earlier receipts of the message come from past versions of the tables, as far back as those
+    versions are kept. The message's receipts in earlier queues are among them.
 
     \b
     Example:
@@ -395,7 +395,8 @@ def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:
 class Rates:
     """The verbs a second of each queue in the last WINDOW seconds, by the times in the commits.
 
-    Each look reads only commits that are newer than the last look.
+    Each look reads only commits that are newer than the last look. The numbers are approximate: an event of a commit
+    counts as a verb, and a commit without events as one verb, even if several sends share it.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -432,7 +433,7 @@ class Rates:
         for commit in commits:
             metadata = commit.metadata
             if metadata.get("queue"):
-                # One commit may have verbs of several calls. Count an event as a verb.
+                # Verbs of several calls may share a commit, which has their events. A send has no event.
                 self._seen.append(
                     (metadata.get("at", commit.timestamp), metadata["queue"], max(1, len(metadata.get("events", ()))))
                 )

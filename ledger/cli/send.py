@@ -61,10 +61,10 @@ def send(
     A file holds JSON lines (or one JSON array), CSV, Parquet or text. All but Parquet may be compressed, as .gz.
 
     The column `body` (or --body) of a row is the message's body. The columns delay_seconds, message_attributes (a JSON
-    object), message_group_id, message_deduplication_id and aws_trace_header set the same fields of the message. If no
-    row has the column of bodies, each row is sent whole, as JSON with all its columns. Then only message_group_id and
-    message_deduplication_id set fields, and only on a FIFO queue. The command prints how it uses the columns, and which
-    columns it leaves out.
+    object), message_group_id, message_deduplication_id and aws_trace_header set the same fields of the message. If
+    --body is not given and no row has a column `body`, each row is sent whole, as JSON with all its columns. Then only
+    message_group_id and message_deduplication_id set fields, and only on a FIFO queue. The command prints how it uses
+    the columns, and which columns it leaves out.
 
     CSV has commas between its columns, and all its values are text. If a line cannot be read, nothing is sent, unless
     you give --skip-malformed. If the queue refuses a row (such as a body that is too long), the command prints its

@@ -14,7 +14,7 @@ full*.
 A column of pandas' dicts becomes `map<string, struct<data_type, string_value, binary_value>>`. For a send through Spark
 the other forms become this map, too, except maps that Spark's code reads as they are (`is_attributes`). For a send
 without Spark each row's attributes become a dict. Each row that this module reads is checked by the same rule as the
-messages of a list (`rules.message_attributes`). The maps that stay are checked later, by `bulk_rows`.
+messages of a list (`rules.message_attributes`). Spark's tasks check the maps that stay (`bulk_rows`).
 """
 
 from __future__ import annotations

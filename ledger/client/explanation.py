@@ -51,7 +51,7 @@ class Explanation:
         rows: The source rows, as a pyarrow.Table; None: the commit has none. For a MERGE they have the columns of the
             table, `operation` (insert, update or delete) and `expected_revision`: the revision that the row in the
             table must still have. New receipts and new segments get random names, which differ when the verb runs.
-        engine: The ledger's engine, delta-rs or spark.
+        engine: The ledger's engine, delta-rs or spark; empty: the verb commits nothing.
         why_statement: Why the engine would run the statement, as far as this is known before a commit. Empty: the
             ledger would write the rows itself. The real commit may still find one of the reasons large, wider or new
             partition (docs/explanation/statements.md). Then the engine runs the statement.

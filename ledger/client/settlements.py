@@ -25,7 +25,7 @@ from ledger.store.protocol import RUNS, count_messages
 
 #: Errors of a verb that changed nothing. After another error the verb may have committed, and its answer was lost.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
-#: If there are more tables than this, they are joined into one. A table with few rows costs more than its rows.
+#: If there are more tables than this, they are joined into one, because each table costs more than its few rows.
 MOST_TABLES = 64
 _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 

@@ -73,7 +73,7 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
     """Return `value` as an Arrow table of plain types (`arrow_values`). Return None for a value that is no table.
 
     Tables are pyarrow's tables, batches, readers and datasets, and objects with the Arrow PyCapsule interface
-    (DataFrames of pandas or polars). A Spark DataFrame is none here. A pandas index without a name is left out.
+    (DataFrames of pandas or polars). A Spark DataFrame is no table here. A pandas index without a name is left out.
 
     Raises InvalidParameterValue for a single column, for a lazy query, and for a table that Arrow cannot read or would
     change. The error names the column if it is known, and the row if one value is wrong. Errors of libraries become

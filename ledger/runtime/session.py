@@ -50,7 +50,7 @@ LOCAL_DEFAULTS = {
     # With this address the driver needs no host name that resolves, and accepts no connection from other machines.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # The UI takes a port per session, and a second to start. `spark.ui.enabled=true` turns it on.
+    # The UI needs a port for each session, and slows the start. `spark.ui.enabled=true` turns it on.
     "spark.ui.enabled": "false",
     # Progress bars mix with what a job prints.
     "spark.ui.showConsoleProgress": "false",

@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 def start_thread(target: Callable[[], object], name: str) -> None:
-    """Start a daemon thread with a name. Raises RuntimeError if the machine starts no more threads."""
+    """Start a daemon thread with a name. Raises RuntimeError if no thread can be started."""
 
     def begin() -> None:
         # Only the main thread gets KeyboardInterrupt, so none comes in the middle of these lines.
