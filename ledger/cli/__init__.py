@@ -3,10 +3,13 @@
 Exit codes:
 
     0      everything is done
-    1      the ledger or its storage raised an error
-    2      the arguments or values are wrong
-    3      done in part: rows were refused, or nothing was done for some handles
+    1      an error that is not of 2, or a failed check (doctor, queues list)
+    2      the arguments, values or inputs are wrong
+    3      done in part: rows were refused or left out, or nothing was done for some messages
     130    Ctrl-C
+
+Ctrl-C is the usual end of `top`, `serve` and `upkeep --every`, which then end with 0. The exit code of `submit` is that
+of its script.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _without_click(arguments: list[str]) -> int:
-    """Run `ledger doctor`, which needs no click. For every other command, print that click is missing."""
+    """Run `ledger doctor`, without its options: it needs no click. For other commands, print that click is missing."""
     from ledger.cli.diagnosis import diagnose
 
     if arguments[:1] == ["doctor"]:

@@ -1,6 +1,7 @@
 """The command `ledger`: its subcommands, and a line on stderr and an exit code for each error.
 
-Errors of the ledger, of click and of the operating system print no traceback. Any other exception prints its traceback.
+For errors of the ledger, of click and of the operating system, and for MemoryError, `run` prints no traceback. Other
+exceptions pass it, and Python prints their traceback.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ for command in (
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; return the exit code."""
+    """Run a command line, and return the exit code. `ledger submit` replaces the process, and does not return."""
     _log()
     if sys.stdout is None:
         # Without stdout a receive would hold messages that nobody sees.
@@ -123,7 +124,7 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except BrokenPipeError:
-        # The reader has closed the pipe, as `head` does.
+        # The process that reads stdout has closed the pipe, as `head` does.
         _flush_nothing()
         return FAILED
     except (OSError, MemoryError) as error:
@@ -140,14 +141,17 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _flush_nothing() -> None:
-    """Discard the output that stdout still buffers: else Python writes it again at exit, and exits with code 120."""
+    """Discard the output that stdout still buffers.
+
+    Otherwise Python tries to write it again at exit, fails, and exits with code 120.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _log() -> None:
     """Write the log to stderr, from the level in LEDGER_LOG (debug, info, ...) upwards.
 
-    Without LEDGER_LOG, Python writes warnings and errors.
+    If LEDGER_LOG is not set, Python writes warnings and errors to stderr.
     """
     level = os.environ.get("LEDGER_LOG")
     if level:

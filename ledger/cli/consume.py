@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CHOICES = ("empty", "once", "forever")
 LIMIT = re.compile(r"(?:(?P<rate>\d+(?:\.\d+)?|\.\d+)(?:/(?P<period>[smh]))?)?(?:,(?P<calls>\d+))?")
-#: Seconds of a period in a group limit.
+#: The seconds of each period that a group limit may name.
 SECONDS = {"s": 1, "m": 60, "h": 3_600}
 LIMIT_FORM = "Must be GROUP=RATE[/s|m|h][,CALLS]: messages a second, minute or hour, and calls at once"
 LIMIT_EXAMPLE = "For example: tenant-7=5,2 or *=300/m or tenant-7=,2."
@@ -101,15 +101,16 @@ def consume(
     This needs no Spark.
 
     The function gets a message (message.body, message.message_id, ...), and returns a dict, a dataclass, a list of
-    them, or None. If it raises for a message, only that message fails. Python also looks for modules in the current
-    folder. After SIGTERM or the first Ctrl-C, the command writes finished messages, gives the others back, and ends.
-    The Python documentation of `Queue.consume` has the details.
+    them, or None. If it raises for a message, only that message fails. If it raises alike for every message, the
+    command ends. Python also looks for modules in the current folder. After SIGTERM or the first Ctrl-C, the command
+    writes finished messages, gives the others back, and ends. The Python documentation of `Queue.consume` has the
+    details.
 
     To write rows: --function my_module:my_function --output ./answers.
 
-    Limits of message groups hold for all processes together. --group-limit tenant-7=5,2 allows tenant-7 5 messages a
-    second and 2 calls at once. --group-limit "*=300/m" allows each other group 300 messages a minute. --group-limit
-    tenant-7=,2 limits only the calls.
+    Limits of message groups hold for all processes of the command together. --group-limit tenant-7=5,2 allows tenant-7
+    5 messages a second and 2 calls at once. --group-limit "*=300/m" allows each other group 300 messages a minute.
+    --group-limit tenant-7=,2 limits only the calls.
 
     \b
     Example:
@@ -118,7 +119,7 @@ def consume(
     group_limits = group_limits_of(limits) if limits else None
     handler = load(function)
     root_uri = require_root(root)
-    # `open_ledger` hides pandas from pyarrow; the function may need pandas.
+    # Do not call `open_ledger` here: it hides pandas from pyarrow, and the user's function may need pandas.
     from ledger.ledger import Ledger
     from ledger.settings import Settings
 
@@ -176,9 +177,9 @@ def consume(
 
 
 def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
-    """Return the limits of --group-limit options, by group. The key None means each other group.
+    """Return the limits of --group-limit options, by group. The key None means each group that no option names.
 
-    An option is GROUP=RATE[/PERIOD][,CALLS]. RATE or CALLS may be missing.
+    An option is GROUP=RATE[/PERIOD][,CALLS]. RATE or CALLS may be missing, not both.
 
     Raises:
         InvalidParameterValue: A text has another form, or a group has two limits.
@@ -205,7 +206,7 @@ def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
 
 
 def load(name: str) -> Callable[[Any], Any]:
-    """Return the function MODULE:NAME. Python looks for the module in the current folder, and on its path.
+    """Return the function MODULE:NAME. Python looks for the module in the current folder, too.
 
     Raises:
         InvalidParameterValue: The function cannot be loaded.

@@ -1,6 +1,7 @@
 """The findings of `ledger doctor`: about the machine, a ledger, and its load.
 
-The module imports no library until it looks at a ledger: people run the doctor where libraries are missing.
+A finding is OK, WARN or FAIL. The module imports no other package until it looks at a storage or a ledger: people run
+the doctor where packages are missing.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ if TYPE_CHECKING:
 
 #: The fields of a `runtime.checks.Finding`: outcome, subject, what was found, advice.
 FindingFields = tuple[str, str, str, str]
-#: Warn about a disk with fewer free bytes, or with room for fewer days of writing at the measured rate.
+#: Warn about a disk with fewer free bytes than LOW_BYTES, or with room for fewer days than LOW_DAYS at the rate of
+#: writing that was measured.
 LOW_BYTES, LOW_DAYS = 1 << 30, 2
-#: Warn about a claim that is held for longer: a heartbeat extends the claim also when its worker hangs.
+#: Warn about a claim that is held for longer. A heartbeat also extends the claim of a worker that hangs.
 LONG_HELD_SECONDS = 6 * 3_600
-#: Above this number of receipts, receives are noticeably slower (measured in docs/explanation/disk.md).
+#: Warn above this number of receipts of acknowledged claims. Many of them make receives slower (measured with 50,000 in
+#: docs/explanation/disk.md).
 MANY_RECEIPTS = 20_000
-#: Above this number of conflicts a minute, verbs mostly wait for each other.
+#: Warn above this number of conflicts a minute: after each conflict a verb reads and decides again.
 MANY_CONFLICTS = 60
 
 
 def judge_vitals(vitals: Vitals) -> Iterator[FindingFields]:
-    """Yield a finding for the disk, the claims, the messages, the receipts and the conflicts."""
+    """Yield one finding for each of these: the disk, the claims, the messages, the receipts and the conflicts."""
     yield _disk(vitals)
     claim = vitals.oldest_claim
     yield ("OK", "claims", "nothing is in flight", "") if claim is None else _claim(claim)
@@ -84,7 +87,7 @@ def _claim(claim: OldestClaim) -> FindingFields:
 
 
 def in_bytes(count: float) -> str:
-    """Return bytes in the largest unit that gives at least 1."""
+    """Return a number of bytes as text, in the largest unit that gives at least 1."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
@@ -92,7 +95,7 @@ def in_bytes(count: float) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """Return seconds in the largest unit that gives at least 2."""
+    """Return a number of seconds as text, in the largest unit that gives at least 2, or in seconds."""
     for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"
@@ -100,9 +103,9 @@ def in_time(seconds: float) -> str:
 
 
 DAY = 86_400
-#: Opening a table reads the commits since its checkpoint one by one. Above this number of commits opening is slow.
+#: Warn above this number of commits since a table's checkpoint: opening the table reads each of them.
 MANY_COMMITS = 2_000
-#: A finding names at most this number of files.
+#: A finding names at most this number of files or queues.
 MOST_NAMED = 5
 #: The advice for a damaged ledger.
 RESTORE = "restore a backup (`ledger restore-backup BACKUP ROOT --replace`)"
@@ -113,7 +116,10 @@ MANY_ORPHANS = 1_000
 def diagnose(
     root: str | None, *, as_json: bool = False, fetch: bool = False, settings: str | None = None, deep: bool = False
 ) -> int:
-    """Print the findings about this machine and the ledger at `root`. Return 1 if any finding is FAIL, else 0."""
+    """Print the findings about this machine and the ledger at `root`. Return 1 if any finding is FAIL, else 0.
+
+    With `as_json` print one document. With `fetch` first fetch Spark's jars.
+    """
     from ledger.runtime.checks import Finding, examine
 
     if fetch:
@@ -158,7 +164,7 @@ def _findings(
 
 
 def _object_store(root: str | None) -> Iterator[Finding]:
-    """Yield findings from a trial of the object store of `root`, with the keys in the environment."""
+    """If `root` is on an object store, yield the findings of a trial of it, with the keys in the environment."""
     from ledger.runtime.checks import Finding
     from ledger.runtime.storage import object_store
 
@@ -209,7 +215,7 @@ def _ledger(root: str, settings: str | None, facts: dict[str, Any], deep: bool) 
 
 
 def _permissions(root: str) -> Iterator[Finding]:
-    """Yield a finding if file permissions on a local path keep users out."""
+    """Yield a finding if file permissions on a local path keep users out who should read or write there."""
     from ledger.errors import LedgerError
     from ledger.runtime.checks import Finding
 
@@ -218,7 +224,7 @@ def _permissions(root: str) -> Iterator[Finding]:
 
         permissions = look_over(root)
     except (ImportError, LedgerError):
-        # `_ledger` reports the same error when it reads the tables.
+        # `_ledger` yields a finding about the same cause when it reads the tables.
         return
     if permissions is None or not permissions.faults:
         return
@@ -277,9 +283,9 @@ def _judged(health: Health) -> Iterator[Finding]:
 
 
 def _paths(health: Health) -> Finding:
-    """Return a finding: whether verbs commit directly or by statements, and why.
+    """Return a finding that says whether verbs commit small changes directly or by an engine's statements, and why.
 
-    The finding also counts the newest MERGEs of each kind.
+    The finding also counts how many of the newest MERGEs were of each of the two kinds.
     """
     from ledger.runtime.checks import Finding
 

@@ -1,6 +1,7 @@
 """The error of a command whose extra is not installed.
 
-A command with an extra imports the extra's packages inside `naming_extra`, as `serve` does.
+An extra is an optional part of the package, such as `endpoint`, with its own dependencies. A command that needs an
+extra imports the modules that use it inside `naming_extra`, as `serve` does.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ import click
 
 @contextmanager
 def naming_extra(extra: str) -> Iterator[None]:
-    """Turn an import that fails in the block into an error that names the extra to install."""
+    """If an import in the block fails for want of a package, raise click.ClickException, which names the extra.
+
+    A missing module of the ledger itself raises its own error.
+    """
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,10 +1,12 @@
-"""The inputs of `ledger send`: text, JSON lines, CSV, Parquet, Delta tables.
+"""The inputs of `ledger send`: text, JSON, CSV, Parquet, Delta tables.
 
-Each row keeps the number of the line that it begins in. A row becomes an entry with SQS's field names. The entry's body
-is the column `body`, or the column that --body names. The columns delay_seconds, message_attributes, message_group_id,
-message_deduplication_id and aws_trace_header set the same fields of the entry. If no row has a column `body`, the body
-is the whole row as JSON. Then only the columns in WITH_WHOLE_ROWS set fields, and only on a FIFO queue. A table that is
-passed to `Queue.send` follows the same rules.
+Each row keeps the number of the line that it begins in; rows of a table are counted from 1. A row becomes an entry: a
+message to send, with SQS's field names. The entry's body is the column `body`, or the column that --body names. The
+columns delay_seconds, message_attributes, message_group_id, message_deduplication_id and aws_trace_header set the same
+fields of the entry.
+
+If --body is not given and no row has a column `body`, the body is the whole row as JSON. Then only the columns in
+WITH_WHOLE_ROWS set fields, and only on a FIFO queue. A table that is passed to `Queue.send` follows the same rules.
 """
 
 from __future__ import annotations
@@ -34,15 +36,18 @@ from ledger.rules.message_fields import GIVEN
 from ledger.rules.text import JSON, json_value
 
 ENDINGS = {"txt": "text", "json": "json", "jsonl": "json", "ndjson": "json", "csv": "csv", "parquet": "parquet"}
-#: Longest field of a CSV file, in characters: more than the longest message, so that the queue refuses a long body.
+#: Longest field of a CSV file, in characters. The CSV reader's own default is less than a message may have.
 LONGEST_FIELD = 1 << 26
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
-#: SQS's field name for each column that has a meaning.
+#: SQS's field name for each column that sets a field of the entry, except for the body.
 SQS = {field.name: field.sqs for field in GIVEN if field.sqs is not None and field.name != "body"}
 
 
 class Row(NamedTuple):
-    """A row of an input: the line that it begins in, its columns, and its text. Rows of a table have no text."""
+    """A row of an input: the line that it begins in, its columns, and `text`: the body if the row is sent whole.
+
+    In rows of a Parquet file or a Delta table `text` is empty.
+    """
 
     line: int
     columns: Mapping[str, Any]
@@ -50,16 +55,16 @@ class Row(NamedTuple):
 
 
 class Malformed(NamedTuple):
-    """A line that cannot be read, and the reason."""
+    """The number of a line (in a table: of a row) that cannot be read, and the reason."""
 
     line: int
     why: str
 
 
 def format_of(source: str, given: str | None) -> str:
-    """Return the format of an input: `given`, else text for stdin, else what a table's log or the name's ending says.
+    """Return the format of an input: `given`, else text for stdin, else delta for a folder with Delta's log.
 
-    Raise click.UsageError if the format is not known.
+    In the other cases the ending of the name says the format. Raise click.UsageError if it is none of ENDINGS.
     """
     if given is not None:
         return given
@@ -83,8 +88,8 @@ def format_of(source: str, given: str | None) -> str:
 class InputContent(NamedTuple):
     """The content of an input: an entry and a line for each row, and the lines that cannot be read.
 
-    `lines` has the number of the line that each row begins in. `bodies` is a remark about rows that are sent whole,
-    about columns that are left out, or about an input without rows. It is None if there is nothing to remark.
+    `lines` has the number of the line that each row begins in. `bodies` is a remark for the user: that rows are sent
+    whole, that columns are left out, or that the input has no rows. It is None if none of these is so.
     """
 
     entries: list[dict[str, Any]]
@@ -98,7 +103,8 @@ def read(
 ) -> InputContent:
     """Read a whole input for a queue with these `attributes`. Call `on_row` with the number of rows so far.
 
-    Raise an error of `click` if the input cannot be read, or has no column `body`.
+    Raise an error of `click` if the input cannot be read, or lacks the column that `body` names. Raise
+    InvalidParameterValue for columns that cannot be sent.
     """
     rows, malformed, names = list[Row](), list[Malformed](), dict[str, None]()
     is_table = kind in ("parquet", "delta")
@@ -110,7 +116,7 @@ def read(
             on_row(len(rows))
             if not is_table:
                 names.update(dict.fromkeys(item.columns))
-    # `_table` renames the column of bodies to `body`.
+    # Rows of `_table` have the body as `body`, whatever the name of its column was.
     column, fifo = None if is_table else body, is_fifo(attributes)
     entries = list(_entries(rows, column, fifo=fifo))
     bodies = _bodies(list(names), body, fifo=fifo) if rows else _nothing(kind, malformed)
@@ -118,9 +124,9 @@ def read(
 
 
 def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None:
-    """Describe how rows with these columns become bodies: they are sent whole, or columns are left out.
+    """Say to the user that rows with these columns are sent whole, or which columns are left out.
 
-    Return None if the body has a column and no column is left out.
+    Return None if the bodies have a column and no column is left out.
     """
     if (body or "body") not in names:
         also = [name for name in WITH_WHOLE_ROWS if fifo and name in names]
@@ -135,12 +141,12 @@ def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None
 
 
 def _nothing(kind: str, malformed: Sequence[Malformed]) -> str | None:
-    """Return the remark that an input has no rows. Return None if it has malformed lines: these are named instead."""
+    """Return the remark that an input has no rows. Return None if it has malformed lines, which are printed instead."""
     return None if malformed else f"there is no row in it, read as {kind}"
 
 
 def _entries(rows: Sequence[Row], body: str | None, *, fifo: bool) -> Iterator[dict[str, Any]]:
-    """Yield an entry for each row. If any row has a body, a row without a body gets an empty one.
+    """Yield an entry for each row. If some rows have the column of bodies, the others get an empty body.
 
     The queue refuses an empty body.
     """
@@ -185,7 +191,11 @@ def _text(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
-    """Yield the rows of JSON lines, or the elements of one array as rows."""
+    """Yield the rows of JSON lines, or the elements of one array as rows.
+
+    The input is one array if its first line that is not empty begins with `[`, and is either the only line or no JSON
+    by itself.
+    """
     lines: Iterator[tuple[int, str]] = filter(itemgetter(1), enumerate(map(str.strip, file), 1))
     for number, text in lines:
         if text.startswith("["):
@@ -201,10 +211,7 @@ def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[Row | Malformed]:
-    """Yield the elements of the array in these lines as rows.
-
-    The text behind the first error of syntax cannot be parsed, and is not read.
-    """
+    """Yield the elements of the array in these lines as rows. The first error of syntax ends the reading."""
     text, starts = "\n".join(line for _, line in lines), [0]
     for _, line in lines:
         starts.append(starts[-1] + len(line) + 1)
@@ -255,7 +262,7 @@ def _json_row(number: int, text: str, value: Any, body: str | None) -> Row | Mal
     if _NOT_UTF8.search(text):
         return Malformed(number, "is not UTF-8")
     if isinstance(value, ValueError):
-        # The error's own line number is 1, as the line was parsed alone.
+        # Leave out the line number that the error has: it is 1, because the line was parsed alone.
         why = f"{value.msg}: column {value.colno}" if isinstance(value, json.JSONDecodeError) else value
         return Malformed(number, f"is not JSON: {why}")
     if isinstance(value, str):
@@ -279,7 +286,8 @@ def _csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
             return
         except csv.Error as error:
             yield Malformed(line, f"is no CSV: {error}")
-            # An unclosed quotation at the end of the file raises the same error again without reading on.
+            # If the reader took no further line, it is at the end of the file, and would raise this error again and
+            # again.
             if reader.line_num == before:
                 return
             continue
@@ -320,7 +328,10 @@ def _require_body(names: Iterable[str], body: str | None) -> None:
 
 
 def _cell(name: str, cell: str) -> Any:
-    """Return a cell as text, or converted if its column has a meaning. An empty cell of such a column is None."""
+    """Return a cell of CSV as text, or converted if its column sets a field of the entry (see `SQS`).
+
+    An empty cell of such a column is None. Raises ValueError for attributes that are not JSON.
+    """
     if name not in SQS or not cell:
         return cell if name not in SQS else None
     if name == "delay_seconds":
@@ -338,7 +349,7 @@ def _table(
 ) -> Iterator[Row | Malformed]:
     """Yield the rows of a table. Each row has its body as `body`, whatever the name of the column of bodies is.
 
-    Add the names of the table's columns to `names`.
+    Before the first row, add the names of the table's columns to `names`.
     """
     import pyarrow as pa
 
@@ -370,15 +381,18 @@ def _delta(source: str) -> Any:
         loaded = DeltaTable(source)
         if loaded.metadata().configuration.get("delta.columnMapping.mode", "none") == "none":
             return loaded.to_pyarrow_table()
-        # With column mapping the files have other column names. `to_pyarrow_table` ignores the mapping, and would
-        # return nulls.
+        # With column mapping, the files have other column names than the table. `to_pyarrow_table` ignores the mapping,
+        # and would return nulls.
         return pa.table(QueryBuilder().register("source", loaded).execute("SELECT * FROM source"))
     except DeltaError as error:
         raise WrongInput(f"{source} cannot be read as a Delta table: {error}") from None
 
 
 def _parquet(source: str) -> Any:
-    """Return the rows of a file or a folder. They have the columns of all files, and of folders named COLUMN=VALUE."""
+    """Return the rows of a Parquet file or of a folder of such files.
+
+    They have the columns of all files, and a column for folders named COLUMN=VALUE.
+    """
     import pyarrow as pa
     import pyarrow.dataset as ds
 

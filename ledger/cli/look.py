@@ -47,8 +47,8 @@ def history(
     messages. The events come from the table of receipts. Events that upkeep has not copied into this table yet come
     from the log.
 
-    With --message, the earlier receipts of the message come from past versions of the tables, as far back as these are
-    kept. These include the message's receipts in earlier queues.
+    With --message, the earlier receipts of the message come from past versions of the tables, as far back as those
+    versions are kept. The message's receipts in earlier queues are among them.
 
     \b
     Example:
@@ -101,12 +101,12 @@ def history(
 def _receipts_of(
     ledger: Ledger, message: str, events: Sequence[Mapping[str, Any]], names: Mapping[str, str]
 ) -> set[str]:
-    """Return all receipts that a message has had, also in earlier queues.
+    """Return the receipts that a message has had, also in earlier queues, as far back as versions are kept.
 
     The search begins with the last receipt. The version before a receipt's grant, or before the message's arrival in a
-    queue, has the previous receipt.
+    queue, has the previous receipt. If the versions are not kept, print that on stderr.
     """
-    # A retried attempt is granted the same receipt again: keep the version of the first grant.
+    # A receipt may be granted several times, to retries of one attempt. Keep the version of its first grant.
     granted = {event["receipt_id"]: event["version"] for event in reversed(events) if event["event"] == "granted"}
     arrivals = [
         (event["version"], names.get(event["queue"])) for event in events if event["event"] in ("arrived", "restored")
@@ -121,7 +121,7 @@ def _receipts_of(
                 position = _position_as_of(ledger, message, granted[receipt] - 1) if receipt in granted else None
                 arrivals = [arrival for arrival in arrivals if arrival[0] < granted.get(receipt, 0)]
                 continue
-            # Nobody has received the message since the last arrival or restore in this queue.
+            # Nobody has received the message in this queue since it arrived there, or was restored.
             before: tuple[str, str | None] | None = position
             while arrivals and before == position:
                 version, arrived_in = arrivals.pop()
@@ -133,7 +133,7 @@ def _receipts_of(
 
 
 def _position_as_of(ledger: Ledger, message: str, version: int | None) -> tuple[str, str | None] | None:
-    """Return the queue and the receipt of a message as of a version; None if there was no such message."""
+    """Return the queue and the receipt of a message as of a version (None: now). Return None if it did not exist."""
     from ledger.rules.message_id import place
 
     segment, seq = place(message)
@@ -184,7 +184,7 @@ def sql(
 
 
 def _shown(table: pa.Table) -> pa.Table:
-    """Return the table with nanosecond instants cut to microseconds: Python has no nanoseconds."""
+    """Return the table with columns of nanoseconds cut to microseconds: Python's instants have no nanoseconds."""
     import pyarrow as pa
 
     for place, field in enumerate(table.schema):
@@ -195,7 +195,10 @@ def _shown(table: pa.Table) -> pa.Table:
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return a table's rows. Instants and durations that Python cannot hold (years 1 to 9999) become texts."""
+    """Return a table's rows. An instant or a duration that Python cannot hold becomes a text.
+
+    Python's instants have the years 1 to 9999.
+    """
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except (OverflowError, ValueError):
@@ -216,7 +219,7 @@ def _value(scalar: Any) -> Any:
             return [_value(value) for value in scalar.values]
         if pa.types.is_duration(scalar.type):
             return f"{scalar.value} {scalar.type.unit}"
-        # Arrow's text of an instant with a time zone is wrong outside Python's range of years.
+        # Take the time zone away: for years outside 1 to 9999, Arrow's text of an instant with a zone is wrong.
         naive = scalar.cast(pa.timestamp(scalar.type.unit)) if pa.types.is_timestamp(scalar.type) else scalar
         return naive.cast(pa.string()).as_py()
 
@@ -317,7 +320,7 @@ def _explained(
     return replace(explanation, verb=verb)
 
 
-#: The period, in seconds, over which verbs are counted.
+#: Verbs are counted over this many seconds.
 WINDOW = 60
 #: The first look reads at most this number of commits of each table.
 MOST_COMMITS = 500
@@ -372,7 +375,7 @@ def top(
 
 
 def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:
-    """Return a row for each queue, the queue with the most messages first."""
+    """Return a row for each queue whose name begins with `prefix`, the queue with the most messages first."""
     queue_rows, rate = [], rates.now()
     for queue in ledger.list_queues(prefix):
         counts = queue.counts()
@@ -392,7 +395,8 @@ def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:
 class Rates:
     """The verbs a second of each queue in the last WINDOW seconds, by the times in the commits.
 
-    Each commit is read once.
+    Each look reads only commits that are newer than the last look. The numbers are approximate: an event of a commit
+    counts as a verb, and a commit without events as one verb, even if several sends share it.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -401,13 +405,13 @@ class Rates:
         self._last: dict[str, int] = {}
         #: Time (ms), id of the queue, number of verbs.
         self._seen: list[tuple[int, str, int]] = []
-        #: Every commit since this time (ms) is counted.
+        #: The first look has read every commit since this time (ms).
         self._since = 0
 
     def now(self) -> dict[str, float]:
         """Return the verbs a second of each queue, by its id.
 
-        The period is WINDOW seconds. It is shorter if the first look did not read all commits of that time.
+        They are counted over WINDOW seconds, or over less if the first look did not read all commits of that time.
         """
         now = self._clock()
         for table in TABLES:
@@ -429,7 +433,7 @@ class Rates:
         for commit in commits:
             metadata = commit.metadata
             if metadata.get("queue"):
-                # A shared commit holds several verbs, each with its own event.
+                # Verbs of several calls may share a commit, which has their events. A send has no event.
                 self._seen.append(
                     (metadata.get("at", commit.timestamp), metadata["queue"], max(1, len(metadata.get("events", ()))))
                 )

@@ -102,7 +102,10 @@ def peek(queue: str, message_id: str, json: bool, root: str | None, settings: st
 
 
 def _nothing(queue: Queue) -> str:
-    """Return a sentence: no message is visible. If messages are in flight, the sentence has their first deadline."""
+    """Return a sentence for people: no message is visible.
+
+    If messages are in flight, postponed or parked, it also says how many, and when the first becomes visible.
+    """
     from ledger.clock import instant
 
     store, record, clock = queue.access.store, queue.access.record(), queue.access.clock
@@ -118,7 +121,7 @@ def _nothing(queue: Queue) -> str:
 
 
 def document(message: Message) -> dict[str, Any]:
-    """Return the fields of a message as a document for JSON, without those that are None."""
+    """Return the fields of a message as a document for JSON. Fields without a value are left out."""
     attributes = {name: _attribute(attribute) for name, attribute in message.message_attributes.items()}
     fields = {
         "message_id": message.message_id,
@@ -145,7 +148,10 @@ def _attribute(attribute: Any) -> dict[str, Any]:
 
 
 def _read(claim: Claim) -> list[Message]:
-    """Return the messages of a claim. If they cannot be read, release the claim: nobody else has its receipt."""
+    """Return the messages of a claim. If they cannot be read, release the claim, and raise the error.
+
+    The receipt was not printed, so the user could not release the claim.
+    """
     try:
         return claim.messages()
     except LedgerError as error:
@@ -307,7 +313,7 @@ def _settled(
         lost = f"; {settled.lost:,} others have by now" if settled.lost else ""
         report(json, claim_document, f"{participle} {many(settled.messages, 'message')}{lost}")
         return IN_PART if settled.lost else 0
-    # A handle that is named several times counts once.
+    # A handle that the user names several times counts once.
     outcomes = settle_handles(list(dict.fromkeys(_handles(handles))))
     if json:
         print_json(*(_document(outcome) for outcome in outcomes))
@@ -335,7 +341,10 @@ def _handles(handles: Iterable[str]) -> Iterator[str | None]:
 
 
 def _receipt() -> str | None:
-    """Return the receipt on stdin. Return None for the line of a receive that found nothing: its receipt is null."""
+    """Return the receipt on stdin, or None for the line of a receive that found nothing: its receipt is null.
+
+    Raises WrongInput unless stdin has exactly one line.
+    """
     lines = [line.strip() for line in sys.stdin if line.strip()]
     if len(lines) != 1:
         raise WrongInput(f"stdin has {many(len(lines), 'line')}, and --receipt - takes one. Nothing was done.")
@@ -357,7 +366,7 @@ def _receipt_field(line: str, number: int, name: str) -> str | None:
     return field
 
 
-#: --where moves at most this number of messages: their ids are in the memory of this process.
+#: If more messages match --where, nothing is moved: their ids must fit in the memory of this process.
 MOST = 1_000_000
 
 
@@ -405,8 +414,8 @@ def redrive(
 
 
 def _ids_where(ledger: Ledger, queue: Queue, where: str) -> list[str]:
-    """Return the ids of the visible messages of a queue that match a predicate."""
-    # Without the line break, a comment at the predicate's end would hide the parenthesis.
+    """Return the ids of the visible messages of a queue that match a predicate. Raises WrongInput beyond MOST."""
+    # The line break ends a comment at the predicate's end. Otherwise the comment would hide the parenthesis.
     query = f"SELECT message_id FROM messages WHERE queue = '{queue.name}' AND status = 'visible' AND ({where}\n)"
     try:
         ids: list[str] = ledger.sql(f"{query} LIMIT {MOST + 1}")["message_id"].to_pylist()

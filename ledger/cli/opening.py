@@ -23,7 +23,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class WrongInput(click.ClickException):
     """The error for an input that cannot be used: exit code 2.
 
-    The usage text is not printed, as the usage was right.
+    The usage text is not printed, because the options and arguments were right.
     """
 
     exit_code = 2
@@ -62,7 +62,7 @@ def find_root(root: str | None) -> str | None:
     if place:
         return str(place)
     root_of_all = context.find_root().params.get("root")
-    # The option --root before the command counts, unless the command has an option --root of its own.
+    # The option --root before the command's name counts, unless the user also gave --root after the name.
     if root_of_all and context.get_parameter_source("root") != ParameterSource.COMMANDLINE:
         return str(root_of_all)
     return root or None
@@ -77,7 +77,10 @@ def require_root(root: str | None) -> str:
 
 
 def open_ledger(root: str | None, settings: str | None, *, read_only: bool = False, create: bool = False) -> Ledger:
-    """Open the ledger that the arguments name. With `read_only`, the user needs no right to write."""
+    """Open the ledger that the options name. With `read_only`, the user needs no right to write.
+
+    With `create`, make the ledger if there is none.
+    """
     place = require_root(root)
     with _fast_imports():
         from ledger.ledger import Ledger
@@ -89,9 +92,10 @@ def open_ledger(root: str | None, settings: str | None, *, read_only: bool = Fal
 
 @contextmanager
 def _fast_imports() -> Iterator[None]:
-    """Halve the time of imports in the block.
+    """Make the imports in the block faster.
 
-    Python collects no garbage, OpenBLAS starts one thread, and pyarrow does not import pandas.
+    During the block Python collects no garbage. During the block and after it, OpenBLAS has one thread (unless the
+    environment says otherwise), and pyarrow works without pandas.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     was_enabled = gc.isenabled()
@@ -105,7 +109,7 @@ def _fast_imports() -> Iterator[None]:
 
 
 class _NoPandas:
-    """A finder of modules that hides pandas."""
+    """A finder of modules that hides pandas from imports."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
@@ -115,10 +119,11 @@ class _NoPandas:
 
 
 def _import_arrow_without_pandas() -> None:
-    """Import pyarrow without pandas.
+    """Import pyarrow so that it takes pandas as not installed. Do nothing if pyarrow or pandas was imported before.
 
     pyarrow imports pandas with its first array, to recognize DataFrames. This import takes longer than the rest of a
-    command, and the command line has no DataFrames. pyarrow looks for pandas only once.
+    command, and the commands that call this function have no DataFrames. pyarrow looks for pandas only once, so it does
+    not find pandas later either.
     """
     if "pyarrow" in sys.modules or "pandas" in sys.modules:
         return

@@ -33,10 +33,10 @@ def upkeep(
 ) -> None:
     """Drop finished messages, compact and vacuum the tables, and fill the table of receipts. Claims may run meanwhile.
 
-    Without an option, the command runs one round now. With --every, it checks each period whether the commits since the
-    last round make a round due, and runs the round. If several such processes share a ledger, only one runs a round at
-    a time. A round that fails is logged and tried again. SIGTERM and Ctrl-C end the command between two steps, with
-    exit code 0. The exit code is 1 if the ledger cannot be opened.
+    Without --every and --if-due, the command runs one round now. With --every, it checks each period whether the
+    commits or the time since the last round make a round due, and runs the round. If several such processes share a
+    ledger, only one runs a round at a time. A round that fails is logged and tried again. SIGTERM and Ctrl-C end this
+    loop before the next step of a round, with exit code 0. The exit code is 1 if the ledger cannot be opened.
 
     \b
     Example:
@@ -77,7 +77,10 @@ def _print(done: UpkeepReport, json: bool) -> None:
 
 
 def _run(ledger: Ledger, root: str, every: str, period: float, vacuum: bool, json: bool) -> None:
-    """Check each period whether a round is due, until a signal. Print a line for each round that did something."""
+    """Check each period whether a round is due, and run it, until SIGTERM or Ctrl-C.
+
+    Print a line for each round that did something.
+    """
     from ledger.runtime.termination import draining
     from ledger.upkeep_daemon import Upkeeper, in_words
 
@@ -150,9 +153,9 @@ def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
 def repair(
     place: str | None, root: str | None, clock: bool, yes: bool, dry_run: bool, settings: str | None, json: bool
 ) -> None:
-    """Repair the ledger at ROOT (default: LEDGER_ROOT), on a local path, after a power failure: cut it back to its last
-    whole version. The command shows what is lost, and asks on a terminal. Elsewhere --yes is needed. Removed files go
-    to the folder _ledger_lost beside the tables. First stop all processes that use the ledger.
+    """Repair the ledger at ROOT (default: LEDGER_ROOT), on a local path, after a power failure: cut each damaged table
+    back to its last whole version. The command shows what is lost, and asks on a terminal. Elsewhere --yes is needed.
+    Removed files go to the folder _ledger_lost beside the tables. First stop all processes that use the ledger.
 
     With --clock, the command repairs queues whose verbs raise ClocksDisagree, because a machine with a clock that was
     ahead has committed. First set this machine's clock right. Other processes may use the ledger meanwhile.

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-#: Tables and blocks show at most this number of characters of a text. --json has the whole text.
+#: Tables and blocks show at most this number of characters of a text. The output of --json has the whole text.
 LONGEST = 400
 
 
@@ -34,7 +34,7 @@ def print_json(*documents: Any) -> None:
 
 
 def print_csv(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print rows as CSV with a header. Instants and nested values are as in JSON. The cell of None is empty."""
+    """Print rows as CSV with a header. Instants, bytes and nested values are as in JSON. The cell of None is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
@@ -52,7 +52,7 @@ def _cell(value: Any) -> str:
 
 
 def report(json: bool, document: Mapping[str, Any], sentence: str) -> None:
-    """Print what a command did: with `json` as a document, else as a sentence."""
+    """Print what a command did: if `json`, the document as JSON, else the sentence."""
     if json:
         print_json(document)
     else:
@@ -60,14 +60,14 @@ def report(json: bool, document: Mapping[str, Any], sentence: str) -> None:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], if_empty: str) -> None:
-    """Print rows in aligned columns, numbers to the right. If there are no rows, print the text `if_empty`."""
+    """Print rows in aligned columns, with numbers on the right. If there are no rows, print the text `if_empty`."""
     click.echo(table_of(rows) if rows else if_empty)
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | None = None) -> str:
-    """Return rows as text in aligned columns, numbers to the right. `cell_of` formats a value.
+    """Return rows as text in aligned columns. A column of numbers (and None) is aligned on the right.
 
-    The default is `text_for_people`.
+    `cell_of` formats a value; the default is `text_for_people`. There must be a row.
     """
     names, text_of = list(rows[0]), cell_of or text_for_people
     cells = [[text_of(row[name]) for name in names] for row in rows]
@@ -83,7 +83,10 @@ def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | 
 
 
 def print_blocks(blocks: Iterable[Mapping[str, Any]], if_empty: str) -> None:
-    """Print each block as lines of `name  value`, without empty values. If there are no blocks, print `if_empty`."""
+    """Print each block as lines of `name  value`, without its empty values, and an empty line between two blocks.
+
+    If there are no blocks, print `if_empty`.
+    """
     first = True
     for block in blocks:
         filled = {name: value for name, value in block.items() if value not in (None, {}, "")}
@@ -100,8 +103,8 @@ def print_blocks(blocks: Iterable[Mapping[str, Any]], if_empty: str) -> None:
 def text_for_people(value: Any) -> str:
     """Return a value as text for people.
 
-    Thousands are separated, instants have no fractions of seconds, and long texts are cut. Characters that cannot be
-    printed are escaped.
+    Thousands are separated, instants have no fractions of seconds, and long texts are cut after LONGEST characters.
+    Characters that cannot be printed are escaped.
     """
     if value is None:
         return ""
@@ -153,7 +156,10 @@ class ProgressLine:
         self._shows, self._every, self._next = sys.stderr.isatty(), every, time.monotonic() + every
 
     def __call__(self, text: str) -> None:
-        """Replace the line by this text. A text within `every` seconds after the last shown one is not shown."""
+        """Replace the line by this text.
+
+        A text is not shown within `every` seconds after the last one that was shown, or after this object was made.
+        """
         if self._shows and time.monotonic() >= self._next:
             click.echo(f"\r\x1b[K{text} ...", err=True, nl=False)
             self._next = time.monotonic() + self._every

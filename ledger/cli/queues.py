@@ -39,7 +39,7 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
         try:
             rows.append(depth_of(queue))
         except ClocksDisagree as error:
-            # Show the other queues, too.
+            # Continue with the other queues. This queue gets a row without counts.
             rows.append(_depth(queue.name, None))
             wrong.append(f"{queue.name}: {error}")
     for line in wrong:
@@ -52,7 +52,7 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
     return int(bool(wrong))
 
 
-#: The states of messages that commands show, with their names in Counts.
+#: The states of messages that commands show, by their names in `results.Counts`.
 STATES = ("visible", "delayed", "locked", "in_flight", "deleted")
 
 
@@ -62,7 +62,7 @@ def depth_of(queue: Queue) -> dict[str, Any]:
 
 
 def _depth(name: str, counts: Counts | None) -> dict[str, Any]:
-    """Return the row of a queue; without `counts` only its name is filled in."""
+    """Return the row of a queue. If `counts` is None, all values but the queue's name are None."""
     age = None if counts is None else counts.age_of_oldest
     states = {state: getattr(counts, state, None) for state in STATES}
     return {"queue": name, **states, "age_of_oldest": None if age is None else round(age, 1)}
@@ -195,7 +195,7 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def confirm(question: str, yes: bool) -> None:
     """Ask the question on a terminal, and raise click.ClickException unless the user agrees.
 
-    If `yes`, do nothing. Without a terminal, raise click.UsageError, which names --yes.
+    If `yes`, do nothing. If stdin is no terminal, raise click.UsageError, which names --yes.
     """
     if yes:
         return
@@ -234,7 +234,8 @@ def delete(queue: str, yes: bool, json: bool, root: str | None, settings: str | 
 @as_json
 @with_root
 def purge(queue: str, older_than: str | None, yes: bool, json: bool, root: str | None, settings: str | None) -> None:
-    """Delete every message of QUEUE, in flight or not. The command asks on a terminal. Elsewhere --yes is needed.
+    """Delete every message of QUEUE, in flight or not. With --older-than, delete only messages that were sent longer
+    ago than AGE. The command asks on a terminal. Elsewhere --yes is needed.
 
     \b
     Example:

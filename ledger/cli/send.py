@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ledger.cli.inputs import InputContent
 
 FORMATS = ("text", "json", "csv", "parquet", "delta")
-#: The command prints at most this number of lines one by one, and the number of the others. --json names all.
+#: The command names at most this number of refused rows, and of lines that it cannot read, and counts the others.
 MOST_NAMED = 20
 _NOT_SHOWN = logging.NullHandler()
 
@@ -61,10 +61,10 @@ def send(
     A file holds JSON lines (or one JSON array), CSV, Parquet or text. All but Parquet may be compressed, as .gz.
 
     The column `body` (or --body) of a row is the message's body. The columns delay_seconds, message_attributes (a JSON
-    object), message_group_id, message_deduplication_id and aws_trace_header set the same fields of the message. If no
-    row has the column of bodies, each row is sent whole, as JSON with all its columns. Then only message_group_id and
-    message_deduplication_id set fields, and only on a FIFO queue. The command prints how it uses the columns, and which
-    columns it leaves out.
+    object), message_group_id, message_deduplication_id and aws_trace_header set the same fields of the message. If
+    --body is not given and no row has a column `body`, each row is sent whole, as JSON with all its columns. Then only
+    message_group_id and message_deduplication_id set fields, and only on a FIFO queue. The command prints how it uses
+    the columns, and which columns it leaves out.
 
     CSV has commas between its columns, and all its values are text. If a line cannot be read, nothing is sent, unless
     you give --skip-malformed. If the queue refuses a row (such as a body that is too long), the command prints its
@@ -90,7 +90,7 @@ def send(
         )
     if content.bodies is not None and not json:
         click.echo(f"ledger: {text_for_people(content.bodies)}", err=True)
-    # This command prints every refused row below. The warning of the log `ledger.send` would repeat that.
+    # This command prints the refused rows below. The warning of the log `ledger.send` would repeat the first of them.
     logging.getLogger("ledger.send").addHandler(_NOT_SHOWN)
     progress = ProgressLine(every=0)
     progress(f"sending {many(len(content.entries), 'message')}")
@@ -157,7 +157,7 @@ def _read(source: str, kind: str | None, body: str | None, attributes: Mapping[s
 
 
 def _name(lines: Iterable[tuple[int, str]]) -> None:
-    """Print lines and their problems to stderr: at most MOST_NAMED, and the number of the others."""
+    """Print lines and their problems to stderr: at most MOST_NAMED lines, and how many others there are."""
     named_lines = list(lines)
     for line, problem in named_lines[:MOST_NAMED]:
         click.echo(f"line {line} {text_for_people(problem)}", err=True)

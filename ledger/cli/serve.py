@@ -57,9 +57,10 @@ def serve(
     """Serve the ledger ROOT over HTTP, in both protocols of SQS, until SIGTERM or Ctrl-C. Clients of SQS only change
     their endpoint URL.
 
-    Requests must be signed with a key. The file --keys has a table [ID] with secret = "..." for each key. Without this
-    option, the key is in LEDGER_ACCESS_KEY_ID and LEDGER_SECRET_ACCESS_KEY. With --json, the command prints
-    {"url": ..., "root": ..., "pid": ...} as the first line on stdout as soon as the endpoint serves.
+    Unless --without-signatures is given, requests must be signed with a key. The file --keys has a table [ID] with
+    secret = "..." for each key. If there is no --keys, the key is in LEDGER_ACCESS_KEY_ID and LEDGER_SECRET_ACCESS_KEY.
+    With --json, the command prints {"url": ..., "root": ..., "pid": ...} as the first line on stdout as soon as the
+    endpoint serves.
 
     \b
     Example:

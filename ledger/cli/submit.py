@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-#: Jobs that take ROOT and QUEUE as their first arguments, and create neither.
+#: Jobs that take ROOT and QUEUE as their first arguments, and make neither the ledger nor the queue.
 ON_QUEUES = ("work", "send")
 
 
@@ -43,15 +43,16 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
     except (RuntimeSetupError, ImportError) as error:
         raise click.ClickException(str(error)) from None
     sys.stdout.flush()
-    # Replace this process, so that a signal to it reaches the script.
+    # Replace this process by spark-submit, so that a signal to this process reaches the script.
     os.execvpe(command[0], command, environment)
 
 
 def _require_queue(arguments: tuple[str, ...]) -> None:
     """Raise LedgerDoesNotExist or QueueDoesNotExist before a JVM starts.
 
-    If options come before ROOT, leave the check to the job. Leave it to the job also if ROOT is not on this machine:
-    the storage's keys may be in Spark's configuration.
+    Leave the check to the job if an option comes before ROOT or QUEUE, or if the ledger cannot be opened for another
+    reason. Leave it to the job also if ROOT has a colon, as a URI has, because the storage's keys may be in Spark's
+    configuration.
     """
     from ledger.errors import LedgerDoesNotExist, LedgerError, QueueDoesNotExist
     from ledger.ledger import Ledger

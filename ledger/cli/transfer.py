@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ledger.queue import Queue
     from ledger.results import Copied
 
-#: Attributes that name queues or accounts of one ledger: they are not copied to another queue.
+#: Attributes that name queues or accounts of one ledger. `ledger copy --create` does not give them to the new queue.
 OF_ITS_LEDGER = ("RedrivePolicy", "RedriveAllowPolicy", "Policy")
 _attempt = click.option("--attempt-id", metavar="ID", help="Make a further copy; each ID is copied once.")
 _bar = click.option("--bar/--no-bar", default=None, help="A progress bar (default: on a terminal).")
@@ -91,7 +91,7 @@ def _made(target: Ledger, name: str, source: Queue) -> Queue:
 
 
 def _require_file(path: str) -> None:
-    """Raise click.UsageError for `-`: a Parquet file is read from its end, so no stream can hold an export."""
+    """Raise click.UsageError for `-`: an export is a Parquet file, which is read from its end, and not as a stream."""
     if path == "-":
         raise click.UsageError("FILE is -, and an export is a Parquet file, no stream: name a file.")
 

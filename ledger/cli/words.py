@@ -1,4 +1,4 @@
-"""The texts of errors, with options of the command line in place of parameters."""
+"""The texts of errors for the command line: with its options in place of Python's parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ledger.errors import (
     SparkIsNeeded,
 )
 
-#: The name on the command line of each field of an error.
+#: For a field that an error names, the option or argument of the command line.
 OPTIONS = {
     "MaxNumberOfMessages": "--max",
     "max_messages": "--max",
@@ -69,7 +69,7 @@ def error_text(error: LedgerError) -> str:
     if isinstance(error, QueueDoesNotExist):
         advice = error.advice.replace("create_queue makes one", f"`ledger queues create {error.name}` makes one")
         return f"{error.message} {advice}"
-    # A queue's attributes keep their names: they are the same on the command line.
+    # The names of a queue's attributes stay: the command line has the same names.
     if isinstance(error, InvalidParameterValue) and not isinstance(error, InvalidAttributeValue):
         return _of_value(error)
     if isinstance(error, MissingParameter) and error.field in OPTIONS:

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Access:
-    """Access to one queue of a ledger. `frames` is None without Spark.
+    """Access to one queue of a ledger. `frames` handles DataFrames; it is None if the ledger was opened without Spark.
 
     `made` is the queue's record from the moment when the user opened the queue. The name and the id of a queue never
-    change. All else may have changed since that moment. A verb calls `record` once, and acts on that record alone.
+    change. All else may have changed since that moment. A verb therefore calls `record`, and acts on its result. Most
+    verbs call it once; a copy and an import call it for each part.
     """
 
     store: Store
@@ -33,10 +34,10 @@ class Access:
     settings: Settings
     frames: Frames | None
     made: QueueRecord
-    #: Opens the ledger in a process that was started by spawn, and returns access to this queue. None if no other
-    #: process can open the ledger.
+    #: A function for another process, started by spawn: it opens the ledger there, and returns access to this queue.
+    #: None if no other process can open the ledger.
     reopen: Callable[[], Access] | None = field(default=None, compare=False)
-    #: The messages that were deleted or released through the claims of this access.
+    #: The messages that were deleted or released through this queue object or its claims, for each open claim.
     endings: OpenClaims = field(default_factory=OpenClaims, init=False)
 
     @property
@@ -57,7 +58,10 @@ class Access:
         return record
 
     def named_jobs(self, verb: str, receipt_id: str | None = None) -> AbstractContextManager[None]:
-        """Return a context whose Spark jobs, if there are any, name the verb, the queue and the receipt."""
+        """Return a context in which Spark's jobs name the verb, the queue and the receipt.
+
+        The context does nothing if the ledger was opened without Spark.
+        """
         return nullcontext() if self.frames is None else self.frames.named_jobs(verb, self.name, receipt_id)
 
     def spark(self, what: str = "A DataFrame", instead: str = "") -> Frames:

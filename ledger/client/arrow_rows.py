@@ -1,6 +1,6 @@
 """The rows of an Arrow table as entries of a send, without Spark.
 
-The rules are those for the rows of a Spark DataFrame.
+An entry is one message to send. The rules are those for the rows of a Spark DataFrame.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ledger.rules.message import NOT_IN_JSON, WITH_WHOLE_ROWS, Entry, entry, req
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.store.protocol import StoredSend
 
-#: For each kind of field: a function that accepts the types of its column, and these types in words.
+#: For each kind of field: a function that tells whether a column may have a type, and the allowed types in words.
 TYPES = {
     Kind.TEXT: (is_text, "string"),
     Kind.NUMBER: (is_integer, "int8, int16, int32 or int64"),
 }
-#: The columns with a meaning, except for the body and the attributes, with their types.
+#: The columns that set fields of a message, except for the body and the attributes, with their types.
 MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name not in ("body", COLUMN)}
 
 
@@ -56,9 +56,9 @@ def sent_table(entries: Sequence[Entry], sent: Sequence[StoredSend]) -> SentTabl
 
 
 def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> list[Entry]:
-    """Return every row as a message for a queue with these attributes.
+    """Return every row as an entry for a queue with these attributes.
 
-    Raises InvalidParameterValue, MissingParameter.
+    Raises the error of the first row that cannot be sent, with the row's number (from 0), and what `rows_of` raises.
     """
     entries = []
     for number, fields in enumerate(rows_of(table, queue, body)):
@@ -102,7 +102,10 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
 
 
 def _json_rows(table: pa.Table) -> Iterator[str]:
-    """Yield each row as JSON in the form that Spark writes: without nulls."""
+    """Yield each row as JSON in the form that Spark writes: fields with null are left out, nulls in lists stay.
+
+    Raises InvalidParameterValue for a column that only Spark writes as JSON, and for a number that JSON does not have.
+    """
     for field in table.schema:
         unwritable = _without_json(field.name, field.type)
         if unwritable is not None:
@@ -130,7 +133,7 @@ def _is_json(value: Any) -> bool:
 
 
 def _without_json(path: str, kind: pa.DataType) -> tuple[str, pa.DataType] | None:
-    """Return the path and the type of a value that this module cannot write as JSON; None if there is none."""
+    """Return the path and type of the first part of a column that has no JSON here; None if all parts have."""
     types = pa.types
     if types.is_struct(kind):
         return next((found for field in kind if (found := _without_json(f"{path}.{field.name}", field.type))), None)

@@ -1,15 +1,20 @@
 """The column `message_attributes` of a table that is sent.
 
-Each kind of data frame has its own form of this column:
+A table may have this column in one of these forms:
 
-    pandas: objects        a dict in each row, with values as `Queue.send` takes them in a list
+    pandas: objects        a dict in each row, as `Queue.send` takes it for a message of a list
     struct                 a field for each attribute; a null field is no attribute of its row
     list of structs        with the fields `key` and `value`: polars' maps
     map                    from texts to texts, numbers or bytes
     text                   a JSON object in each row, as `ledger send` reads it; an empty text: no attributes
 
-Each form becomes `map<string, struct<data_type, string_value, binary_value>>`. Each row is checked by the rule for
-lists (`rules.message_attributes`).
+In a struct, list or map, a value may also be a struct of data_type, string_value and binary_value: an attribute *in
+full*.
+
+A column of pandas' dicts becomes `map<string, struct<data_type, string_value, binary_value>>`. For a send through Spark
+the other forms become this map, too, except maps that Spark's code reads as they are (`is_attributes`). For a send
+without Spark each row's attributes become a dict. Each row that this module reads is checked by the same rule as the
+messages of a list (`rules.message_attributes`). Spark's tasks check the maps that stay (`bulk_rows`).
 """
 
 from __future__ import annotations
@@ -35,7 +40,10 @@ MAP = pa.map_(pa.string(), _IN_FULL)
 
 
 def is_attributes(kind: pa.DataType) -> bool:
-    """Tell whether a column of this type needs no change: a map from texts to texts, or to attributes in full."""
+    """Tell whether a send through Spark reads a column of this type as it is.
+
+    Such a column is a map from texts to texts, or to attributes in full.
+    """
     if not pa.types.is_map(kind) or not is_text(kind.key_type):
         return False
     item = kind.item_type
@@ -45,10 +53,10 @@ def is_attributes(kind: pa.DataType) -> bool:
 def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
     """Return a pandas DataFrame with a map in place of its column of dicts. Return any other value unchanged.
 
-    Arrow would make one struct of all dicts. If one row has an integer and another row a fraction, Arrow would change
-    the integer.
+    Arrow would make one struct of all dicts. If an attribute is an integer in one row and a fraction in another, Arrow
+    would change the integer.
 
-    Raises InvalidParameterValue for attributes that a list of messages may not have either. The error names the row.
+    Raises InvalidParameterValue for attributes that a message of a list may not have either. The error names the row.
     """
     if not (made_by(messages, "pandas") and hasattr(messages, "columns")):
         return messages
@@ -69,12 +77,13 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
 
 
 def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
-    """Return a table of plain types whose column of attributes is a map from names to attributes in full.
+    """Return `table` with its column of attributes as a map from names to attributes in full.
 
-    A table whose rows are sent whole, as JSON, keeps its columns as they are.
+    The table has plain types (see `arrow_values`). It stays as it is if its rows are sent whole, as JSON, if no row has
+    attributes, or if the column needs no change (`is_attributes`).
 
     Raises InvalidParameterValue, which names the column, for a type that this module does not read. Raises
-    InvalidParameterValue, which names the row, for attributes that a list of messages may not have either.
+    InvalidParameterValue, which names the row, for attributes that a message of a list may not have either.
     """
     if not _has_attributes(table, body) or is_attributes(table[COLUMN].type):
         return table
@@ -84,15 +93,15 @@ def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
 
 
 def attributes_by_row(table: pa.Table, body: str | None) -> Callable[[int], object]:
-    """Return a function from a row's number to its attributes, as a list of messages has them.
+    """Return a function from a row's number to its attributes, in the form in which a message of a list has them.
 
-    This call raises InvalidParameterValue for a type that this module does not read. The returned function raises the
-    same error for a value that cannot be read.
+    The function returns None for a row without attributes. This call raises InvalidParameterValue for a type that this
+    module does not read. The returned function raises the same error for a value that cannot be read.
     """
     if not _has_attributes(table, body):
         return lambda number: None
     read = _required_reader(table[COLUMN].type)
-    # Check the type first: Python may have no values for a refused type.
+    # The type was checked before this line: Python may have no values for a refused type.
     values = table[COLUMN].to_pylist()
     return lambda number: None if values[number] is None else read(values[number])
 
@@ -105,13 +114,16 @@ def _required_reader(kind: pa.DataType) -> Callable[[Any], object]:
 
 
 def _has_attributes(table: pa.Table, body: str | None) -> bool:
-    """Tell whether a table has a column of attributes that counts, with a value in at least one row."""
+    """Tell whether a table has one column of attributes that counts (see `_counts`), with a value in some row."""
     names = table.column_names
     return names.count(COLUMN) == 1 and _counts(names, body) and table[COLUMN].null_count < table.num_rows
 
 
 def _counts(names: Iterable[str], body: str | None) -> bool:
-    """Tell whether the column of attributes counts. It counts only if the bodies have a column of their own."""
+    """Tell whether the column of attributes counts: only if the bodies have a column of their own.
+
+    Otherwise the rows are sent whole, and this column is a part of the body.
+    """
     return (body or "body") in names
 
 
@@ -166,7 +178,7 @@ def _of_pairs(pairs: Any) -> dict[str, object]:
 
 
 def require_distinct_keys(pairs: Any) -> Any:
-    """Return the pairs of a map.
+    """Return the pairs unchanged.
 
     Raises InvalidParameterValue for a repeated key: nothing says which of its values counts.
     """
@@ -180,7 +192,7 @@ def require_distinct_keys(pairs: Any) -> Any:
 
 
 def in_full(attribute: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an attribute in full in SQS's form, with only the value that its type needs."""
+    """Turn an attribute in full into SQS's form: DataType, and StringValue or BinaryValue as the type needs."""
     kind = attribute["data_type"]
     is_binary = isinstance(kind, str) and kind.startswith("Binary")
     value = {"BinaryValue": attribute["binary_value"]} if is_binary else {"StringValue": attribute["string_value"]}
@@ -192,7 +204,10 @@ def _in_full(attribute: object) -> object:
 
 
 def _maps(values: Iterable[object], read: Callable[[Any], object]) -> pa.Array:
-    """Return a map for each row's value. Null stays null."""
+    """Return a map of attributes in full for each row's value, which `read` reads. Null stays null.
+
+    Raises a LedgerError, with the row's number, for attributes that are wrong.
+    """
     rows = list[list[tuple[str, dict[str, object]]] | None]()
     for number, value in enumerate(values):
         try:

@@ -23,7 +23,7 @@ OF_QUEUE = (
     *("lock", "purge", "restore", "release_postponed", "redrive", "set_attributes", "set_tags", "tag", "untag"),
 )
 OF_CLAIM = ("extend", "release", "delete", "settle")
-#: The advice of the error about a call that cannot be explained.
+#: The advice of the error about a verb that cannot be explained.
 OTHERS = (
     "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Verbs that read commit nothing; "
     "write, work, consume and delete_queue make several commits, most of them of these verbs."
@@ -46,14 +46,14 @@ class Explanation:
         verb: The verb.
         table: The name of the table that the verb commits to; None: the verb commits nothing.
         statement: The commit as an SQL statement; None: the verb commits nothing. A MERGE or an append reads its rows
-            from a view `source`. delta-rs has no SQL for a MERGE, and gets the same predicate and clauses through its
+            from a view `source`. delta-rs has no SQL for a MERGE. It gets the same predicate and clauses through its
             own interface.
-        rows: The source rows, as a pyarrow.Table; None: the commit has none. For a MERGE these are the edits: the
-            columns of the table, `operation` (insert, update or delete) and `expected_revision`, the revision that the
-            row must still have. New receipts and new segments get random names, which differ when the verb runs.
-        engine: The ledger's engine, delta-rs or spark.
+        rows: The source rows, as a pyarrow.Table; None: the commit has none. For a MERGE they have the columns of the
+            table, `operation` (insert, update or delete) and `expected_revision`: the revision that the row in the
+            table must still have. New receipts and new segments get random names, which differ when the verb runs.
+        engine: The ledger's engine, delta-rs or spark; empty: the verb commits nothing.
         why_statement: Why the engine would run the statement, as far as this is known before a commit. Empty: the
-            client writes the rows itself. The real commit may still find one of the reasons large, wider or new
+            ledger would write the rows itself. The real commit may still find one of the reasons large, wider or new
             partition (docs/explanation/statements.md). Then the engine runs the statement.
     """
 
@@ -90,7 +90,7 @@ def explain(
     call: Callable[[Access], object],
     given: Mapping[str, object],
 ) -> Explanation:
-    """Return the first commit that `call` would make. `call` gets an Access that changes nothing.
+    """Return the first commit that `call` would make. `call` gets an Access through which nothing is changed.
 
     Args:
         access: The access to the queue.

@@ -1,11 +1,11 @@
 """An exported queue: a Parquet file with a row for each message.
 
 Other programs can read the file, and `ledger import` sends its messages. The file's metadata says that it is an export,
-and has the export's id. An import records how many row groups it has imported. If the import dies, the next import of
-the same file continues after these.
+and has the export's id. Each commit of an import records how many row groups it has imported. If the import dies, the
+next import of the same file into the same queue continues after these, unless it has another attempt id.
 
-The file appears only when it is complete. It is written under a temporary name in the same folder and synced. Then it
-gets its own name by a hard link, or by a rename where links do not work.
+The file appears under its name only when it is complete. It is written under a temporary name in the same folder and
+synced. Then it gets its own name by a hard link, or by a rename where links do not work.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SCHEMA = pa.schema(
         ("sender_id", pa.string()),
         ("sequence_number", pa.int64()),  # only of FIFO queues; an import gives new numbers in the same order
         ("sent_at", _INSTANT),
-        ("enqueued_at", _INSTANT),  # only of a message that was moved: when its retention restarted
+        ("enqueued_at", _INSTANT),  # only of a message whose retention began anew with a move: when it was moved
         ("available_at", _INSTANT),  # when its delay ends
         ("receive_count", pa.int32()),  # an import ignores it: imported messages begin at 0
     ]
@@ -100,8 +100,8 @@ def write_file(
 ) -> int:
     """Write an exported file, each part as a row group, and return how many messages it has.
 
-    `on_written` is called with the number of messages written so far. Raises InvalidParameterValue if the name is taken
-    or there is no such folder. Raises StorageFailed if the file cannot be written.
+    `on_written` is called after each part, with the number of messages written so far. Raises InvalidParameterValue if
+    the name is taken or its folder does not exist. Raises StorageFailed if the file cannot be written.
     """
     _require_free(path)
     about = {"format": FORMAT, "id": secrets.token_hex(16), "queue": queue.name, "exported_at": now}
@@ -147,12 +147,12 @@ def _give_name(aside: Path, path: Path) -> None:
         try:
             os.link(aside, path)
         except FileExistsError:
-            # If the other file was removed in the meantime, the name is free again: try once more.
+            # If the file of this name was removed in the meantime, the name is free again: try once more.
             _require_free(path)
             continue
         except OSError:
-            # Most likely the file system has no hard links. The rename replaces a file that got this name after the
-            # check.
+            # Most likely the file system has no hard links. Unlike a link, a rename replaces a file that gets this name
+            # between the check and the rename.
             _require_free(path)
             aside.rename(path)
         break
@@ -185,7 +185,10 @@ def open_file(given: object) -> Iterator[ExportFile]:
 
 
 def _read_description(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
-    """Return what the file says about its export. Raises InvalidParameterValue unless it is an unchanged export."""
+    """Return what the file says about its export.
+
+    Raises InvalidParameterValue unless the file is an export of a known format, with its columns and row groups.
+    """
     try:
         about = json.loads((file.schema_arrow.metadata or {}).get(KEY) or b"{}")
     except ValueError:

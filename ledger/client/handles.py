@@ -1,6 +1,7 @@
 """Receipt handles in lists and tables, as actions for the store.
 
-The store's outcomes become one outcome for each handle.
+A *wish* is a request for one handle. An action asks the store to change messages of one receipt. The store answers each
+action with outcomes of runs, and this module makes of them one outcome for each handle.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from ledger.store.protocol import RUNS, Action, QueueRecord
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: A list of receipt handles. A text is a sequence, too, but stands for a single handle.
+#: A list or a tuple of receipt handles. The type is not `Sequence[str]`, because a single text would match that.
 HandleSequence: TypeAlias = "list[str] | list[str | None] | tuple[str | None, ...]"
 #: Handles that need no Spark: a list, or a table with a column `receipt_handle`.
 PlainHandles: TypeAlias = "HandleSequence | ArrowTable"
 #: Receipt handles: a list, or a table or Spark DataFrame with a column `receipt_handle`.
 Handles: TypeAlias = "PlainHandles | DataFrame"
-#: An outcome for each handle, in the form of the input.
+#: An outcome for each handle: a list for a list, an Arrow table for a table, a DataFrame for a DataFrame.
 Outcomes: TypeAlias = "DataFrame | pa.Table | list[HandleOutcome]"
 #: Timeouts in seconds: one for all handles, one for each handle of a list, or the name of a table's column.
 Timeouts: TypeAlias = "int | str | Sequence[int]"
@@ -47,7 +48,10 @@ OUTCOMES = pa.schema(
 
 @dataclass(frozen=True)
 class HandleRequest:
-    """A request for one receipt handle. `refused` is the error of a timeout that is refused: then nothing is done."""
+    """A request for one receipt handle.
+
+    If the request's timeout is refused, `refused` is the error, and nothing is done for the handle.
+    """
 
     handle: str | None
     verb: Verb
@@ -57,7 +61,7 @@ class HandleRequest:
 
     @classmethod
     def checked(cls, handle: str | None, verb: Verb, timeout: object, limits: Limits) -> HandleRequest:
-        """Return a request. M2: a timeout that is no number, or out of bounds, fails only this request."""
+        """Return a request. M2: a timeout that is no whole number, or out of bounds, fails only this request."""
         try:
             return cls(handle, verb, visibility_timeout(timeout, limits))
         except InvalidParameterValue as error:
@@ -65,9 +69,9 @@ class HandleRequest:
 
 
 class HandleList:
-    """Requests in groups: one action for each verb, receipt, timeout and reason.
+    """The requests of a call (`wishes`), grouped into actions: one for each verb, receipt, timeout and reason.
 
-    A handle that cannot be read has the outcome INVALID, and does not stop the others.
+    A handle that cannot be read has the outcome INVALID, and does not stop the other handles.
     """
 
     def __init__(self, queue: QueueRecord, wishes: Sequence[HandleRequest], limits: Limits) -> None:
@@ -110,10 +114,10 @@ class HandleList:
 
 
 def _mark(marks: Mapping[str, int], reason: str | None) -> int:
-    """Return the mark of a reason (see `visibility.change`).
+    """Return the mark of a reason, by which the views tell messages with different reasons apart.
 
-    Reasons that are not in `marks` share the next mark. A message without a reason gets the mark behind that one, or 0
-    if `marks` is empty.
+    See `visibility.change`. All reasons that are not in `marks` share the next number. A message without a reason gets
+    the number after that one, or 0 if `marks` is empty.
     """
     if reason is None:
         return len(marks) + 1 if marks else 0
@@ -123,7 +127,8 @@ def _mark(marks: Mapping[str, int], reason: str | None) -> int:
 def handles_of(field: str, handles: object) -> list[str | None]:
     """Return receipt handles as a list.
 
-    Raises InvalidParameterValue for a value that is no list or tuple, and for an element that is neither text nor None.
+    Raises InvalidParameterValue for a value that `require_list` refuses, and for an element that is neither a text nor
+    None.
     """
     if hasattr(handles, "receipt_handle"):
         bound = "Must be a receipt handle (a string), or a list of them"
@@ -139,7 +144,7 @@ def handles_of(field: str, handles: object) -> list[str | None]:
 def requests_of_table(table: pa.Table, verb: Verb, timeout: int | str, limits: Limits) -> list[HandleRequest]:
     """Return a request for each row of an Arrow table with a column `receipt_handle`. `timeout` may name a column.
 
-    Raises InvalidParameterValue for a column that is missing or of another type.
+    Raises InvalidParameterValue for a column that is missing or of a wrong type.
     """
     handles = require_column(table, "receipt_handle", is_text, "string").to_pylist()
     if not isinstance(timeout, str):
@@ -170,7 +175,10 @@ def outcome_table(wishes: Sequence[HandleRequest], outcomes: Sequence[HandleOutc
 
 
 def runs_of_ids(message_ids: Sequence[object]) -> pa.Table:
-    """Return message ids as RUNS. The lanes are not known (-1). Raises InvalidParameterValue for a wrong id."""
+    """Return message ids as RUNS. An id does not tell the lane, so the lanes are -1.
+
+    Raises InvalidParameterValue for a wrong id.
+    """
     places = {ids.place(identifier) for identifier in message_ids}
     return _runs({ReceiptHandle("", -1, segment, seq, "") for segment, seq in places}) if places else RUNS.empty_table()
 

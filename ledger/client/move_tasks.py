@@ -1,4 +1,8 @@
-"""Message move tasks: start, list, cancel, and carry on orphaned ones."""
+"""Message move tasks: start, list, cancel, and continue abandoned ones.
+
+A task moves messages in steps, with a pause of TICK between two steps. The process that started the task takes the
+steps. If no process has taken a step for a minute, the task is *abandoned*, and any process may continue it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ TICK = 1.0
 
 
 class MoveTasks:
-    """The tasks of one source queue. `Store.redrive` moves their messages, a commit at a time."""
+    """The tasks of one source queue. Each step moves messages by one call of `Store.redrive`."""
 
     def __init__(self, store: Store, source: QueueRecord, clock: Callable[[], int]) -> None:
         self._store, self._source, self._clock = store, source, clock
@@ -35,8 +39,8 @@ class MoveTasks:
         self._destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         while True:
-            # `put_task` stores a task only while no other task of this queue runs. If another task was first, `all` now
-            # returns it, and the rule `new_task` refuses this one.
+            # `put_task` stores a new task only while no other task of this queue runs. If another task was first, `all`
+            # now returns it. While that task runs, `new_task` raises an error.
             task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
             if self._store.put_task(task):
                 break
@@ -58,9 +62,11 @@ class MoveTasks:
                 return task.moved
 
     def run(self, handle: str, revision: int, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Carry a task on until it ends. `revision` is the revision of the task after its last step in this process.
+        """Take the steps of a task until it ends.
 
-        This process waits while another process carries the task on, for example because this process stood still.
+        `revision` is the task's revision after the last step that this process took (-1: not known).
+        A task with another revision was continued by another process, perhaps because this one stood still. This
+        process then only waits, until the task is abandoned or ends.
         """
         while (task := self._latest(handle)) is not None and task.is_running:
             if task.revision == revision or move_task.is_abandoned(task, self._clock()):
@@ -72,7 +78,7 @@ class MoveTasks:
         """Move the messages that a running task may move now, and return the task after this step.
 
         Several processes may try a step, and only one of them moves messages. Returns None if another process took
-        this step, if the task was cancelled, or if clocks disagree.
+        this step, if the task was cancelled before it, or if clocks disagree.
         """
         taken = move_task.taken(task, self._clock())
         return self._move(taken) if self._store.put_task(taken) else None
@@ -80,21 +86,22 @@ class MoveTasks:
     def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask | None:
         """Move the messages that a task may move now. Return the task after this step.
 
-        This process must have taken the step before. Returns None if clocks disagree: the task then waits until it
-        counts as abandoned. A caller that has just read the queue passes it as `source`.
+        This process must have taken the step before. An error of the ledger ends the task as FAILED, except
+        ClocksDisagree: then the call returns None, and the task waits until it counts as abandoned. A caller that has
+        just read the queue passes it as `source`.
         """
         try:
             source, target = source or self._as_it_is(), self._destination(task.destination)
             allowed = move_task.allowance(task, self._clock())
             moved = self._store.redrive(source, target, allowed, None, self._clock) if allowed != 0 else 0
         except ClocksDisagree as error:
-            # The task waits until a user corrects the clock, or the queue's time.
+            # The task makes no progress until a user corrects the clock, or the queue's time.
             log.warning("the move task %s of %s waits: %s", task.task, self._source.name, error)
             return None
         except LedgerError as error:
             log.warning("the move task %s of %s failed: %s", task.task, self._source.name, error)
             after = move_task.ended(task, TaskStatus.FAILED, self._clock(), str(error))
-            # If another change of the task was committed first, such as a cancel, that change counts.
+            # If another change of the task was committed first, such as a cancel, that change stays.
             return after if self._store.put_task(after) else self._stored(task.task)
         while True:
             after = move_task.progressed(task, moved, allowed if allowed != 0 else -1, self._clock())
@@ -116,8 +123,8 @@ class MoveTasks:
     def _as_it_is(self) -> QueueRecord:
         """Return the source queue as it is now. Raises QueueDoesNotExist.
 
-        A task may run for hours, and the queue's retention may change in this time. The task does not move messages
-        that have expired by the present retention.
+        A task may run for hours, and somebody may change the queue's retention in this time. The task does not move
+        messages that have expired by the present retention.
         """
         source = self._store.queue(self._source.name)
         if source.id != self._source.id:
@@ -134,7 +141,7 @@ class MoveTasks:
 
 
 def carry_on(store: Store, clock: Callable[[], int]) -> int:
-    """Run a step of every abandoned task. Return the number of these tasks."""
+    """Take a step of every abandoned task, and return how many there are. A task without its source queue fails."""
     queues = {record.id: record for record in store.queues()}
     abandoned = [task for task in store.tasks() if move_task.is_abandoned(task, clock())]
     for task in abandoned:

@@ -1,6 +1,8 @@
 """The sends of a text, an entry, a list of entries, or a table.
 
-Each entry of a list is checked by itself, and has its own outcome (M2). One commit sends all entries of the list.
+An entry is one message that a call sends: a body, or a mapping with SQS's field names. Each entry of a list is checked
+by itself, and has its own outcome (M2). One commit sends all entries that were not refused. Some errors of an entry
+refuse the whole call (`fails_the_batch`).
 """
 
 from __future__ import annotations
@@ -33,14 +35,15 @@ NOTHING_SENT = "Nothing was sent."
 
 
 def entry_advice(number: int) -> str:
-    """Return the advice that names the entry for which a call of several entries was refused."""
+    """Return the advice of an error that refuses a call: the number of the entry that caused it."""
     return f"It is entry {number}. {NOTHING_SENT}"
 
 
 class EntryList:
-    """The entries of a send: those that can be sent, and the outcome of each.
+    """The entries of a send: those that can be sent, and the outcomes of all.
 
-    A LedgerError in place of an entry says why the caller refused the entry.
+    A LedgerError in place of an entry says why the caller refused the entry. `queue` has the queue's attributes.
+    `common` has the fields of entries that lack them.
     """
 
     def __init__(
@@ -51,7 +54,7 @@ class EntryList:
         self.entries = [entry for entry in self._read if isinstance(entry, Entry)]
 
     def require(self, *, every: bool) -> None:
-        """Raise the error of the first refused entry. Without `every`, only errors that fail the whole call count."""
+        """Raise the error of the first refused entry. If not `every`, only errors that fail the whole call count."""
         for number, entry in enumerate(self._read):
             if isinstance(entry, LedgerError) and (every or fails_the_batch(entry)):
                 entry.entry = number
@@ -60,7 +63,7 @@ class EntryList:
     def outcomes(self, sent: Sequence[StoredSend], name: str) -> list[SendOutcome]:
         """Return one outcome per entry, in order, from the store's answers for `entries`.
 
-        If entries for the queue `name` were refused, a warning in the log has their number and the first reason.
+        If entries for the queue `name` were refused, a warning in the log says how many, and the first reason.
         """
         answers = iter(sent)
         outcomes = [
@@ -105,6 +108,7 @@ def send(
     """See Queue.send. `common` has its keyword arguments for all messages of a list, by name.
 
     A list may have a LedgerError in place of an entry that could not be read. The error becomes the entry's outcome.
+    With `all_or_nothing` it is raised.
     """
     attempts.attempt_id(attempt_id, "attempt_id")
     record = access.record()
@@ -133,7 +137,7 @@ def send(
 def _warn_of_columns(queue: str, names: tuple[str, ...], body: str | None, *, fifo: bool) -> None:
     """Warn of columns that are not sent, and of names that resemble the names of columns with a meaning.
 
-    A process warns once for each queue and its columns.
+    A process does not repeat a warning for the same queue, columns and `body`. It remembers the last 1,000 calls.
     """
     left_out = message_rules.left_out(names, body)
     if left_out:

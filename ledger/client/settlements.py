@@ -2,8 +2,8 @@
 
 To end a message is to delete or release it. Messages that the claim's holder ended are not lost. Messages that another
 holder of the same receipt ended are lost. Two tasks with one attempt id have the same receipt, and the store cannot
-tell them apart. Therefore each claim remembers the messages that were ended through it, or through the queue object
-that made it. If any other message of the claim was ended, another holder has ended it.
+tell the two apart. Therefore each Claim object remembers the messages that were ended through it, or through the Queue
+object that made it. If any other message of the claim was ended, another holder has ended it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ledger.rules.visibility import Outcome
 from ledger.runtime.forks import renew_in_child
 from ledger.store.protocol import RUNS, count_messages
 
-#: Errors of a verb that changed nothing. After any other error the verb may have committed, with its answer lost.
+#: Errors of a verb that changed nothing. After another error the verb may have committed, and its answer was lost.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
-#: More than this number of tables are joined into one: with many tables, each table costs more than its rows.
+#: If there are more tables than this, they are joined into one, because each table costs more than its few rows.
 MOST_TABLES = 64
 _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
@@ -36,7 +36,7 @@ class ClaimSettlements:
     def __init__(self, receipt_id: str | None) -> None:
         self.receipt_id = receipt_id
         self._lock, self._parts = threading.Lock(), dict[Ending, pa.Table]()
-        #: The messages that are known to be ended, in at most MOST_APART tables.
+        #: The messages that are known to be ended, in at most MOST_TABLES tables.
         self._done: list[pa.Table] = []
         renew_in_child(self, ClaimSettlements._renew)
 
@@ -47,8 +47,9 @@ class ClaimSettlements:
     def ending(self, runs: pa.Table) -> Iterator[Ending]:
         """Return a context in which a verb ends the messages of `runs`.
 
-        The messages count as ended from the start, so that no heartbeat takes them for lost. Once the verb's outcome is
-        known, only the messages that it ended count.
+        For `outside` the messages count as ended from the start, so that no heartbeat takes them for lost. Once the
+        verb's outcome is known, only the messages that it ended count. After an error that leaves the outcome unknown,
+        all of them count for good.
         """
         ending = Ending()
         with self._lock:
@@ -59,7 +60,7 @@ class ClaimSettlements:
             ending.done = RUNS.empty_table()
             raise
         else:
-            # If the caller has reported no outcome, assume that the verb ended every message.
+            # If the block has not called `answered`, assume that the verb ended every message.
             ending.done = runs.select(RUNS.names) if ending.done is None else ending.done
         finally:
             if ending.done is not None:
@@ -77,7 +78,7 @@ class ClaimSettlements:
         return copy
 
     def outside(self, runs: pa.Table) -> int:
-        """Return how many messages of `runs` were not ended through this claim."""
+        """Return how many messages of `runs` were surely not ended through this claim."""
         with self._lock:
             return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *self._done, *self._parts.values()]))
 
@@ -87,13 +88,13 @@ class ClaimSettlements:
         A verb whose answer was lost, or has not arrived, may or may not have ended some of these.
         """
         with self._lock:
-            # A copy may hold a verb that ran at the time of the copy, and has its answer by now.
+            # A copy keeps a verb that ran when the copy was made, and that may have its answer by now.
             ended = [*self._done, *(part for ending, part in self._parts.items() if ending.done is not None)]
         return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *ended])) if ended else count_messages(runs)
 
 
 class Ending:
-    """A verb that ends messages. `done` has the messages that it ended, or is None until these are known."""
+    """A verb that ends messages. `done` has the messages that it ended. It is None until these are known."""
 
     done: pa.Table | None = None
 
@@ -103,7 +104,7 @@ class Ending:
 
 
 class OpenClaims:
-    """The messages that were ended through the claims of a queue object, while these claims exist."""
+    """The ClaimSettlements of a queue object's claims, while the Claim objects exist."""
 
     def __init__(self) -> None:
         self._lock, self._known = threading.Lock(), weakref.WeakSet[ClaimSettlements]()
@@ -113,12 +114,12 @@ class OpenClaims:
         self._lock = threading.Lock()
 
     def add(self, endings: ClaimSettlements) -> None:
-        """Keep a weak reference to the endings of a claim."""
+        """Note the ClaimSettlements of a claim, by a weak reference."""
         with self._lock:
             self._known.add(endings)
 
     def of(self, receipt_id: str) -> Sequence[ClaimSettlements]:
-        """Return the endings of the claims with this receipt."""
+        """Return the ClaimSettlements of the claims with this receipt."""
         with self._lock:
             return [endings for endings in self._known if endings.receipt_id == receipt_id]
 

@@ -1,7 +1,8 @@
 """The settling of messages by their receipt handles: delete, release and extend, in any combination.
 
 Each call is one commit, or none. A queue and its claims settle in the same way. Handles are a list, an Arrow table or a
-Spark DataFrame. `delete_one` and `change_one` take one handle, a text.
+Spark DataFrame. `delete_one` and `change_one` take one handle, a text. A *wish* (HandleRequest) is what a call asks
+for one handle. An *action* is what the store does to messages of one receipt.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ REASON = "reason"
 
 
 def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
-    """Apply all actions in one commit. Return OUTCOME_RUNS for each.
+    """Apply all actions in one commit. Return OUTCOME_RUNS for each action.
 
-    The actions may delete or release messages of an open claim of the same Queue object. The claim then counts these
-    messages as settled by itself, not as lost (see `settlements`).
+    The actions may delete or release messages of a Claim object that came from the same Queue object. That claim then
+    counts these messages as settled by itself, not as lost (see `settlements`).
     """
     limits = attribute_rules.limits_of(record.attributes)
     receipts = attribute_rules.receipts_of(record.attributes)
     with contextlib.ExitStack() as stack:
-        # Leave out actions on a whole claim: the claim itself has recorded these.
+        # Leave out actions on a whole claim: the claim itself records the messages that they end.
         ending = [
             (number, stack.enter_context(own.ending(action.runs)))
             for number, action in enumerate(actions)
@@ -79,7 +80,7 @@ def change_one(access: Access, handle: str, timeout: object) -> None:
 
 def delete_many(access: Access, handles: Handles) -> Outcomes:
     """See Queue.delete."""
-    # For `settle`, delete=None means that there is nothing to delete. For this call, `handles_of` refuses None.
+    # For `settle`, delete=None means that there is nothing to delete. Here None is a mistake: `handles_of` raises.
     return settle(access, delete=handles_of(FIELD, None) if handles is None else handles)
 
 
@@ -136,8 +137,8 @@ def release_postponed(access: Access, receipt_id: str | None, reason: str | None
     hidden = access.store.given_back(record, access.clock)
     chosen = {receipt: runs for receipt, runs in hidden.items() if receipt_id in (ALL, receipt)}
     actions = [Action(Verb.CHANGE, receipt, runs, reason=why) for receipt, runs in sorted(chosen.items())]
-    # FENCED, whatever receipts the queue accepts: a consumer that received a message after the call of `given_back`
-    # keeps the message.
+    # FENCED, even if the queue accepts older receipts: a consumer that received a message after the call of
+    # `given_back` keeps the message.
     limits = attribute_rules.limits_of(record.attributes)
     answers = access.store.apply(record, actions, limits, Receipts.FENCED, access.clock)
     return sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
@@ -162,8 +163,9 @@ def _with_reason(wish: HandleRequest, reason: str | None) -> HandleRequest:
 def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
     """Return an iterator with a reason for each handle that is released, and then for each that is extended.
 
-    With one reason for all handles the iterator never ends. Raises InvalidParameterValue for a list of another length,
-    and for a reason that is no text.
+    `given` is the user's argument. `parts` are the handles to release and those to extend. If `given` is one text for
+    all handles, the iterator never ends. Raises InvalidParameterValue for a list that has not one reason for each
+    handle, and for a reason that is neither a text nor None.
     """
     counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
     if isinstance(given, (list, tuple)):
@@ -191,7 +193,7 @@ def _apply_one(access: Access, record: QueueRecord, wish: HandleRequest) -> None
 
 
 def _read(handles: Any) -> Any:
-    """Return the given handles as a Spark DataFrame, a pyarrow.Table, or a list of receipt handles."""
+    """Return the user's handles as a Spark DataFrame, a pyarrow.Table, or a list of receipt handles."""
     if is_spark(handles):
         return handles
     table = arrow_table(FIELD, handles)
@@ -207,8 +209,9 @@ def _wishes(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> li
 def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None:
     """Raise InvalidParameterValue if a list of timeouts is longer or shorter than the list `extended`.
 
-    Raise the same error if one timeout for all handles is out of bounds. `extended` has the handles that `_read`
-    returned, or is None.
+    Raise the same error if one timeout for all handles is out of bounds. `extended` has the handles to extend, as
+    `_read` returned them. It is None if the call extends nothing. A text names a column of a table: its values are
+    checked later.
     """
     if isinstance(timeout, Sequence) and not isinstance(timeout, (str, bytes)) and isinstance(extended, list):
         if len(timeout) != len(extended):
@@ -285,10 +288,10 @@ class Settling:
     ) -> Outcomes:
         """Acknowledge some messages, release some and extend some, all in one commit.
 
-        M2: If a list or an Arrow table names a message twice with the same action, both entries get the same outcome.
-        If one call names a message with different actions (delete and release, two deadlines, two reasons), the message
-        is left unchanged, whatever the order of the actions. Each of its outcomes is then "contradicted", with the
-        error code InvalidParameterValue. All other messages are settled.
+        M2: If a list or an Arrow table names a message twice with the same action, its two outcomes are the same. If
+        two actions of one call would each change a message, and differently, neither changes it, whatever their order.
+        Examples are delete and release, two deadlines, and two releases for different reasons. Both outcomes are then
+        "contradicted", with the error code InvalidParameterValue. Other messages are settled as usual.
 
         Args:
             delete, release, extend: A list of receipt handles, or a table with a column `receipt_handle`, as
@@ -296,15 +299,15 @@ class Settling:
             visibility_timeout: For `extend`, in seconds. With a list of handles it may be a list, one timeout for each
                 handle. With a table it may be the name of a column. Default: the queue's VisibilityTimeout.
             reason: Why messages are released or extended, as one text for all. The views `receipts` and `dead_letters`
-                show its first 500 characters. Without Spark the reason may be a list: one reason for each handle of
-                `release`, then one for each of `extend`. Without this argument, an Arrow table of handles may have a
-                column `reason`. One call records at most 100 different reasons, those of the most messages, and one
-                common text for the others. A message that is extended for a reason is a planned retry: in
+                show its first 500 characters. If no argument is a DataFrame, the reason may be a list: one reason for
+                each handle of `release`, then one for each of `extend`. If this argument is left out, an Arrow table of
+                handles may have a column `reason`. One call records at most 100 different reasons, the most frequent
+                ones, and one common text for the others. A message that is extended for a reason is a planned retry: in
                 `processing_times` it is postponed, and not timed out.
 
         Returns:
-            Outcomes, in the form that `Queue.delete` returns. If one of the three arguments is a DataFrame, the
+            Outcomes, in the form that `Queue.delete` returns. If `delete`, `release` or `extend` is a DataFrame, the
                 outcomes are one DataFrame, without an order. Otherwise the outcomes have the order delete, release,
-                extend. They are one pyarrow.Table if one of the three is a table, else a list.
+                extend. They are one pyarrow.Table if one of these arguments is a table, else a list.
         """
         return settle(self.access, delete, release, extend, visibility_timeout, reason)

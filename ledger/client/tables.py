@@ -1,6 +1,7 @@
 """The inputs of users: a list, a Spark DataFrame, or an Arrow table.
 
-Data frames of pandas and polars are read as Arrow tables.
+Data frames of pandas and polars are read as Arrow tables. Plain types are the types that `arrow_values` leaves: their
+values have no encoding of their own.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ class ArrowTable(Protocol):
     """A table with Arrow's PyCapsule interface: pyarrow's, or a DataFrame of pandas' or polars'."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Return the rows through Arrow's C data interface."""
+        """Return the rows as a PyCapsule of Arrow's C stream interface."""
 
 
-#: The integer types of Arrow that Spark has, too. A column of numbers with a meaning has one of these types.
+#: The integer types of Arrow that Spark also has. Delays and timeouts in a column have one of them.
 INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 #: The name that pandas gives to the column of an index without a name.
 _INDEX = re.compile(r"__index_level_\d+__")
@@ -42,9 +43,10 @@ def is_spark(value: object) -> TypeIs[DataFrame]:
 
 
 def require_batch(field: str, value: object, verb: str) -> None:
-    """Raise InvalidParameterValue for a streaming DataFrame, which only foreachBatch splits into batches.
+    """Raise InvalidParameterValue for a streaming DataFrame, whose rows have no end.
 
-    `field` is the verb's name for the value. `verb` is a call that takes a batch, as a user would write it.
+    `field` is the verb's name for the value. `verb` is a call that takes one of the stream's batches, as a user would
+    write it.
     """
     if is_spark(value) and getattr(value, "isStreaming", False):
         raise InvalidParameterValue(
@@ -56,7 +58,7 @@ def require_batch(field: str, value: object, verb: str) -> None:
 
 
 def is_empty(rows: Any) -> bool:
-    """Tell whether a table, or a DataFrame of Spark's, has no row.
+    """Tell whether a table, or a DataFrame of Spark's, has no row. Return False for all other values.
 
     Raises InvalidParameterValue for a streaming DataFrame, and for a table that Arrow cannot read.
     """
@@ -68,14 +70,14 @@ def is_empty(rows: Any) -> bool:
 
 
 def arrow_table(field: str, value: Any) -> pa.Table | None:
-    """Return `value` as an Arrow table of plain types (`arrow_values`).
+    """Return `value` as an Arrow table of plain types (`arrow_values`). Return None for a value that is no table.
 
-    The function accepts pyarrow's tables, batches, readers and datasets, and objects with the Arrow PyCapsule interface
-    (DataFrames of pandas or polars). It returns None for other values, and for Spark's DataFrames. An index without a
-    name is left out.
+    Tables are pyarrow's tables, batches, readers and datasets, and objects with the Arrow PyCapsule interface
+    (DataFrames of pandas or polars). A Spark DataFrame is no table here. A pandas index without a name is left out.
 
-    Raises InvalidParameterValue for a single column, and for a table that Arrow cannot read. The error names the
-    column, and the row if one value is wrong. Errors of libraries become this error.
+    Raises InvalidParameterValue for a single column, for a lazy query, and for a table that Arrow cannot read or would
+    change. The error names the column if it is known, and the row if one value is wrong. Errors of libraries become
+    this error.
     """
     if is_spark(value):
         return None
@@ -112,7 +114,8 @@ def made_by(value: object, library: str) -> bool:
 def require_no_nul(value: Any) -> None:
     """Raise InvalidParameterValue for a name with a NUL character.
 
-    Arrow's C interface ends a name at this character. The reader may then take the column for another one.
+    The names of fields inside a column count, too. Arrow's C interface ends a name at this character, so the reader
+    may take the column for another one.
     """
     schema = getattr(value, "schema", None)
     if isinstance(schema, pa.Schema):
@@ -120,7 +123,7 @@ def require_no_nul(value: Any) -> None:
     elif isinstance(schema, Mapping):
         kinds = {str(name): repr(kind) for name, kind in schema.items()}
     else:
-        # A DataFrame of pandas has no schema. The dtype of a column of objects does not show the fields inside it.
+        # A DataFrame of pandas has no schema. For a column of objects, this check sees no names of fields inside it.
         kinds = dict(zip(map(str, getattr(value, "columns", ())), map(str, getattr(value, "dtypes", ()))))
     for name, kind in kinds.items():
         if "\0" in f"{name}{kind}" or "\\x00" in kind:
@@ -135,19 +138,22 @@ def _require_names(names: Sequence[object]) -> None:
 
 
 class UnreadableByLibrary(Exception):
-    """A library's message about a value that it cannot read. The library's error is the cause."""
+    """A library cannot read a value. The text is the library's message, and `__cause__` is the library's error."""
 
 
 @contextmanager
 def reading_by_library() -> Iterator[None]:
-    """Turn every error of a library into UnreadableByLibrary, also a panic of Rust, which is no Exception."""
+    """Turn an error of a library into UnreadableByLibrary. A panic of Rust, which is no Exception, counts as an error.
+
+    A LedgerError passes unchanged. An error that Arrow made of a Ctrl-C becomes KeyboardInterrupt.
+    """
     try:
         yield
     except (LedgerError, UnreadableByLibrary):
         raise
     except Exception as error:
         if "Python exception" in str(error) and "KeyboardInterrupt" in str(error):
-            # Ctrl-C interrupted a generator of the caller, and Arrow turned the interrupt into an error of its own.
+            # Ctrl-C interrupted a generator of the user, and Arrow turned the interrupt into an error of its own.
             raise KeyboardInterrupt from error
         raise UnreadableByLibrary(f"{error}" or type(error).__name__) from error
     except BaseException as error:
@@ -157,10 +163,10 @@ def reading_by_library() -> Iterator[None]:
 
 
 def require_list(field: str, value: Any, bound: str = "Must be a list, a DataFrame or an Arrow table") -> list[Any]:
-    """Return `value`, a list or a plain tuple, as a list. Raises InvalidParameterValue for any other value.
+    """Return `value`, a sequence such as a list or a plain tuple, as a list.
 
-    Examples of other values are a single text, a mapping, a generator, an array, a column and a row with named fields.
-    A set is refused because it has no order, which outcomes need.
+    Raises InvalidParameterValue for any other value: a single text, a mapping, a generator, a numpy array, a column, or
+    a row with named fields. A set is refused because it has no order, which outcomes need.
     """
     is_row = hasattr(value, "_fields") or hasattr(value, "__fields__")
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Sequence) or is_row:
@@ -171,7 +177,11 @@ def require_list(field: str, value: Any, bound: str = "Must be a list, a DataFra
 
 
 def require_column(table: pa.Table, name: str, accepts: Callable[[pa.DataType], bool], kinds: str) -> pa.ChunkedArray:
-    """Return a column of an Arrow table. Raises InvalidParameterValue when it is missing, or of another type."""
+    """Return a column of an Arrow table, with nulls in place of NaN. A column without values becomes one of nulls.
+
+    Raises InvalidParameterValue if the column is missing, or if `accepts` refuses its type. `kinds` has the accepted
+    types in words.
+    """
     if name not in table.column_names:
         names = ", ".join(table.column_names) or "none"
         raise InvalidParameterValue(
@@ -180,7 +190,7 @@ def require_column(table: pa.Table, name: str, accepts: Callable[[pa.DataType], 
     values = _without_nan(table[name])
     kind = values.type
     if pa.types.is_null(kind) or values.null_count == table.num_rows:
-        # A column without values fits every type, also if pandas has made it a column of floats.
+        # A column without values fits every type. pandas may have made it a column of floats.
         return pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
     if accepts is is_integer and pa.types.is_floating(kind):
         # pandas makes floats of whole numbers in a column with a missing number.
@@ -209,7 +219,7 @@ def is_integer(kind: pa.DataType) -> bool:
 
 
 def _dataset_types() -> tuple[type, ...]:
-    """Return the classes of pyarrow's datasets and scanners, or none if this process has not imported them."""
+    """Return the classes of pyarrow's datasets and scanners, or () if this process has not imported pyarrow.dataset."""
     module = sys.modules.get("pyarrow.dataset")
     return () if module is None else (module.Dataset, module.Scanner)
 
@@ -217,7 +227,7 @@ def _dataset_types() -> tuple[type, ...]:
 def _read(value: Any) -> pa.Table:
     if hasattr(value, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(value).read_all()
-    # The value is a batch. A single column has the same interface, and Arrow refuses it with an error.
+    # The value is a batch, or a single column, which has the same interface. Arrow raises an error for the column.
     return pa.Table.from_batches([pa.record_batch(value)])
 
 
@@ -231,7 +241,7 @@ def _require_no_objects(field: str, value: Any) -> None:
 
 
 def _require_as_given(value: Any, table: pa.Table) -> None:
-    """Raise InvalidParameterValue for a value of a pandas object column that Arrow changed."""
+    """Raise InvalidParameterValue if Arrow changed a value in a column of Python objects of a pandas DataFrame."""
     if not (made_by(value, "pandas") and hasattr(value, "columns")):
         return
     for place, kind in enumerate(value.dtypes):
@@ -249,8 +259,8 @@ def _require_as_given(value: Any, table: pa.Table) -> None:
 def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a column in plain types; see `arrow_values`.
 
-    Raises InvalidParameterValue, which names the column, and the row if a value is wrong (such as a text that is not
-    UTF-8).
+    Raises InvalidParameterValue, which names the column. If a value is wrong (such as a text that is not UTF-8), the
+    error also names the row.
     """
     try:
         with reading_by_library():
@@ -298,7 +308,8 @@ def _wrong_value(field: pa.Field, column: pa.ChunkedArray, error: Exception) -> 
 def _find_wrong_object(values: Any) -> tuple[str, str] | None:
     """Return what is wrong with a column of pandas' objects, and what to do. Return None if nothing is wrong.
 
-    The wrong value is the first for which Arrow has no type, or that is of another class than the values before it.
+    The wrong value is the first one that Arrow cannot read, or whose class differs from that of the first value. Nulls
+    do not count.
     """
     first: tuple[int, Any] | None = None
     for row, value in enumerate(values.tolist()):
@@ -339,7 +350,11 @@ def _column(field: str, value: object) -> InvalidParameterValue:
 
 
 def _unreadable(field: str, value: Any, error: Exception) -> InvalidParameterValue:
-    """Return the error for a table that cannot be read. The error names the first column that Arrow cannot read."""
+    """Return the error for a table that cannot be read.
+
+    The error names the first column that Arrow cannot read by itself. If it can read each one, the error is about the
+    whole table.
+    """
     name, why = field, str(error)
     for column in list(getattr(value, "columns", ())):
         try:

@@ -45,7 +45,7 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
                     # All messages of this part were dropped since the copy began.
                     continue
                 following = _progress_after(progress, part, until)
-                # Read the target again for each part: its bounds may have changed.
+                # Read the target's attributes again for each part: somebody may have changed its bounds.
                 target_record = target.record()
                 copied = [_copied(message, target_record) for message in part]
                 with _with_progress_in_advice(progress):
@@ -57,13 +57,13 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
             else:
                 log.info("%d messages of %s were copied to %s", count, record.name, target_record.name)
                 return Copied(count, before.messages if before else 0)
-        # Another process makes the same copy, and has copied this part: continue behind its last part.
+        # Another process makes the same copy, and has committed this part. Continue after the last part in the target.
         progress = target.store.copy_progress(target_record, key) or _NOTHING
 
 
 @contextmanager
 def _with_progress_in_advice(progress: CopyProgress) -> Iterator[None]:
-    """Add to the advice of an OverLimit how many messages of the copy are already in the target."""
+    """Add to the advice of an OverLimit how many messages of the copy are in the target, if there are any."""
     try:
         yield
     except OverLimit as error:
@@ -73,7 +73,7 @@ def _with_progress_in_advice(progress: CopyProgress) -> Iterator[None]:
 
 
 def _remaining_contents(source: Access, record: QueueRecord, progress: CopyProgress) -> Contents:
-    """Return the messages that are left to copy."""
+    """Return the messages that are left to copy: after the marks of `progress`, and arrived before the copy began."""
     if not progress.parts:
         return source.store.contents(record, source.clock)
     until, *place = progress.marks
@@ -81,7 +81,7 @@ def _remaining_contents(source: Access, record: QueueRecord, progress: CopyProgr
 
 
 def _progress_after(progress: CopyProgress, part: Sequence[StoredMessage], until: int) -> CopyProgress:
-    """Return the progress of the copy after this part."""
+    """Return the progress of the copy after this part. `until` is the latest arrival that the copy includes."""
     return CopyProgress(progress.parts + 1, progress.messages + len(part), (until, *part[-1].position))
 
 

@@ -1,4 +1,4 @@
-"""The project's own environment: `.venv` in the checkout, with everything pinned.
+"""The project's own environment: `.venv` in the checkout, with the package versions of constraints.lock.
 
 The module uses only the standard library, because it runs before any package is installed.
 """
@@ -34,10 +34,11 @@ class BootstrapError(RuntimeError):
 def ensure_environment(extras: Iterable[str] = (), folder: str = ".venv") -> None:
     """Continue in an environment that holds the project and `extras`; make it first if it is missing.
 
-    Bring `folder` up to date. If the running Python is that environment, return. Otherwise start the same command again
-    with the environment's Python: this call does not return then.
-    `LEDGER_BOOTSTRAP=off` trusts the running Python to have everything.
-    If the environment cannot be made, end the process with a message on stderr.
+    The environment is in `folder` of the checkout. Bring it up to date. If the running Python is the environment's,
+    return. Otherwise start the same command again with the environment's Python: then this call does not return. If the
+    environment cannot be made, end the process with a message on stderr.
+
+    With `LEDGER_BOOTSTRAP=off` do nothing: the running Python must have all packages.
     """
     if os.environ.get(_OFF, "").lower() in ("off", "0", "no"):
         return
@@ -86,20 +87,20 @@ class Environment:
         )
 
     def contents(self) -> str:
-        """Return a digest of the checkout's path, and of the files that list the packages."""
+        """Return a digest of the checkout's path and of the files that list the packages."""
         digest = hashlib.sha256(str(self.checkout).encode())
         for name in ("pyproject.toml", "constraints.lock"):
             digest.update((self.checkout / name).read_bytes())
         return digest.hexdigest()
 
     def record(self, extras: Iterable[str]) -> None:
-        """Write the stamp: the environment now holds the project and `extras`."""
+        """Write the stamp, which says that the environment now holds the project and `extras`."""
         written = self.folder / f"{_STAMP}.{os.getpid()}"
         written.write_text(json.dumps({"contents": self.contents(), "extras": sorted(extras)}))
         written.replace(self.folder / _STAMP)
 
     def bring_up_to_date(self, extras: Iterable[str]) -> None:
-        """Create the environment and install into it, unless its stamp says that nothing is lacking.
+        """Create the environment if it does not work, and install into it. Do nothing if its stamp is up to date.
 
         If several processes do so at once, one works and the others wait. Raises BootstrapError.
         """
@@ -124,7 +125,7 @@ class Environment:
             return {}
 
     def _works(self) -> bool:
-        """Tell whether the folder holds an environment of this checkout whose Python starts."""
+        """Tell whether the folder holds a virtual environment whose Python starts, and is new enough."""
         probe = f"import sys; sys.exit(sys.version_info < {OLDEST_PYTHON} or sys.prefix == sys.base_prefix)"
         try:
             return subprocess.run([self.python, "-c", probe], capture_output=True).returncode == 0
@@ -140,7 +141,7 @@ class Environment:
                 return
         if importlib.util.find_spec("venv") is None:
             raise BootstrapError(_no_venv("the module venv"))
-        # Without ensurepip an environment has no pip of its own; the running Python's pip can fill it.
+        # If there is no ensurepip, the environment gets no pip of its own. The running Python's pip can fill it.
         can_seed = importlib.util.find_spec("ensurepip") is not None
         if not can_seed and importlib.util.find_spec("pip") is None:
             raise BootstrapError(_no_venv("the modules ensurepip and pip"))
@@ -152,7 +153,7 @@ class Environment:
         what = ["--editable", project, "--constraint", str(self.checkout / "constraints.lock")]
         quiet = [] if sys.stderr.isatty() else ["--quiet"]  # a person wants to see progress, a log does not
         configuration = _pip_configuration()
-        # uv takes less than half of pip's time, but does not read pip's configuration.
+        # uv is faster than pip, but does not read pip's configuration. Use pip if that names an index, or forbids one.
         if not configuration.keys() & {"index-url", "no-index"}:
             certificates = configuration.get("cert")
             trust = {"SSL_CERT_FILE": certificates} if certificates and "SSL_CERT_FILE" not in os.environ else {}
@@ -167,7 +168,7 @@ class Environment:
             )
 
     def _uv(self) -> str | Path | None:
-        """Return the machine's uv, else one installed into the environment, else None."""
+        """Return the machine's uv, else the environment's. If it has none, install it; return None if that fails."""
         on_path = shutil.which("uv")
         if on_path:
             return on_path
@@ -175,7 +176,7 @@ class Environment:
         return own if own.exists() or _run([*self._pip(), "install", "--quiet", _UV]) else None
 
     def _pip(self) -> list[str | Path]:
-        """Return the command that is pip for this environment."""
+        """Return the command of a pip that installs into this environment. Raises BootstrapError if there is none."""
         own: list[str | Path] = [self.python, "-m", "pip"]
         if subprocess.run([*own, "--version"], capture_output=True).returncode == 0:
             return own

@@ -36,11 +36,11 @@ def cache_folder() -> Path:
 
 
 def made_once(name: str, fill: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.exists) -> Path:
-    """Return the cache's folder `name`. Fill it by `fill(folder)`, unless `is_whole(folder)`.
+    """Return the cache's folder `name`. If it is not whole, by `is_whole(folder)`, fill it by `fill(folder)`.
 
-    The folder appears whole or not at all. If several processes ask at once, one fills it while the others wait.
-    Raises what `fill` raises, and then leaves no folder behind. Raises RuntimeSetupError if the cache cannot be
-    written.
+    `fill` gets a draft folder, which replaces the folder `name` when it is filled. If several processes call this at
+    once, one fills the draft while the others wait. Raises what `fill` raises, and removes the draft. Raises
+    RuntimeSetupError if this user may not write to the cache.
     """
     finished = cache_folder() / name
     if is_whole(finished):

@@ -12,12 +12,12 @@ from pathlib import Path
 FULL = (errno.ENOSPC, errno.EDQUOT)
 DENIED = (errno.EACCES, errno.EPERM)
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
-#: The forms in which delta-rs and Arrow write an errno.
+#: The forms in which the texts of delta-rs's and Arrow's errors have an errno.
 _NUMBER = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
 
 
 def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
-    """Return what a storage error at a place means, and what to do; None if the error has no errno."""
+    """Return what a storage error at a place means, and what to do. Return None for an error without an errno."""
     number = _number_of(error)
     if number is None:
         return None
@@ -29,7 +29,7 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
             f"free space there (`df -h {place}`, `df -i {place}`), then run `ledger upkeep`",
         )
     if number in DENIED:
-        # A file that could not be made does not exist: the nearest existing folder denies it.
+        # A file that could not be made does not exist. Then the nearest folder above it that exists denies the access.
         at = next(Path(one) for one in (at, *at.parents) if os.path.exists(one))  # noqa: PTH110 - never raises
         owner, me = _owner_of(at), _name_of(os.geteuid())
         return f"{at} belongs to {owner}, and this is {me} ({system_text})", access_advice(place, owner)
@@ -46,7 +46,7 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
 def find_unusable(folder: Path, most: int) -> tuple[int, list[Path]]:
     """Return how many paths below a folder this user cannot use, and the first `most` of them.
 
-    A file cannot be used if it cannot be read. A folder cannot be used if it cannot be read, written and entered.
+    A user can use a file that the user may read, and a folder that the user may read, write and enter.
     """
     count, first = 0, list[Path]()
     for path in _denied(folder):
@@ -57,14 +57,15 @@ def find_unusable(folder: Path, most: int) -> tuple[int, list[Path]]:
 
 
 def owner_and_user(path: Path) -> tuple[str, str]:
-    """Return the name of a file's owner, and the name of the user that this process runs as."""
+    """Return the name of the owner of a path, and the name of the user that this process runs as."""
     return _owner_of(path), _name_of(os.geteuid())
 
 
 def access_advice(place: Path, owner: str) -> str:
-    """Return the command that lets this user work at a place, if files of `owner` prevent it.
+    """Return the commands that let this user work at a place, if files of `owner` prevent it.
 
-    Only the owner of the place gets the advice to take those files: others would take the ledger from its owner.
+    Only the owner of the place gets the advice to take the files below it (`chown`). Another user would take the ledger
+    from its owner.
     """
     whose, me = owner_and_user(place)
     if whose == me:
@@ -87,12 +88,12 @@ def _denied(folder: Path) -> Iterator[Path]:
                     elif not os.access(entry.path, os.R_OK) and os.path.lexists(entry.path):
                         yield Path(entry.path)
         except OSError:
-            # The folder was yielded already, or another process has removed it.
+            # This user may not list the folder (it was yielded above), or another process has removed it.
             continue
 
 
 def _number_of(error: BaseException) -> int | None:
-    """Return the errno of an error, or of its cause."""
+    """Return the errno of an error, or else of the nearest of its causes that has one. Texts count, too."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno:

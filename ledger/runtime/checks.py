@@ -1,4 +1,4 @@
-"""The checks of `ledger doctor`, which work even on a machine that lacks their subjects."""
+"""The checks of `ledger doctor`. They run even on a machine that lacks what they look for."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_fill
 from ledger.runtime.storage import check_storage, is_s3, local_path
 
 OLDEST_PYTHON = (3, 10)
-#: The name among the installed packages. The package `ledger` on the package index is another project.
+#: The project's name among the installed packages. On the package index, `ledger` is another project.
 DISTRIBUTION = "ledger-queue"
-#: How many of the files that cannot be used are named.
+#: A finding names at most this many files that cannot be used.
 MOST_NAMED = 3
 #: The packages that the extra `spark` installs.
 OF_SPARK = ("pyspark", "delta-spark", "pandas")
@@ -33,14 +33,15 @@ _REQUIREMENT = re.compile(
     r"""([\w.-]+)([<>=][\w.<>=,]*)\s*(?:;\s*python_version\s*<\s*['"]([\d.]+)['"]|;\s*extra\s*==\s*['"]spark['"])?"""
 )
 _BOUND = re.compile(r"(>=|<|==)([\w.]+)")
-#: Seconds that this machine's clock may differ from new files' times: half of the default of maximum_clock_skew.
+#: At most so many seconds may lie between this machine's clock and the time of a new file. The number is half of the
+#: default of maximum_clock_skew.
 MOST_APART = 15
 PREPARE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm]' -c constraints.lock`"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A line of the doctor's report. `outcome` is OK, WARN or FAIL. `advice` says what to do unless OK."""
+    """A line of the doctor's report. `outcome` is OK, WARN or FAIL. `advice` says what to do; it may be empty."""
 
     outcome: str
     subject: str
@@ -99,7 +100,11 @@ def _python() -> Finding:
 
 
 def _required() -> list[tuple[str, str]]:
-    """Return (package, versions as >=1.6.6,<1.7) for each requirement of the installed project that applies here."""
+    """Return (package, versions as >=1.6.6,<1.7) for each requirement of the installed project that applies here.
+
+    These are the requirements without an extra, and those of the extra `spark`. If the project is not installed, return
+    the project itself.
+    """
     try:
         required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -172,7 +177,11 @@ def _time_zone() -> Finding:
 
 
 def _clock(root: str | None) -> Finding:
-    """Compare this process's clock with the clock that stamps files at the ledger's place."""
+    """Compare this process's clock with the clock that stamps new files at the ledger's place.
+
+    If that folder does not exist, the nearest folder above it counts. If this user may not write there, the folder for
+    temporary files counts.
+    """
     place = local_path(root) if root is not None else None
     while place is not None and not place.is_dir():
         place = place.parent if place != place.parent else None
@@ -203,7 +212,10 @@ def _storage(root: str) -> Finding:
 
 
 def _files(folder: Path) -> Finding:
-    """Look for files that this user cannot use. One command of another user is enough to leave such files behind."""
+    """Look for files of the tables that this user cannot use.
+
+    A single command that another user has run may have left such files behind.
+    """
     tables = sorted(log.parent for log in folder.glob("*/_delta_log"))
     unusable_files = [find_unusable(table, MOST_NAMED) for table in tables]
     count = sum(number for number, _ in unusable_files)
@@ -220,7 +232,7 @@ def _files(folder: Path) -> Finding:
 
 
 def _ledger(folder: Path) -> Finding:
-    """Look for tables: a mistyped root can be writable, and is no ledger.
+    """Look for tables, or for a backup, at the root: a mistyped root can be a writable folder that is no ledger.
 
     This check does not open the tables. Only opening shows whether they are a ledger's tables, and whether any is
     missing.

@@ -1,11 +1,12 @@
 """Forked processes: what a child makes anew, and what it cannot use.
 
-A child has its parent's memory, but none of its threads. In the child, a lock that another thread held stays locked
-for ever, and half-done work stays half done. Objects that threads share therefore register a function that renews them
-in a child, before any other code runs in it.
+A child has its parent's memory, but only the thread that forked. In the child, a lock that another thread held stays
+locked for ever, and the work of that thread stays half done. Objects that threads share therefore register a function,
+which renews them in a child directly after the fork.
 
-A child does not get the threads and connections of delta-rs, obstore and a Spark session. If a process has used one of
-them, its child cannot use it, and gets an error at once.
+delta-rs, obstore and a Spark session have threads and connections that do not work in a child. If a process has used
+one of these libraries, its child cannot use it. The child gets ForkedProcess from `require_own`, instead of a call that
+hangs or panics.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ _PANIC = "Forked process detected"
 
 
 def renew_in_child(owner: Owner, renew: Callable[[Owner], object]) -> None:
-    """Call `renew` with an object in every child that is forked while the object lives."""
+    """Call `renew(owner)` in every child that is forked while `owner` lives."""
     _renewals[owner] = renew
 
 
 def require_own(library: str) -> None:
-    """Note that this process uses a library. Raise ForkedProcess if an ancestor used it before the fork."""
+    """Note that this process uses a library. Raise ForkedProcess if an ancestor noted so before the fork."""
     if _first_user_pids.setdefault(library, os.getpid()) != os.getpid():
         raise ForkedProcess(library)
 

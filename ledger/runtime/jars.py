@@ -1,4 +1,4 @@
-"""The jars of Delta Lake and of S3, which Spark resolves once."""
+"""The jars of Delta Lake and of S3, which Spark fetches once, into the user's cache folder."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _MANIFEST = "manifest.json"
 #: The Hadoop in Spark 4.2, and the AWS SDK that its hadoop-aws was built with.
 HADOOP, AWS_SDK = "3.5.0", "2.35.4"
 
-#: Delta's other 28 dependencies. They are among Spark's own jars, or serve catalogs that the ledger does not use.
+#: Delta's other dependencies, which are left out. Spark has them, or they serve catalogs that the ledger does not use.
 EXCLUDED = "org.*:*,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.unitycatalog:*"
 
-#: The dependencies that are left out for S3. The SDK's bundle has 686 MB. In its place come the five parts that
-#: hadoop-aws uses, and their dependencies.
+#: The dependencies that are left out for S3. One is the SDK's bundle of 686 MB. In its place come the five parts of the
+#: SDK that hadoop-aws uses, and their dependencies.
 EXCLUDED_WITH_S3 = (
     "software.amazon.awssdk:bundle,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.netty:*,io.unitycatalog:*,"
     "org.apache.hadoop:hadoop-client-*,org.apache.httpcomponents:*,org.apache.logging.log4j:*,org.apache.parquet:*,"
@@ -53,7 +53,11 @@ class Artifact(NamedTuple):
 
 
 class Packages(NamedTuple):
-    """Artifacts that belong together. The `asked` ones bring the `brought` ones along, but not the `excluded` ones."""
+    """Artifacts that Spark fetches together.
+
+    Spark is asked for the `asked` artifacts. Their dependencies come with them, among these the `brought` ones, but
+    none that matches the patterns in `excluded`.
+    """
 
     what: str
     megabytes: int
@@ -73,7 +77,7 @@ class Packages(NamedTuple):
 
 
 def delta_packages() -> Packages:
-    """Return the five artifacts that Spark needs for Delta Lake.
+    """Return the five artifacts that Spark needs for Delta Lake, of the version of delta-spark that is installed.
 
     Raises RuntimeSetupError when pyspark or delta-spark is not installed.
     """
@@ -106,13 +110,13 @@ def coordinates(*packages: Packages) -> str:
 
 
 def cached_jars(packages: Packages) -> list[Path] | None:
-    """Return the paths of the jars if the cache has all of them whole, else None. Never uses the network."""
+    """Return the paths of the jars if the cache has each of them in its full size, else None. Uses no network."""
     folder = cache_folder() / packages.folder
     return _jars_in(folder) if _is_whole(packages, folder) else None
 
 
 def jars_of(packages: Packages) -> list[Path]:
-    """Return the paths of the jars. The first time, let Spark fetch them.
+    """Return the paths of the jars. If the cache does not have all of them, let Spark fetch them.
 
     Raises RuntimeSetupError if the jars cannot be fetched. The error has Spark's text and what to do.
     """
@@ -120,11 +124,11 @@ def jars_of(packages: Packages) -> list[Path]:
 
 
 def half_filled_maven_folders(packages: Packages, repository: Path | None = None) -> list[Path]:
-    """Return the folders of the local Maven repository that hold only one of an artifact's jar and pom.
+    """Return the folders of the local Maven repository that have an artifact's jar without its pom, or the reverse.
 
-    Ivy reads that repository first. A pom without its jar ends in `download failed`. Without a network, Ivy takes a jar
-    without its pom to have no dependencies. Every write then ends in
-    `NoClassDefFoundError: io/delta/storage/LogStore`.
+    Ivy, by which Spark fetches jars, reads that repository first. If only the pom is there, Ivy ends with `download
+    failed`. If only the jar is there, and there is no network, Ivy assumes that the artifact has no dependencies. Every
+    write then ends in `NoClassDefFoundError: io/delta/storage/LogStore`.
     """
     repository = repository or _home_of_java() / ".m2" / "repository"
     folders = [repository / item.group.replace(".", os.sep) / item.name / item.version for item in packages.known]
@@ -142,7 +146,10 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def _is_whole(packages: Packages, folder: Path) -> bool:
-    """Tell whether the folder holds every jar, each with as many bytes as when the jar was fetched."""
+    """Tell whether the folder holds every jar of its manifest in the size in which it was fetched.
+
+    The manifest must name all `known` artifacts.
+    """
     try:
         sizes = _sizes(folder)
         return {artifact.jar for artifact in packages.known} <= sizes.keys() and all(
@@ -161,7 +168,7 @@ def _home_of_java() -> Path:
 
 
 def _fetch(packages: Packages, folder: Path) -> None:
-    """Let a Spark that does nothing else resolve the jars, and put them and their manifest into `folder`."""
+    """Fetch the jars by a Spark that does nothing else, and put them and their manifest into `folder`."""
     import pyspark
 
     say(f"resolving the jars of {packages.what}, once ({packages.megabytes} MB)")
@@ -188,7 +195,7 @@ def _fetch(packages: Packages, folder: Path) -> None:
         ]
         environment = {**os.environ, "JAVA_HOME": str(java_home()), "SPARK_HOME": str(spark_home)}
         run = subprocess.run(command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
-        # Ivy puts the group before each name.
+        # Ivy names each jar GROUP_NAME.
         jars_by_name = {jar.name.partition("_")[2]: jar for jar in Path(scratch, "ivy", "jars").glob("*.jar")}
         missing = sorted({artifact.jar for artifact in packages.known} - jars_by_name.keys())
         if run.returncode != 0 or missing:

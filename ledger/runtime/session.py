@@ -1,4 +1,4 @@
-"""A Spark session with Delta Lake: an existing session, or one started on this machine."""
+"""A Spark session with Delta Lake: an existing session, or one that is started on this machine."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _QUIET = Path(__file__).with_name("log4j2.properties").resolve()
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
-# Every session needs these settings, wherever it runs. They can be set on an existing session.
+# Every session needs these settings, wherever it runs. They can still be set after a session has started.
 REQUIRED_LATER = {
-    # A deadline means the same moment to every reader. Also, in another time zone Delta rebuilds the state of a small
-    # table at each commit.
+    # With one time zone, a deadline means the same moment to every reader. If the zone is not UTC, Delta rebuilds the
+    # state of a small table at each commit.
     "spark.sql.session.timeZone": "UTC",
     # For values bound to SQL text. Delta's parser does not pass on values that are bound in Spark's new way
     # (delta-io/delta#7640): even `SELECT :value` fails with UNBOUND_SQL_PARAMETER.
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
 }
 
-# Every session needs these settings, too, from its start.
+# Every session also needs these settings. They must be set before it starts.
 REQUIRED = {
     **REQUIRED_LATER,
     # For Delta's SQL (MERGE, OPTIMIZE, VACUUM, ...).
@@ -41,40 +41,40 @@ REQUIRED = {
 # The settings on one machine, for work of any size. conf/spark-local.conf has the same settings.
 LOCAL_DEFAULTS = {
     **REQUIRED,
-    # All cores of this machine, no cluster.
+    # Spark uses all cores of this machine, and no cluster.
     "spark.master": "local[*]",
-    # The default of 1 GB makes a send of millions of rows spill.
+    # With the default of 1 GB, a send of millions of rows spills to disk.
     "spark.driver.memory": "2g",
     # Java's time zone is used wherever the session's is not.
     "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
-    # With this the driver needs no host name that resolves, and accepts no connection from other machines.
+    # With this address the driver needs no host name that resolves, and accepts no connection from other machines.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # The UI takes a port per session, and a second to start. `spark.ui.enabled=true` turns it on.
+    # The UI needs a port for each session, and slows the start. `spark.ui.enabled=true` turns it on.
     "spark.ui.enabled": "false",
     # Progress bars mix with what a job prints.
     "spark.ui.showConsoleProgress": "false",
-    # The ledger's tables have few files: 50 tasks to read their state make a MERGE three times slower.
+    # The ledger's tables have few files. Delta's default of 50 tasks, which read a table's state, slows each MERGE.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # Enough for a machine's cores. Adaptive execution merges partitions that are too small.
+    # A shuffle of one machine needs no more tasks. Adaptive execution merges partitions that are too small.
     "spark.sql.shuffle.partitions": "8",
     # Makes toPandas and createDataFrame move columns, not rows.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
-# For tests and tiny tables, where starting a task takes longer than its work: a MERGE takes about half the time.
-# Plans differ from the plans that users get, so some tests must also run with LOCAL_DEFAULTS.
+# For tests and tiny tables, where starting a task takes longer than its work. Plans differ from the plans that users
+# get, so some tests must also run with LOCAL_DEFAULTS.
 SMALL = {
-    # One task to read a table's state, one for a shuffle.
+    # Spark uses one task to read a table's state, and one for a shuffle.
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.shuffle.partitions": "1",
     # Compiling a plan takes longer than interpreting it over ten rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # Plans over ten rows have nothing to adapt to.
+    # With ten rows, adaptive execution improves no plan.
     "spark.sql.adaptive.enabled": "false",
 }
-#: Java's options with SMALL. The second compiler takes a fifth of the processor's time, and saves time only after
+#: Java's options with SMALL. They turn Java's second compiler off, which saves time only in processes that run for
 #: minutes.
 SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -84,10 +84,13 @@ def spark_session(
 ) -> SparkSession:
     """Return the existing Spark session, or start one on this machine.
 
-    `conf` goes on top of LOCAL_DEFAULTS (and of SMALL, if `small`). With `s3` the session can read and write S3. The
-    jars for that are fetched once. A session that spark-submit, a notebook server or a cluster started is used as it
-    is, with only REQUIRED_LATER and `conf` set on it. For S3, such a session needs the lines of conf/spark-s3.conf.
-    Raises RuntimeSetupError if Java or the jars are missing, or if the existing session has no Delta Lake.
+    A session that is started gets LOCAL_DEFAULTS, then SMALL if `small`, then `conf`; later settings replace earlier
+    ones. With `s3` it can read and write S3, and the jars for that are fetched once.
+
+    A session that spark-submit, a notebook server, a cluster or this process started before is used as it is. Only
+    REQUIRED_LATER and `conf` are set on it. For S3, such a session needs the lines of conf/spark-s3.conf.
+
+    Raises RuntimeSetupError if a package, Java or the jars are missing, or if the existing session has no Delta Lake.
     """
     try:
         import delta.exceptions  # noqa: F401 - before the first query: it gives Delta's errors their Python classes
@@ -116,10 +119,10 @@ def spark_session(
 
 
 def local_settings(*, small: bool = False) -> dict[str, str]:
-    """Return all settings that a session on this machine starts with, and the class path of Delta's jars.
+    """Return all settings that a session on this machine starts with, among them the class path of Delta's jars.
 
-    If the cache has the jars of S3, they are on the class path, too. They do not slow the start.
-    Raises RuntimeSetupError if Delta's jars cannot be had.
+    If the cache has the jars of S3, they are on the class path, too. Raises RuntimeSetupError if Delta's jars cannot be
+    fetched.
     """
     settings = {**LOCAL_DEFAULTS, **(SMALL if small else {})}
     settings["spark.driver.extraJavaOptions"] += f" -Dlog4j2.configurationFile={_QUIET.as_uri()}"
@@ -130,10 +133,10 @@ def local_settings(*, small: bool = False) -> dict[str, str]:
 
 
 def submit_arguments(*, small: bool = False) -> list[str]:
-    """Return the arguments that give `spark-submit` the same settings as `spark_session`.
+    """Return the arguments that give `spark-submit` the same settings as `spark_session` without `conf`.
 
-    These arguments come before the script. The process also needs `submit_environment()`.
-    Raises RuntimeSetupError when the jars cannot be had.
+    These arguments come before the script. The process also needs `submit_environment()`. Raises RuntimeSetupError if
+    the jars cannot be fetched.
     """
     settings = local_settings(small=small)
     return [argument for name, value in settings.items() for argument in ("--conf", f"{name}={value}")]
@@ -142,7 +145,8 @@ def submit_arguments(*, small: bool = False) -> list[str]:
 def submit_command(script: str | Path, *arguments: str, small: bool = False) -> list[str]:
     """Return the whole command that runs `script` under pyspark's own spark-submit on this machine.
 
-    Start it with `env=submit_environment()`. Raises RuntimeSetupError when pyspark or the jars cannot be had.
+    Start it with `env=submit_environment()`. Raises RuntimeSetupError if pyspark is missing or the jars cannot be
+    fetched.
     """
     return [str(_spark_home() / "bin" / "spark-submit"), *submit_arguments(small=small), str(script), *arguments]
 
@@ -150,13 +154,13 @@ def submit_command(script: str | Path, *arguments: str, small: bool = False) -> 
 def submit_environment() -> dict[str, str]:
     """Return this process's environment, and what Spark needs: Java, Spark's home, this Python, the loopback address.
 
-    Variables by which the new process would connect to this process's JVM are left out.
-    Raises RuntimeSetupError if there is no Java, or no pyspark.
+    Variables by which the new process would connect to this process's JVM are left out. Raises RuntimeSetupError if
+    there is no Java, or no pyspark.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY_")}
     return {
         **inherited,
-        # Spark's Python workers run this very Python, unless the user chose another.
+        # Spark's driver and workers run this very Python, unless the environment names another.
         **{name: inherited.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")},
         "JAVA_HOME": str(java_home()),
         "SPARK_HOME": str(_spark_home()),
@@ -174,7 +178,10 @@ def _is_started() -> bool:
 
 
 def _silence_query_context() -> None:
-    """Keep pyspark from printing each SQL error as JSON with both stack traces: pyspark raises the error anyway."""
+    """Keep pyspark from printing each SQL error as JSON with the stack traces of Python and Java.
+
+    pyspark raises the error anyway.
+    """
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

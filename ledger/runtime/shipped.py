@@ -13,7 +13,7 @@ SHARED = "share/ledger"
 
 
 def shipped(folder: str) -> Path:
-    """Return the folder `jobs` or `conf`. Raises RuntimeSetupError if there is none."""
+    """Return the folder `jobs` or `conf` of the checkout, else of the wheel. Raises RuntimeSetupError without one."""
     for place in (CHECKOUT / folder, Path(sysconfig.get_path("data")) / SHARED / folder):
         if place.is_dir():
             return place
@@ -21,7 +21,7 @@ def shipped(folder: str) -> Path:
 
 
 def job(name: str) -> Path:
-    """Return the script that a command line names: a file, or a shipped job as `work` or `work.py`.
+    """Return the script that a command line names: a file, else a shipped job, as `work` or `work.py`.
 
     Raises RuntimeSetupError for any other name. The error lists the jobs.
     """

@@ -1,4 +1,4 @@
-"""The check whether several processes may write to the storage behind a ledger's root."""
+"""Where a ledger's root is, and whether several processes may write to the storage there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ledger.rules.location import SCHEMA_PREFIX
 from ledger.rules.storage import OBJECT_STORES, S3, SAFE_FOR_SPARK, unknown
 from ledger.runtime.causes import explain
 
-# Other machines do not always see locks on these file systems.
+# On these file systems, one machine does not always see the file locks of another.
 _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse.", "9p", "ceph", "lustre", "glusterfs", "beegfs", "gpfs")
 #: The least number of bytes that a file takes on most file systems.
 _BLOCK = 4_096
@@ -45,8 +45,8 @@ def object_store(root: str) -> str | None:
 def check_storage(root: str) -> tuple[str, str, str, str]:
     """Return (outcome, subject, found, advice) for `root`. The outcome is OK, WARN or FAIL.
 
-    If `root` is on this machine, writes and removes one small file. Elsewhere only the scheme counts:
-    `ledger.store.delta.commit.storage_report` examines object stores. Raises nothing for a root that cannot be used.
+    If `root` is on this machine, writes and removes one small file. Elsewhere only the scheme of the URI counts. (Only
+    `ledger.store.delta.commit.storage_report` tries an object store.) A root that cannot be used raises nothing.
     """
     if root.startswith(SCHEMA_PREFIX):
         return "WARN", "storage", f"{root} lies where Spark's catalog says", "give the doctor that path"

@@ -12,7 +12,7 @@ from typing import Any
 
 from ledger.delta_log.protocol import reason
 
-#: Most seconds until a wait notices a signal.
+#: A wait notices a signal at most this many seconds later.
 LOOK_SECONDS = 0.25
 #: Why a claim is given back when its process is told to end.
 TERMINATED = "the process was told to end (SIGTERM)"
@@ -22,10 +22,10 @@ JVM_ENDED = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for wan
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit, if no other code handles it, so that the held claim can be given back.
+    """Turn SIGTERM into SystemExit during the block, so that the block can give a held claim back.
 
-    An error that SIGTERM caused becomes SystemExit, too. In an interrupted call Py4J raises any error, such as
-    `KeyError: 'p'`.
+    This happens only in the main thread, and only if no other code handles SIGTERM. An error that SIGTERM caused
+    becomes SystemExit, too: Py4J may raise any error in a call that the signal interrupts, such as `KeyError: 'p'`.
     """
     is_unhandled = (
         threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -48,7 +48,7 @@ def _terminated(number: int, frame: object) -> None:
 
 
 def is_termination(error: BaseException | None) -> bool:
-    """Tell whether an error is the SystemExit of SIGTERM, or was caused by it (Py4J raises other errors)."""
+    """Tell whether an error is the SystemExit of SIGTERM, or has it among its causes (as errors of Py4J do)."""
     while error is not None:
         if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
             return True
@@ -64,13 +64,14 @@ def why_ended(error: BaseException) -> str:
 
 
 def jvm_has_ended(error: BaseException) -> bool:
-    """Tell whether an error that Py4J raised shows that Spark's JVM no longer answers.
+    """Tell whether an error comes from Py4J and shows that Spark's JVM no longer answers.
 
-    Under `spark-submit`, a signal to the job ends the JVM first.
+    Under `spark-submit`, a signal to the job ends the JVM before Python.
     """
     if not any(frame.f_globals.get("__name__", "").startswith("py4j.") for frame, _ in walk_tb(error.__traceback__)):
         return False
-    # A JVM that answers reports its own errors as Py4JJavaError. Without a JVM, Py4J finds no class by its name.
+    # The errors of a JVM that answers arrive as Py4JJavaError. If the JVM has ended, Py4J cannot connect, or finds no
+    # class by its name.
     lost = isinstance(error, OSError) or type(error).__name__ == "Py4JNetworkError"
     return lost or "does not exist in the JVM" in str(error)
 
@@ -79,8 +80,8 @@ def jvm_has_ended(error: BaseException) -> bool:
 def interrupts_held_back() -> Iterator[None]:
     """Hold Ctrl-C back during the block, from this thread and from the processes that it starts.
 
-    The new processes hold Ctrl-C back until they call `ignore_interrupts`. Otherwise they would end with a traceback
-    while they import.
+    A process that was started in the block holds Ctrl-C back until it calls `ignore_interrupts`. Otherwise a Ctrl-C
+    during its imports would end it with a traceback.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -96,26 +97,26 @@ def ignore_interrupts() -> None:
 
 
 class Drain:
-    """Notes the signal that tells this process to end. `asked` is the signal's number; None until a signal comes."""
+    """Notes the first signal that tells this process to end. `asked` is its number; None until a signal comes."""
 
     def __init__(self) -> None:
         self.asked: int | None = None
 
     def end(self) -> None:
-        """Raise the signal's own exception, if there was one: SystemExit, or KeyboardInterrupt for Ctrl-C."""
+        """If a signal came, raise its usual exception: KeyboardInterrupt for Ctrl-C, SystemExit for SIGTERM."""
         if self.asked is not None:
             raise self._ending(self.asked)
 
     def wait(self, seconds: float) -> bool:
         """Wait for some seconds, or until the process is told to end. Return whether the process was told to end."""
         until = time.monotonic() + seconds
-        # Python continues an interrupted sleep if the signal's handler raises nothing: sleep in short steps.
+        # Sleep in short steps: after a signal whose handler raises nothing, Python continues the sleep.
         while self.asked is None and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_SECONDS))
         return self.asked is not None
 
     def on_signal(self, number: int, frame: object) -> None:
-        """Note the first signal; raise the exception of the second one at once."""
+        """Note the first signal. For each later signal, raise its exception at once."""
         if self.asked is not None:
             raise self._ending(number)
         self.asked = number
@@ -127,7 +128,10 @@ class Drain:
 
 @contextlib.contextmanager
 def draining() -> Iterator[Drain]:
-    """Note SIGTERM and Ctrl-C in the Drain, if this is the main thread and no other code handles them."""
+    """Note SIGTERM and Ctrl-C in the Drain during the block.
+
+    This happens only in the main thread, and for each of the two signals only if no other code handles it.
+    """
     drain = Drain()
     usual: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
     is_main_thread = threading.current_thread() is threading.main_thread()

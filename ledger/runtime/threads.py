@@ -1,8 +1,8 @@
 """Threads and jobs that an interrupt of the main thread does not block.
 
-KeyboardInterrupt comes between any two instructions of the main thread, even within the Python code of `threading` and
-`concurrent.futures`. After that a Condition can stay locked, and a thread that waits for it waits for ever. In their
-place, this module uses SimpleQueue and the start of a raw thread. Both are C code, which no interrupt divides.
+KeyboardInterrupt can come between any two instructions of the main thread, even within the Python code of `threading`
+and `concurrent.futures`. After that a Condition can stay locked, and a thread that waits for it waits for ever. This
+module therefore uses SimpleQueue, and starts raw threads. Both are C code, which no interrupt divides.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Result = TypeVar("Result")
 
 
 def start_thread(target: Callable[[], object], name: str) -> None:
-    """Start a daemon thread with a name. Raises RuntimeError if the machine starts no more threads."""
+    """Start a daemon thread with a name. Raises RuntimeError if no thread can be started."""
 
     def begin() -> None:
-        # No interrupt comes in this thread: only the main thread gets interrupts.
+        # Only the main thread gets KeyboardInterrupt, so none comes in the middle of these lines.
         try:
             threading.Thread(target=target, name=name, daemon=True).start()
         except RuntimeError:
@@ -33,14 +33,14 @@ def start_thread(target: Callable[[], object], name: str) -> None:
 
 
 class Job(Generic[Result]):
-    """A call that a thread makes."""
+    """A call that one thread makes, and whose result another thread gets."""
 
     def __init__(self, call: Callable[[], Result]) -> None:
         self._call = call
         self._answers: queue.SimpleQueue[tuple[Result | None, BaseException | None]] = queue.SimpleQueue()
 
     def run(self) -> None:
-        """Make the call, in the calling thread."""
+        """Make the call, in the thread that calls `run`."""
         try:
             self._answers.put((self._call(), None))
         except BaseException as error:
@@ -59,7 +59,7 @@ class Job(Generic[Result]):
 
 
 class Workers:
-    """Up to `most` threads. Each is started when there is something to do, and stays for good."""
+    """Up to `most` threads. One is started when a call begins and no thread waits. Each stays for good."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most, self._name, self._started = most, name, 0
@@ -70,8 +70,8 @@ class Workers:
     def begin(self, call: Callable[[], Result]) -> Job[Result]:
         """Begin a call in one of the threads.
 
-        If there is no thread and none can be started, make the call in the calling thread. An interpreter that ends
-        starts no thread.
+        Make the call in the thread that calls `begin` if there is no thread and none can be started, or if the
+        interpreter ends, which starts no thread.
         """
         job = Job(call)
         if sys.is_finalizing() or not self._has_thread():
@@ -101,8 +101,8 @@ class Workers:
 def map_at_once(function: Callable[[Item], Result], items: Iterable[Item], most: int) -> list[Result]:
     """Call a function with each item, in up to `most` threads at once, and return the results in the items' order.
 
-    After all calls have ended, raises the error of the first item that has one. Raises an interrupt at once: running
-    calls go on, and no other call begins.
+    A single item needs no thread. After all calls have ended, raises the error of the first item that has one. An
+    interrupt of this thread is raised at once: running calls continue, and no further call begins.
     """
     jobs = [Job(partial(function, item)) for item in items]
     if len(jobs) == 1:
