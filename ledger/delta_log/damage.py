@@ -247,7 +247,11 @@ def past_damage_of(table: str, location: str, storage_options: Mapping[str, str]
 
 
 def find_first_readable(location: str) -> int:
-    """Return the first version of a table that can be read, or 0.
+    """Return the first version of a table that can be read.
+
+    This is 0 if the entry of version 0 exists, and otherwise the version of the first checkpoint. A repair of the past
+    may leave entries of versions before this checkpoint. Elsewhere than on a local path nothing is repaired, and the
+    result is 0.
     """
     if not recorded(location).is_local:
         return 0

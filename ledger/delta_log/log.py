@@ -347,6 +347,7 @@ class LogWriter:
     @contextmanager
     def guarding(self) -> Iterator[None]:
         """Return a context for one commit that the engine makes by itself. The context first notes the newest version.
+
         Raises LogReplaced if the log after the commit is another one. The log of an altered table is not compared.
         """
         before = self.followed.newest()
@@ -572,7 +573,8 @@ class DirectTable:
         """Return the files that `where` names, with their partitions and sizes.
 
         Returns None if `where` names more than MOST_PARTITIONS partitions, or does not name them one by one, or if the
-        log's facts of the files are not known."""
+        log's facts of the files are not known.
+        """
         columns = self._table.partitions
         first, *others = where.alternatives()
         if columns and not others and first.keys() == {columns[0]} and len(first[columns[0]]) == 1 and len(above) == 1:

@@ -8,7 +8,7 @@ entry is gone that the client has read.
 
 Transactions: only an engine that loads the table can find the version that an application committed last. Loading takes
 longer with each commit since the last checkpoint. But a process that follows commits sees the transactions in them. It
-asks the engine once for each other application, and asks again only after a new replay.
+asks the engine once for each application that it has not seen, and asks again only after a new replay.
 """
 
 from __future__ import annotations
@@ -350,7 +350,8 @@ class LogFollower:
         return self._remember(seen, replace(seen, files=replace(files, entry=replace(files.entry, stamp=stamp))))
 
     def forget(self) -> None:
-        """Have the log listed for the next caller: what was seen may be of another log. The listing finds out."""
+        """Have the log listed for the next caller: what was seen may be of another log. The listing finds out whether
+        it is."""
         seen = self._seen
         self._remember(seen, replace(seen, listed_at=-math.inf))
 

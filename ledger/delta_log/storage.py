@@ -148,7 +148,8 @@ class TableStorage(Storage, Protocol):
     def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
         """Return rows of a loaded table, from the files that may hold what `where` names.
 
-        Without `wanted`, return all columns, and perhaps rows of more partitions (see `PartitionFilter.bounded`)."""
+        Without `wanted`, return all columns, and perhaps rows of more partitions (see `PartitionFilter.bounded`).
+        """
 
     def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
         """Return a column of all rows in some files; None: one of the files lacks the column. The case of its name does
