@@ -34,10 +34,10 @@ commits. `DeltaRsTables` has three methods beyond the contract: `stage`, `stage_
 prepare a folder, into which Spark writes files. `publish` adds these files to the table in one commit.
 
 **What it reads.** An engine, delta-rs or Spark, replays the log at first, and again when the last replay is a minute
-old. The engine also replays the log if the client does not understand an entry, or misses an entry that it has read.
-Between these replays the client reads each new entry itself (`replay`). It understands `add`, `remove`, `txn` and
-`commitInfo`, if there is no deletion vector, no path needs escapes, and no file is added twice. It reads data files
-with Arrow.
+old. The engine also replays the log if the client does not understand an entry, or if the entry that the client read
+last is gone or changed. Between these replays the client reads each new entry itself (`replay`). It understands `add`,
+`remove`, `txn` and `commitInfo`, if there is no deletion vector, no path needs escapes, and no file is added twice. It
+reads data files with Arrow.
 
 **What it writes.** Data files (Parquet), and entries of the log with `commitInfo`, `txn`, `add`, `remove` and, for
 properties or columns, `metaData`. Engines make the checkpoints, and the first entry of a table. On a local path the
@@ -117,8 +117,8 @@ TBLPROPERTIES. `operationParameters` of a MERGE and of an OPTIMIZE says that no 
 these fields. `userMetadata` is the metadata that the caller gave, as JSON (`{}` for a join).
 
 Each entry that the client puts into the log, except version 0 of a new table, has one or two more fields. `lines` is
-the number of its lines: it shows whether an entry was cut off (`history`). `synced` (its value is true) is present only
-if the commit was durable before others could see it (`durability`).
+the number of the entry's lines: it shows whether the entry was cut off (`history`). `synced` (its value is true) is
+present only if the commit was durable before others could see it (`durability`).
 
 When to delete it
 =================
@@ -148,8 +148,8 @@ each kind of commit with what this reader and writer read and write. Four reader
 Spark) return the same cells after random programs, after 200 verbs of a ledger, and after commits of others. MERGE,
 DELETE and OPTIMIZE of delta-rs and of Spark give the same rows as the client's commits.
 
-Names
-=====
+Modules
+=======
 
 The modules by topic:
 

@@ -154,8 +154,8 @@ class DeltaRsTables:
         return refusal_of(table, self.locations[table], loaded, self._specs[table].schema.names, appends=appends)
 
     def _require_written(self, table: str, loaded: DeltaTable, *, appends: bool) -> None:
-        """Raise TableAltered if delta-rs cannot write a table as it is now. A table whose log the client follows is not
-        checked: it is not altered."""
+        """Raise TableAltered if delta-rs cannot write a table as it is now. If the client follows the table's log,
+        nothing is checked: such a table is not altered."""
         is_plain = self._direct[table].writer.followed.seen() is not None
         why = None if is_plain else self._refusal(table, loaded, appends=appends)
         if why is not None:

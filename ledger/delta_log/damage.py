@@ -460,7 +460,7 @@ def _single(version: int) -> str:
 
 
 def _row_count_in_footer(files: Storage, path: str) -> int | None:
-    """Return how many rows a Parquet file has, by its end; None: its end cannot be read."""
+    """Return how many rows a Parquet file has, as the file's end says; None: the end cannot be read."""
     try:
         with files.open(path) as file:
             return int(file.metadata.num_rows)

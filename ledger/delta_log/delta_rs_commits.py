@@ -48,7 +48,7 @@ from ledger.runtime.threads import map_at_once
 
 #: The beginnings of delta-rs's errors for a lost race: conflicts, too many of them, and a version that is taken.
 LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
-#: How often delta-rs, or the client, tries a commit again after commits of others.
+#: How often, at most, delta-rs or the client tries a commit again after commits of others.
 REBASES = 100
 
 

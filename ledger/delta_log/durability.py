@@ -6,8 +6,9 @@ rules.
 
 1. *The data before the commit.* The data files of a commit, and the folders that have their names, are synced before
    the commit becomes visible. The name of a new folder is in its parent, which is synced, too.
-2. *The bytes before the name.* A commit is written to a temporary file and synced. Then a link gives it its name.
-   Therefore a commit that can be seen has all its bytes on the disk, and so has everything that it names.
+2. *The bytes before the name.* The entry of a commit is written to a temporary file and synced. Then a link gives the
+   entry its name. Therefore, if a commit can be seen, the disk has all bytes of its entry and of the files that the
+   entry names.
 3. *The name before the answer.* The folder of the log is synced before the verb answers. One sync covers all verbs
    that share a commit.
 4. *The versions that were read before the decision.* Between the link and the sync of the folder others can see a

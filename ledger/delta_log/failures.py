@@ -54,8 +54,8 @@ def translating_errors(place: str, *kinds: type[Exception], is_open: bool = Fals
     """Turn errors of the storage at `place`, and errors of further `kinds`, into StorageFailed. A panic of delta-rs or
     obstore in a forked child becomes ForkedProcess.
 
-    `is_open`: the table existed when this process opened the ledger. A missing folder was then removed since, and the
-    error names it.
+    `is_open`: the table existed when this process opened the ledger. If a folder is missing now, it was removed since
+    then, and the error names this folder.
     """
     try:
         yield

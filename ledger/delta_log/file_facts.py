@@ -1,7 +1,7 @@
 """Facts that a log holds about each data file, without reading the files.
 
-The facts come from an engine's listing of the files, or from the `add` actions of commits. Which facts a table has, its
-`spec.TableSpec.facts` says.
+The facts come from an engine's listing of the files, or from the `add` actions of commits. `spec.TableSpec.facts` says
+which facts a table has.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class FileStatistics:
     """The files of one version: their paths, and the facts of `spec`. The object never changes its answers.
 
     A small append needs nothing but the last ordinal (see `spec.Ordinals`) of its partition. Therefore files that
-    commits have added are first kept as dicts. They become rows of the table when a caller needs the table, or when
-    there are MOST_ADDED of them.
+    commits have added are first kept as dicts. They become rows of an Arrow table when a caller needs this table, or
+    when there are MOST_ADDED of them.
     """
 
     #: A table of more chunks than this is combined into one chunk.

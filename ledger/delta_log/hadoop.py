@@ -32,8 +32,8 @@ HDFS = "hdfs"
 class HadoopFiles:
     """Storage of the table at a location. `session` returns the thread's session.
 
-    `sync`: on HDFS the data nodes have a file on their disks, not only in memory, before it gets its name. The name
-    node keeps names by itself.
+    `sync`: on HDFS the data nodes have each file that the client writes on their disks, not only in memory, before
+    others can see the commit. The name node keeps the names of files by itself.
     """
 
     #: No commit gets the mark of `durability`, which is for local paths.

@@ -1,9 +1,12 @@
 """Joins of a table's small files, as the client's own commits.
 
-The client makes such a commit only while the table still has all the files that the commit removes. (An *ordinal* is a
-value of the column `spec.Ordinals.column`: no two rows of a partition may share one.) delta-rs's own OPTIMIZE has no
-such check. An OPTIMIZE that was planned on an older version lands beside other commits that removed the same files.
-Then every row of these files exists twice (measured with 1.6.6, for OPTIMIZE beside OPTIMIZE and beside this module).
+The client makes such a commit only while the table still has all the files that the commit removes. delta-rs's own
+OPTIMIZE has no such check. An OPTIMIZE that was planned on an older version lands beside other commits that removed the
+same files. Then every row of these files exists twice (measured with 1.6.6, for OPTIMIZE beside OPTIMIZE and beside
+this module).
+
+An *ordinal* is a number of a row, in the column `spec.Ordinals.column`. No two rows of a partition may share one. A
+join also repairs a table in which rows do.
 """
 
 from __future__ import annotations
@@ -172,7 +175,7 @@ def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
 
     A group has files up to the share `large` each, and up to the target size together. A group may also have files
     whose ordinals overlap, or that have more rows than ordinals, up to MOST_OVERLAPPING times the target size. Such
-    files come from faults (see MOVED, and OPTIMIZE above).
+    files come from faults (see MOVED, and OPTIMIZE in the module's docstring).
     """
     groups: list[list[File]] = [[]]
     share = 0.0

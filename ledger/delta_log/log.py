@@ -10,8 +10,8 @@ module makes 3 for a commit of one new file: it puts the file, puts the entry, a
 An entry is a file that must not exist yet. The client makes the entry of the version after the version that was read.
 If another writer was first, the client tries the version after the newest one. For edits it does so only if the touched
 partitions still have the same files. Names of files are never used twice, so the same files have the same rows. A
-partition without files proves nothing: files may have come and gone meanwhile. Edits of such a partition are then left
-to a statement of the engine.
+partition without files proves nothing: files may have come and gone meanwhile. If another writer was first, edits of
+such a partition are left to a statement of the engine.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class NewCommit(NamedTuple):
     metadata: Mapping[str, Any]
     adds: Sequence[AddedFile] = ()
     removes: Sequence[RemovedFile] = ()
-    #: Each of `transactions` must be the next one of its application. The commit carries those in `beside` without this
-    #: check.
+    #: Each of `transactions` must be the next one of its application. The commit also carries those in `beside`, which
+    #: are not checked.
     transactions: Sequence[tuple[str, int]] = ()
     beside: Sequence[tuple[str, int]] = ()
     is_change: bool = True
@@ -95,7 +95,8 @@ class NewCommit(NamedTuple):
 
 
 class WrittenByEngine(Mapping[str, bytes]):
-    """The paths of files that an engine has written. The client cannot write them again."""
+    """The paths of files that an engine has written. The client cannot write such a file again: to look up its content
+    raises Conflict."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths = frozenset(paths)
@@ -414,7 +415,7 @@ class DirectTable:
         `by_statement`: the caller wants only statements to commit rows.
         """
         self._table, self._by_statement = table, by_statement
-        #: Other commits to this table need the same writer.
+        #: The writer also makes other direct commits to this table (see `join`).
         self.writer = LogWriter(table, replay, stored, *failures, generations=generations)
         self.rows = self.writer.rows
 
@@ -423,8 +424,8 @@ class DirectTable:
         return not self._by_statement and self.writer.followed.seen() is not None
 
     def why_not(self) -> tuple[str, str] | None:
-        """Return why rows are not committed directly to the newest version: the reason and its words; None: they
-        are."""
+        """Return why rows are not committed directly to the newest version: the reason and its words. Return None if
+        they are."""
         if self._by_statement:
             return SETTING, REASONS[SETTING]
         if self.writer.followed.newest() is None:
@@ -440,10 +441,11 @@ class DirectTable:
         return Snapshot(latest.version, where, pa.concat_tables([self._table.nothing, *rows]), latest)
 
     def merge(self, snapshot: Snapshot, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
-        """Commit edits that find the snapshot's rows as they suppose (see `require_expected`); return the version.
+        """Commit edits, and return the version. The caller has checked that the snapshot's rows are as the edits
+        suppose (`require_expected`).
 
-        Raises NotDirect if only a statement can commit them, Conflict if others have changed the partitions of `where`,
-        and what the storage raises.
+        Raises NotDirect if only a statement can commit the edits, Conflict if others have changed the partitions of
+        `where`, and what the storage raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -518,8 +520,8 @@ class DirectTable:
     ) -> int:
         """Commit rows under transactions (see `DeltaTables.add_rows`), and return the version.
 
-        Raises NotDirect if only a statement can commit them, ValueError for a row without a partition, and what
-        `LogWriter.commit` raises.
+        Raises NotDirect if only a statement can commit the rows. Raises ValueError if a row has null or an empty text
+        in a partition column. Raises what `LogWriter.commit` raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -612,7 +614,8 @@ def filter_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -
 
 
 def _all_named_are_touched(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether every named partition is touched: each conflict with a named one is then one with a touched one."""
+    """Tell whether every named partition is touched. If so, it is enough to look for commits of others to touched
+    partitions."""
     return named is not None and {_values_of(partition) for partition in touched}.issuperset(named)
 
 

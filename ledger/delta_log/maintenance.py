@@ -20,7 +20,7 @@ from ledger.delta_log.history import CHECKPOINT, LAST_CHECKPOINT
 from ledger.delta_log.spec import StagedFolders
 from ledger.delta_log.storage import LogFile, Storage
 
-#: The lines of a checkpoint, some 100 bytes each, that are written for each commit since the last checkpoint.
+#: The lines of a checkpoint (some 100 bytes each) that it may cost for each commit since the last checkpoint.
 LINES_A_COMMIT = 50
 #: The commits after which a checkpoint is due whatever its size: opening the table reads the commits after a checkpoint
 #: one by one.
@@ -31,7 +31,7 @@ DAY = 86_400
 
 
 def is_due(stored: Storage, version: int) -> bool:
-    """Tell whether a checkpoint is due, if the table's interval allows one."""
+    """Tell whether a checkpoint is due. The caller has checked the table's checkpoint interval."""
     content = stored.read(LAST_CHECKPOINT)
     if content is None:
         return True
@@ -80,10 +80,10 @@ def find_unneeded_files(loaded: DeltaTable, since: float, staged: StagedFolders 
 
     `since` is the system's time before the table was loaded.
 
-    If a commit removed a file, the log names the file for as long as that retention. A later checkpoint forgets the
-    file. The log never names the files of a commit that lost a race or died. Therefore files that no version has are
-    included, too, once they are so old that no process can still be about to commit them. Files in a folder of `staged`
-    are left to their sender until one of the folder's commits has published them.
+    If a commit removed a file, the log names the file for as long as the table's retention. A later checkpoint forgets
+    the file. The log never names the files of a commit that lost a race or died. Therefore files that no version has
+    are included, too, once they are so old that no process can still be about to commit them. Files in a folder of
+    `staged` are left to their sender until a commit has published the folder.
     """
     removed_files = loaded.vacuum(dry_run=True)
     unnamed = set(loaded.vacuum(dry_run=True, full=True))

@@ -9,8 +9,9 @@ release that file system's objects a moment after a read. If the process ends in
 134, "terminate called without an active exception").
 
 Like delta-rs, obstore finds credentials of AWS by itself. These are keys in the options or in the environment, a web
-identity's token, the role of a container, or the role of the machine. delta-rs finds more by the rules of AWS's SDK (a
-role to assume, a profile). This module looks up those through boto3, and asks for boto3 where it is not installed.
+identity's token, the role of a container, or the role of the machine. delta-rs finds more credentials by the rules of
+AWS's SDK (a role to assume, a profile). This module looks up these through boto3, and raises an error where boto3 is
+not installed.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ CLIENT = (
     *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url"),
     *("randomize_addresses", "read_timeout", "timeout", "user_agent"),
 )
-#: The variables of this process's environment that another process gets, without AWS_ before their names.
+#: The variables of this process's environment that `opened_with` returns for another process, without AWS_ before their
+#: names.
 OF_ENVIRONMENT = ("access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint_url")
 #: Options that have two names, and the name under which obstore gets them: it takes an option under one name at a time.
 ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
@@ -205,7 +207,7 @@ class ObjectStore:
             obstore.delete(self._store, path)
 
     def written_at(self, path: str) -> int:
-        """Return when a file was written by the storage's own clock, in milliseconds. Many storages have only whole
+        """Return when a file was written, by the storage's own clock, in milliseconds. Many storages have only whole
         seconds."""
         with self._naming_errors():
             return round(obstore.head(self._store, path)["last_modified"].timestamp() * MILLISECONDS)
@@ -471,7 +473,7 @@ class ObjectFiles:
                 while self._size > KEPT:
                     self._size -= len(self._kept.popitem(last=False)[1])
             except BaseException:
-                # After an interrupt in between, the kept content and its size would not match any more.
+                # After an interrupt, the kept content and `_size` may not match any more: keep nothing.
                 self._kept.clear()
                 self._size = 0
                 raise

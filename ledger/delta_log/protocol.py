@@ -23,7 +23,7 @@ EXPECTED_REVISION = "expected_revision"
 class Conflict(Exception):
     """Another writer changed what the commit relied on, or other writers were first too often. Nothing was committed.
 
-    But if the answer of a storage was lost, the commit may exist.
+    But if the answer of a storage was lost, or delta-rs could not list the log after the commit, the commit may exist.
     """
 
 
@@ -88,10 +88,10 @@ class StagedFile:
 class DeltaTables(Protocol):
     """Some Delta tables by name: their content as of a version, and commits to them. Threads share the object.
 
-    Methods that reach the storage may raise StorageFailed, LedgerDamaged, TableAltered and ForkedProcess. `configure`,
-    `merge`, `add_rows` and `mark` return the version that they committed. A method that commits raises Conflict if
-    another writer changed what the commit relied on. Then nothing was committed. But if the answer of a storage was
-    lost, the commit may exist.
+    Methods that reach the storage may raise StorageFailed, LedgerDamaged, TableAltered and ForkedProcess. `merge` and
+    `add_rows` return the version that they committed. `configure` and `mark` may return a later version, if others
+    commit at once. A method that commits raises Conflict if another writer changed what the commit relied on (see
+    `Conflict`).
     """
 
     name: str
@@ -216,7 +216,7 @@ class DeltaTables(Protocol):
         still_valid: Callable[[Any], None] | None = None,
         beside: Sequence[tuple[str, int]] = (),
     ) -> int:
-        """Commit one append, which relies on no row of the table.
+        """Commit one append. Without `still_valid`, it relies on no row of the table.
 
         Each of the `transactions` (application id, version) must be the first one of its application, or its version
         must be the application's last version plus one. Otherwise Conflict is raised. The commit also carries the
@@ -241,8 +241,9 @@ class DeltaTables(Protocol):
     # --- maintenance
 
     def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
-        """Join the many small files of some partitions into few large ones, without changing a row. Return whether any
-        were joined.
+        """Join the many small files of some partitions into few large ones. Return whether any were joined.
+
+        Only rows that share an ordinal change (see `spec.Ordinals`).
 
         `growing`: for frequent calls, while the partitions get more files. Files then stay as they are from a smaller
         size on.

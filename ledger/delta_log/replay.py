@@ -3,12 +3,12 @@
 The engine (delta-rs or Spark) replays the log once. Then the client follows the log: it reads each new entry, which is
 a few lines of JSON. To follow an entry takes a tenth of a millisecond, however many commits the log has. For a replay,
 delta-rs lists the log, reads all of it from the last checkpoint on and checks it, which takes 5 ms and more. Spark runs
-a job for that. The engine replays the log again once a minute, if the client does not understand an entry, and if an
-entry is gone that the client has read.
+a job for that. The engine replays the log again after a minute, if the client does not understand an entry, and if the
+entry that the client read last is gone or changed.
 
-Transactions: only an engine that loads the table can find the version that an application committed last. Loading takes
-longer with each commit since the last checkpoint. But a process that follows commits sees the transactions in them. It
-asks the engine once for each application that it has not seen, and asks again only after a new replay.
+Transactions: only an engine that loads the table can find the version that an application committed last. This takes
+longer with each commit after that version. But a process that follows commits sees the transactions in them. It asks
+the engine once for each application that it has not seen, and asks again only after a new replay.
 """
 
 from __future__ import annotations

@@ -153,8 +153,8 @@ def _numbers(revisions: pa.ChunkedArray) -> np.ndarray:
     return numbers
 
 
-#: The number of settled rows from which they get a file of their own. Files with fewer rows are written anew with every
-#: commit of edits to their partition.
+#: So many settled rows get a file of their own. Files with fewer rows are written anew with every commit of edits to
+#: their partition.
 ENOUGH = 256
 #: The most rows of a file that others are joined into.
 FULL = 50_000

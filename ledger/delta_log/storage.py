@@ -258,7 +258,7 @@ class LocalFiles:
     def make_log(self, below: Path | None = None) -> None:
         """Make the folder of the table's log, with its parents.
 
-        `below` is a folder above it. Raises FileNotFoundError if that folder is gone.
+        `below` is a folder above the table. Raises FileNotFoundError if `below` is gone.
         """
         if not (self._place / LOG).exists():
             self.durability.make_folder(self._place / LOG, below)
@@ -503,7 +503,7 @@ class FileRows:
                 while self._size > KEPT:
                     self._size -= _taken(self._kept.popitem(last=False)[1])
             except BaseException:
-                # After an interrupt in between, the kept content and its size would not match any more.
+                # After an interrupt, the kept content and `_size` may not match any more: keep nothing.
                 self._kept.clear()
                 self._size = 0
                 raise
