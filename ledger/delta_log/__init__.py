@@ -34,10 +34,10 @@ commits. `DeltaRsTables` has three methods beyond the contract: `stage`, `stage_
 prepare a folder, into which Spark writes files. `publish` adds these files to the table in one commit.
 
 **What it reads.** An engine, delta-rs or Spark, replays the log at first, and again when the last replay is a minute
-old. The engine also replays the log if the client does not understand an entry, or if the entry that the client read
-last is gone or changed. Between these replays the client reads each new entry itself (`replay`). It understands `add`,
-`remove`, `txn` and `commitInfo`, if there is no deletion vector, no path needs escapes, and no file is added twice. It
-reads data files with Arrow.
+old. The engine also replays the log if the client does not understand an entry. It does so, too, if the entry that the
+client read last is gone or changed. Between these replays the client reads each new entry itself (`replay`). It
+understands `add`, `remove`, `txn` and `commitInfo`, if there is no deletion vector, no path needs escapes, and no file
+is added twice. It reads data files with Arrow.
 
 **What it writes.** Data files (Parquet), and entries of the log with `commitInfo`, `txn`, `add`, `remove` and, for
 properties or columns, `metaData`. Engines make the checkpoints, and the first entry of a table. On a local path the

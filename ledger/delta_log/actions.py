@@ -57,8 +57,8 @@ def add_action(
 ) -> Action:
     """Return the `add` action of a file that has `rows`.
 
-    The action gets the number of rows, and for the columns `statistics` the count of nulls, the minimum and the maximum
-    (if there is a value). `is_change` is False if the rows were in the table before.
+    The action gets the number of rows. For each of the columns `statistics` it gets the count of nulls, and the minimum
+    and maximum, if the column has a value. `is_change` is False if the rows were in the table before.
     """
     add = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
     stats: dict[str, Any] = {"numRecords": rows.num_rows}

@@ -317,8 +317,8 @@ class LogTail:
             return
         since = -1 if self._whole is None else self._whole
         if self._whole is None or version - since > MOST_BEFORE_CHECKPOINTS:
-            # Do not check entries that a checkpoint sums up. A restored log begins at the next million, so a check from
-            # the last checked version on could try a million entries that do not exist.
+            # Do not check entries that a checkpoint sums up. A restored log begins at the next million. Without the
+            # checkpoint, this check could try a million entries that do not exist.
             since = max(since, _summed_up(self._files, version))
         for flawed in flaws_in(self._files, range(since + 1, version + 1)):
             content = self._files.read(log_file(flawed))

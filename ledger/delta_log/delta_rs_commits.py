@@ -178,7 +178,7 @@ KEPT = 4
 #: following one more append takes 0.5 ms at first, 5 ms after 50, 20 ms after 200. Opening the table anew takes 7 ms.
 MOST_FOLLOWED = 25
 #: The seconds after which the log is listed again. Until then, the client only looks for the next version's file by its
-#: name, which takes as long for a long log as for a short one. If a process stood still until upkeep removed that file,
+#: name. This takes as long for a long log as for a short one. If a process stood still until upkeep removed that file,
 #: only a listing shows the newer versions.
 LISTED_AFTER = 60.0
 

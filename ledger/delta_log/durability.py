@@ -11,12 +11,12 @@ rules.
    entry names.
 3. *The name before the answer.* The folder of the log is synced before the verb answers. One sync covers all verbs
    that share a commit.
-4. *The versions that were read before the decision.* Between the link and the sync of the folder others can see a
-   commit that a power cut still loses. A later commit to the same table makes both durable, because the names of both
-   are in one folder. A commit to another table does not. Suppose that a process records in one table that work is done,
-   because another table has its rows. A power cut could then lose only the rows. Therefore `make_durable` syncs each
-   version that this process has seen. This happens before the process commits to another table, and before it answers
-   without a commit.
+4. *The versions that were read before the decision.* Between the link and the sync of the folder, others can see a
+   commit that a power cut can still undo. A later commit to the same table makes both durable, because the names of
+   both are in one folder. A commit to another table does not. Suppose that a process records in one table that work is
+   done, because another table has its rows. A power cut could then lose only the rows. Therefore `make_durable` syncs
+   each version that this process has seen. This happens before the process commits to another table, and before it
+   answers without a commit.
 
 **Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2. The bytes of all versions before it
 were synced first. Their names become durable with its own name at the latest. A process that reads such a commit need

@@ -18,10 +18,10 @@ unless that version is really gone.
 
 **Whether the log is the same.** While processes have a table open, somebody may make it anew, or put a backup in its
 place. The new log may have the same file names with other content. Therefore a process remembers a version with its
-`LogEntry`: the digest of the file. Only a copy of the same log has a file with this digest, as a commit names files of
-its own or has a random id. If the log is another one, everything that a process remembers of the tables is about the
-old log. `Generations` counts these replacements for tables that belong together. Data in memory is kept under the
-generation in which it was read.
+`LogEntry`: the digest of the file. A commit names files of its own, or has a random id. Therefore only a copy of the
+same log has a file with this digest. If the log is another one, everything that a process remembers of the tables is
+about the old log. `Generations` counts these replacements for tables that belong together. Data in memory is kept under
+the generation in which it was read.
 
 **History.** delta-rs's own history numbers commits backwards from the loaded version, but reads the entries that are
 newest at the time of the call. If others commit meanwhile, each number is too low. This module takes the version of

@@ -548,9 +548,9 @@ class DirectTable:
     def small_rows(self, where: PartitionFilter, above: Mapping[str, int]) -> pa.Table | None:
         """Return the rows of a few partitions that `where` names, if their files are small; else None.
 
-        If `where` names all partitions with one value in their first column, and `above` has one bound, only files
-        count that may hold rows above it. Small files are mostly in memory, so that mostly no data file is read.
-        Returns None also if the table is altered, or has no statistics.
+        `where` may name all partitions with one value in their first column, and `above` may have one bound. Then only
+        the files count that may hold rows above this bound. Small files are mostly in memory, so that mostly no data
+        file is read. Returns None also if the table is altered, or has no statistics.
         """
         latest = self.writer.followed.newest() if self._table.statistics else None
         files = None if latest is None else self._files_of(latest, where, above)
@@ -574,8 +574,8 @@ class DirectTable:
     ) -> list[tuple[Partition, str, int]] | None:
         """Return the files that `where` names, with their partitions and sizes.
 
-        Returns None if `where` names more than MOST_PARTITIONS partitions, or does not name them one by one, or if the
-        log's facts of the files are not known.
+        Returns None if `where` names more than MOST_PARTITIONS partitions, or does not name them one by one. Returns
+        None also if the facts of the files are needed and not known.
         """
         columns = self._table.partitions
         first, *others = where.alternatives()

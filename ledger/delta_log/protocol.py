@@ -202,9 +202,9 @@ class DeltaTables(Protocol):
     ) -> int:
         """Commit one MERGE of `edits`, which have the table's columns, OPERATION and EXPECTED_REVISION.
 
-        Raises Conflict if a row that an edit names is not as the edit supposes, or if another writer committed to the
-        partitions of `where` since the snapshot. A statement of Spark's checks only the rows that edits name. If
-        several decisions rely on other rows of a partition, all of them must edit one common row.
+        Raises Conflict if a row that an edit names is not as the edit supposes. Raises Conflict also if another writer
+        committed to the partitions of `where` since the snapshot. A statement of Spark's checks only the rows that
+        edits name. If several decisions rely on other rows of a partition, all of them must edit one common row.
         """
 
     def add_rows(
@@ -218,11 +218,11 @@ class DeltaTables(Protocol):
     ) -> int:
         """Commit one append. Without `still_valid`, it relies on no row of the table.
 
-        Each of the `transactions` (application id, version) must be the first one of its application, or its version
-        must be the application's last version plus one. Otherwise Conflict is raised. The commit also carries the
-        transactions `beside` them, without this check. `still_valid` is called with the files (`replay.Files`) of the
-        version that the commit follows, and raises if the commit may not follow it. A statement cannot call
-        `still_valid`. If `still_valid` is given, and only a statement could make the commit, NotDirect is raised.
+        Each of the `transactions` (application id, version) must be the first one of its application, or have the
+        application's last version plus one. Otherwise Conflict is raised. The commit also carries the transactions
+        `beside` them, without this check. `still_valid` is called with the files (`replay.Files`) of the version that
+        the commit follows, and raises if the commit may not follow it. A statement cannot call `still_valid`. If
+        `still_valid` is given, and only a statement could make the commit, NotDirect is raised.
         """
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:

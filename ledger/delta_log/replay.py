@@ -3,8 +3,8 @@
 The engine (delta-rs or Spark) replays the log once. Then the client follows the log: it reads each new entry, which is
 a few lines of JSON. To follow an entry takes a tenth of a millisecond, however many commits the log has. For a replay,
 delta-rs lists the log, reads all of it from the last checkpoint on and checks it, which takes 5 ms and more. Spark runs
-a job for that. The engine replays the log again after a minute, if the client does not understand an entry, and if the
-entry that the client read last is gone or changed.
+a job for that. The engine replays the log again after a minute, and if the client does not understand an entry. The
+engine does so, too, if the entry that the client read last is gone or changed.
 
 Transactions: only an engine that loads the table can find the version that an application committed last. This takes
 longer with each commit after that version. But a process that follows commits sees the transactions in them. It asks
@@ -272,9 +272,10 @@ class LogFollower:
     def newest(self, *, listing: bool = False) -> Files | None:
         """Return the files of the newest version; None: the table is altered.
 
-        The engine lists the log at first, if the last listing was more than LISTED_AFTER seconds ago, if a log of the
-        ledger was replaced, and if the client cannot follow the log any further. The caller can also ask for a
-        `listing`. If files have stamps, the version that was seen last is known to exist unchanged.
+        The engine lists the log at first, and again if the last listing was more than LISTED_AFTER seconds ago. The
+        engine also lists the log if a log of the ledger was replaced, and if the client cannot follow the log any
+        further. The caller can also ask for a `listing`. If files have stamps, the version that was seen last is known
+        to exist unchanged.
         """
         while True:
             seen = self._seen

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 #: The property for the checkpoint interval, in commits.
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
-#: How long a table keeps commits and removed files, in days, if its properties do not say: Delta's defaults.
+#: How long a new table keeps commits and removed files, in days. These are also Delta's defaults, for a table whose
+#: properties do not say.
 COMMIT_DAYS, FILE_DAYS = 30, 7
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 _INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?")
@@ -84,8 +85,8 @@ class PartitionFilter(Protocol):
 class Fact(NamedTuple):
     """A fact that the log has about each data file: a column in the table of facts, and the origin of its values.
 
-    `source` is "partition" (the value of the partition `column`), "min" or "max" (of the values of `column` in the
-    file), or "rows" (the number of rows). Facts about instants are in milliseconds.
+    `source` is "partition" (the value of the partition's `column`), "min" or "max" (of a `column` in the file), or
+    "rows" (the number of rows). Facts about instants are in milliseconds.
     """
 
     name: str
