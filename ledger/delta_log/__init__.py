@@ -6,8 +6,8 @@ The client knows Delta and nothing of queues. The code that uses it (the *caller
 
 **Why it exists.** A library is better than code of our own. But a commit of one row takes 40 ms by a statement of
 delta-rs 1.6.6, and 1 s by a statement of Spark 4.2 with Delta 4.4. A commit that the client makes itself takes 4 ms
-(measured with both of 2 cores busy). Code of our own avoids these delays. All times in this package are of one commit
-alone. A verb of the caller reads and decides too, and takes longer.
+(measured with both of 2 cores busy). Code of our own avoids these delays. These times are of one commit alone. A verb
+of the caller also reads and decides, and takes longer.
 
 What it does
 ============
@@ -30,49 +30,54 @@ What it does
 | return the engine's statement for a commit, and why the engine runs it | `statement`, `is_direct`, `why_not_direct` |
 
 Two things happen without a call: a commit makes a checkpoint when one is due (`maintenance`), and `paths` counts
-commits. `DeltaRsTables` has methods beyond the contract: `stage`, `stage_folder` and `publish`. With them Spark writes
-files into a folder of their own, and one commit of the client adds these files to the table.
+commits. `DeltaRsTables` has three methods beyond the contract: `stage`, `stage_folder` and `publish`. The first two
+prepare a folder, into which Spark writes files. `publish` adds these files to the table in one commit.
 
-**What it reads.** An engine, delta-rs or Spark, replays the log at first, once a minute, and whenever the client does
-not understand an entry. Between these replays the client reads each new entry itself (`replay`). It understands `add`,
-`remove`, `txn` and `commitInfo`, if there is no deletion vector and no path needs escapes. It reads data files with
-Arrow.
+**What it reads.** An engine, delta-rs or Spark, replays the log at first, and again when the last replay is a minute
+old. The engine also replays the log if the client does not understand an entry. It does so, too, if the entry that the
+client read last is gone or changed. Between these replays the client reads each new entry itself (`replay`). It
+understands `add`, `remove`, `txn` and `commitInfo`, if there is no deletion vector, no path needs escapes, and no file
+is added twice. It reads data files with Arrow.
 
 **What it writes.** Data files (Parquet), and entries of the log with `commitInfo`, `txn`, `add`, `remove` and, for
-properties, `metaData`. Engines write checkpoints. An entry is a new file. The client looks at version N, and makes the
-entry of version N + 1. If version N + 1 exists already, the client does not replace it. It looks at the newest version,
-and tries the version after that if the decision still holds.
+properties or columns, `metaData`. Engines make the checkpoints, and the first entry of a table. On a local path the
+client puts these into the log. An entry is a new file. The client looks at version N, and makes the entry of version N
++ 1. If version N + 1 exists already, the client does not replace it. Then the client looks at the newest version, and
+tries the version after that if the decision still holds.
 
 - `log.LogWriter.land` has the loop for commits whose actions the client makes. `LogWriter.commit` writes the data files
   first. On a local path, delta-rs runs a MERGE on a copy of the log, unless the table is altered. Then `land` commits
   the actions of that MERGE.
 - `local_commits` has a second loop, for other commits on a local path: published files, marks, and appends and deletes
-  by a statement of delta-rs. The module syncs their files, and then makes the entry.
+  by a statement of delta-rs. The module syncs the files of such a commit, and then makes the entry.
 - `DeltaRsTables.configure` tries once, through `local_commits.put_next`.
-- An engine makes all other commits itself: each statement or transaction of Spark, and each statement of delta-rs on an
-  object store. On a local path, delta-rs itself commits each MERGE on an altered table. It also commits to tables that
-  demand more than `local_commits` can do.
+- An engine makes all other commits itself: each statement or transaction of Spark, and each statement or transaction of
+  delta-rs on an object store. On a local path, delta-rs itself commits each MERGE on an altered table. It also makes
+  appends, deletes, marks and commits of published files, if a table demands more than `local_commits` can do.
 
 **Example.** A partition has the files A and B. An edit changes a row of A. The client writes a file C, with the rows of
 A after the edit, and wants to make this entry:
 
     version 7: {"commitInfo": {"operation": "MERGE", ...}} {"remove": {"path": "A", ...}} {"add": {"path": "C", ...}}
 
-Suppose that another writer has made version 7 first. If the partition still has the files A and B, the client makes
-version 8 with the same actions. If the other writer has removed A, the client raises Conflict.
+Suppose that another writer has made version 7 first. If the partition still has exactly the files A and B, the client
+makes version 8 with the same actions. If the other writer has removed A, the client raises Conflict.
 
-**Why this is safe.** Names of files are never used twice. Therefore a partition that has the same files has the same
-rows, and a decision on these rows still holds. Before a commit, `rewrite` checks each assumption of an edit against the
-rows that the decision read.
+**Why this is safe.** Names of files are never used twice. Therefore a partition that still has the same files has the
+same rows, and a decision on these rows still holds. Before a commit, `rewrite` checks each assumption of an edit
+against the rows that the decision read.
 
 Which tables the client writes
 ==============================
 
-The client itself commits rows only to tables of reader version 1 and writer version 2 with exactly the columns of their
-spec. These tables have no constraints, generated columns, invariants, `delta.appendOnly`, or columns that may not be
-null. Any other table is *altered* (`replay.require_plain`). To an altered table the client commits by statements of the
-engine, which take longer. If a statement cannot check an assumption of the commit, the client raises NotDirect. If the
-engine refuses the table too, the error names the alteration and what undoes it (`alterations`).
+The client commits rows without a statement only to tables of reader version 1 and writer version 2 with exactly the
+columns of their spec. These tables have no constraints, generated columns, invariants, or columns that may not be null.
+They have no property `delta.appendOnly` or `delta.setTransactionRetentionDuration`, and no file whose path needs
+escapes. Any other table is *altered* (`replay.require_plain`). To an altered table the client commits by statements of
+the engine, which take longer. (Files that Spark has written may be published in an altered table, too:
+`delta_rs_commits.require_plain` says in which.) If a statement cannot check an assumption of the commit, the client
+raises NotDirect. If the engine refuses the table too, the error names the alteration, and how to undo it
+(`alterations`).
 
 With the argument `by_statement` of the tables' classes, the engine makes all commits of rows: a MERGE for edits
 (`statements`), and an append for new rows. The argument does not change how joins, deletes, marks and published files
@@ -91,14 +96,14 @@ What it never does
   1. A vacuum, or a checkpoint, removes entries that a checkpoint sums up and that are older than the table's
      `delta.logRetentionDuration`. Every writer of Delta does the same.
   2. A table is replaced, or its log is cut, during a commit. Then version N may be missing although the client has just
-     made version N + 1. `LogWriter._verify_reachable` removes the client's version N + 1, unless the log goes on.
-     Without version N no other process can have read version N + 1. If version N exists again after the removal, the
+     made version N + 1. `LogWriter._verify_reachable` removes the client's version N + 1, unless the log goes on. While
+     version N is missing, no other process can read version N + 1. If version N exists again after the removal, the
      method restores version N + 1.
-  3. `local_commits.put_next` does the same by a simpler check: it only checks whether version N exists.
+  3. `local_commits.put_next` does the same, but only checks whether version N exists.
 
   `delta_rs_commits.remove_log` removes the log of a staging folder, which is not one of the caller's tables.
 - It never reads an empty or torn entry as a commit (`history`).
-- It never guesses what an unknown action means: the engine then replays the log.
+- It never guesses what an unknown action means. The engine replays the log instead.
 - It writes no `.crc` files of a table's versions. Delta's protocol makes them optional. A `.crc` needs the number of
   files and bytes of its version, and costs each commit one more file. Only `delta_rs_commits.begin_log` writes one, for
   a staging folder that Spark alone reads.
@@ -109,17 +114,17 @@ Metadata of a commit
 In a commit that the client makes, `engineInfo` is `ledger/VERSION`. `operation` is MERGE, WRITE, OPTIMIZE or SET
 TBLPROPERTIES. `operationParameters` of a MERGE and of an OPTIMIZE says that no statement was run:
 `{"rewrittenDirectly": "true"}`. For a WRITE it is `{"mode": "Append"}`. In the commit of a statement, the engine writes
-these fields. `userMetadata` is always the metadata that the caller gave.
+these fields. `userMetadata` is the metadata that the caller gave, as JSON (`{}` for a join).
 
 Each entry that the client puts into the log, except version 0 of a new table, has one or two more fields. `lines` is
-the number of its lines: it shows whether an entry was cut off (`history`). `synced`, which is always true, is present
-only if the commit was durable before others could see it (`durability`).
+the number of the entry's lines: it shows whether the entry was cut off (`history`). `synced` (its value is true) is
+present only if the commit was durable before others could see it (`durability`).
 
 When to delete it
 =================
 
 Delete this package when one library does all of the following. The list was tried with deltalake 1.6.6 in November
-2026: try it again with each release.
+2026. Try it again with each release.
 
 1. It commits given add and remove actions as exactly the next version or nothing, in a few milliseconds. delta-rs can
    do so since 1.6.6: `create_write_transaction` with RemoveAction and `max_commit_retries=0` took 5 to 11 ms. But
@@ -127,13 +132,13 @@ Delete this package when one library does all of the following. The list was tri
 2. It refuses a commit whose files others removed. delta-rs does so if retries are off. With `dataChange=false` and
    retries, two commits that remove the same files both land. Two runs of its OPTIMIZE both land, too. Every row of
    these files then exists twice. A file whose path Spark wrote with letters beyond ASCII stays in the table when
-   delta-rs removes it. docs/explanation/delta-rs-faults.md has a program that shows each of these faults.
+   delta-rs removes it. docs/explanation/delta-rs-faults.md has a program for each of these three faults.
    tests/delta_log/test_faults.py fails when delta-rs has mended one of them.
-3. It follows a log in less than a millisecond a commit. delta-rs takes 5 ms and more (`update_incremental`), and 20 ms
-   after 200 appends.
+3. It follows a log in less than a millisecond a commit, however many commits it has followed. With delta-rs
+   (`update_incremental`) this takes longer with each append (see `delta_rs_commits.MOST_FOLLOWED`).
 4. It syncs what it commits. delta-rs gives a commit its name before its bytes are on the disk (`local_commits`).
-5. The process does not crash at its exit. After reads through delta-rs's own file system for Arrow a process may crash
-   (`object_store`).
+5. A process that used it does not crash at its exit. After reads through delta-rs's own file system for Arrow, a
+   process can crash (`object_store`).
 
 How it is tested
 ================
@@ -143,8 +148,8 @@ each kind of commit with what this reader and writer read and write. Four reader
 Spark) return the same cells after random programs, after 200 verbs of a ledger, and after commits of others. MERGE,
 DELETE and OPTIMIZE of delta-rs and of Spark give the same rows as the client's commits.
 
-Names
-=====
+Modules
+=======
 
 The modules by topic:
 

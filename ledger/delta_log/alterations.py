@@ -1,11 +1,11 @@
 """Alterations of a table by others: features, properties, columns, files of other tables.
 
-The client's tables ask for protocol (1, 2) and nothing else. A table that asks for more is altered: the client cannot
-follow its log. Then there are two cases:
+The client's tables ask for protocol (1, 2) and nothing else. A table that asks for more, or has other columns, is
+altered: the client cannot follow its log. Then there are two cases:
 
 - The engine's own statements still read and write the table, which takes longer.
-- The engine refuses the table. `refusal_of` is the one rule for that. Verbs raise its result. The health of a ledger,
-  `ledger doctor` and `/ready` show the same result before a verb raises it.
+- The engine refuses the table. For delta-rs, `refusal_of` is the one rule for that. Verbs raise its result as
+  TableAltered. The health of a ledger, `ledger doctor` and `/ready` show the same result before a verb raises it.
 
 `DELTA_RS_WRITES` names the features that delta-rs writes. tests/delta_log/test_foreign.py tries each feature that
 delta-rs can switch on. These tests fail if a release of delta-rs writes more of them, or fewer.
@@ -31,7 +31,7 @@ PLAIN = frozenset({"appendOnly", "invariants"})
 DELTA_RS_WRITES = PLAIN | {
     *("changeDataFeed", "checkConstraints", "generatedColumns", "timestampNtz", "variantType", "variantType-preview"),
 }
-#: The features with which delta-rs at least appends rows.
+#: The features with which delta-rs can append rows, though perhaps do nothing else.
 DELTA_RS_APPENDS = DELTA_RS_WRITES | {"columnMapping", "v2Checkpoint", "deletionVectors"}
 #: Without TRUNCATE HISTORY a dropped feature leaves the feature `checkpointProtection`, which delta-rs refuses, too.
 #: With TRUNCATE HISTORY, Delta asks that no version of the last day has the feature, unless this property says
@@ -44,7 +44,7 @@ SWITCHED_OFF = {
     "v2Checkpoint": ("'delta.checkpointPolicy'='classic'", ["v2Checkpoint TRUNCATE HISTORY"]),
     "rowTracking": ("'delta.enableRowTracking'='false'", ["rowTracking", "domainMetadata"]),
     "inCommitTimestamp": ("'delta.enableInCommitTimestamps'='false'", ["inCommitTimestamp"]),
-    # Delta cannot drop the change data feed. Without the property no files are written for it.
+    # Delta cannot drop the change data feed. Without the property, no files of changes are written.
     "changeDataFeed": ("'delta.enableChangeDataFeed'='false'", []),
     "checkpointProtection": ("", ["checkpointProtection TRUNCATE HISTORY"]),
     "domainMetadata": ("", ["domainMetadata"]),
@@ -52,7 +52,7 @@ SWITCHED_OFF = {
 #: Features that Delta drops only after the features that need them.
 NEEDED_BY_OTHERS = ("domainMetadata",)
 #: The features that Delta 4.4 cannot drop: their classes are no RemovableFeature. The feature of generated columns
-#: stays too, and does no harm once no column is generated.
+#: stays, too, but does no harm once no column is generated.
 PERMANENT = frozenset(
     {
         *("allowColumnDefaults", "clustering", "generatedColumns", "identityColumns", "timestampNtz"),
@@ -68,7 +68,7 @@ TRUNCATES = (
     " (Delta refuses to truncate within a minute of the last version that has the feature: then try again. Older "
     "versions of the table cannot be read afterwards, and receipts that no upkeep has filled in by now are lost)"
 )
-#: The advice about a feature that stays.
+#: The advice where nothing takes an alteration back.
 OF_BEFORE = "restore a backup of before (`ledger restore-backup BACKUP ROOT --replace`)"
 NO_WAY_BACK = (
     f"{OF_BEFORE}, or make a new ledger and send it what the old one has: "

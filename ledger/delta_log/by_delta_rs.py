@@ -1,6 +1,6 @@
 """DeltaTables without a JVM: small transactions through delta-rs.
 
-Most reads and commits are direct (`log`). The others use a table that delta-rs has loaded.
+Most reads and commits are direct: see the module `delta_log.log`. The others use a table that delta-rs has loaded.
 """
 
 from __future__ import annotations
@@ -156,7 +156,8 @@ class DeltaRsTables:
         return refusal_of(table, self.locations[table], loaded, self._specs[table].schema.names, appends=appends)
 
     def _require_written(self, table: str, loaded: DeltaTable, *, appends: bool) -> None:
-        """Raise TableAltered if delta-rs does not write a table. A table whose log is followed is not checked."""
+        """Raise TableAltered if delta-rs cannot write a table as it is now. If the client follows the table's log,
+        nothing is checked: such a table is not altered."""
         is_plain = self._direct[table].writer.followed.seen() is not None
         why = None if is_plain else self._refusal(table, loaded, appends=appends)
         if why is not None:
@@ -257,14 +258,15 @@ class DeltaRsTables:
         late: Callable[[], Mapping[str, Any]],
         reason: str,
     ) -> int:
-        """Commit one MERGE of delta-rs's, of edits that find the rows of the snapshot as they suppose.
+        """Commit edits as one MERGE that delta-rs runs. The caller has checked that the snapshot's rows are as the
+        edits suppose.
 
         If the table is on a local path and not altered, delta-rs runs the MERGE on a copy of the log. The client then
         puts the commit into the table's log.
         """
         if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
-            # A query would rebase the commit. A forked child cannot run a query: its caller decides again on the newer
-            # version.
+            # delta-rs would check the newer versions for conflicts. A forked child cannot run delta-rs, so its caller
+            # gets Conflict, and decides again on the newest version.
             raise Conflict(f"others have committed to {table} since version {snapshot.version}")
         forks.require_own("delta-rs")
         statement, place = plain_merge(self._specs[table], where), self.locations[table]
@@ -309,7 +311,8 @@ class DeltaRsTables:
         beside: Sequence[tuple[str, int]],
         reason: str,
     ) -> int:
-        """Commit rows that delta-rs writes, under transactions that may be committed next. See `add_rows`."""
+        """Append rows through delta-rs, if the transactions may be committed next; else raise Conflict. See
+        `DeltaTables.add_rows`."""
         if still_valid is not None:
             raise NotDirect(reason)
         self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
@@ -397,7 +400,7 @@ class DeltaRsTables:
     ) -> pa.Table:
         wanted = wanted_rows(self._specs[table], where, columns, between, above)
         direct = self._direct[table]
-        # A forked child reads whole files, however many: it cannot read through delta-rs.
+        # A forked child that cannot read through delta-rs reads whole files, however many.
         is_forked = forks.is_inherited("delta-rs")
         near = direct.all_rows(where) if is_forked else direct.small_rows(where, above)
         if near is not None:
@@ -464,9 +467,9 @@ class DeltaRsTables:
 
     @contextmanager
     def _committing(self, table: str) -> Iterator[DeltaTable]:
-        """Return a context for one commit of delta-rs's to the newest version of a table.
+        """Return a context for one commit to the newest version of a table, which delta-rs has loaded.
 
-        Raises what LogWriter.guarding raises, and TableAltered for a table that delta-rs does not write.
+        Raises what `LogWriter.guarding` raises, and TableAltered for a table that delta-rs cannot write.
         """
         with self._direct[table].writer.guarding(), self._using(table) as loaded:
             self._require_written(table, loaded, appends=True)

@@ -74,7 +74,8 @@ def committing(
 ) -> Iterator[SparkSession]:
     """Return a context in which the session's commits carry this metadata. `jobs` is a context that names its jobs.
 
-    Raises Conflict for a lost race.
+    Raises Conflict for a lost race, for edits that no longer fit the table, and for a listing of the log that has a
+    gap.
     """
     session.conf.set(USER_METADATA, json.dumps(metadata))
     session.conf.unset(LAST_VERSION)
@@ -99,8 +100,8 @@ def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, 
 
 
 def commit_rows(session: SparkSession, begun: Any, frame: DataFrame, *transactions: tuple[str, int]) -> None:
-    """Commit a transaction that appends rows and carries versions of applications. Spark's own writer carries one at
-    most."""
+    """Commit a transaction that appends rows and carries versions of applications. Spark's own writer can carry one of
+    these at most."""
     converters = jvm_of(session).scala.jdk.javaapi.CollectionConverters
     files = list(converters.asJava(begun.writeFiles(frame._jdf)))
     _commit(session, begun, [*_marks(session, transactions), *files])
@@ -146,9 +147,9 @@ def committed_version(session: SparkSession) -> int:
 #: The errors that Spark raises when it cannot read or write.
 FAILURES = (PySparkException, Py4JError)
 
-#: The number of edits above which compiled code merges faster.
+#: With more edits than this, a MERGE runs in a session that compiles its code: then this is faster.
 MOST_EDITS_OF_SMALL = 5_000
-#: The number of commits that may be made while a history is read, beside those that are known.
+#: A history asks for this many commits more than those that are known: others may commit while it is read.
 MEANWHILE = 10
 
 
@@ -159,7 +160,7 @@ def _unnamed(spark: SparkSession, metadata: Mapping[str, Any]) -> AbstractContex
 
 @translate_storage_errors(*FAILURES)
 class SparkTables:
-    """DeltaTables on a Spark session. Each thread has a session: commit metadata is a session's setting."""
+    """DeltaTables on a Spark session. Each thread has sessions of its own: commit metadata is a session's setting."""
 
     name = "spark"
 
@@ -175,10 +176,10 @@ class SparkTables:
         purpose_of: Callable[[Mapping[str, Any]], str] = no_purpose,
         name_jobs: Callable[[SparkSession, Mapping[str, Any]], AbstractContextManager[None]] = _unnamed,
     ) -> None:
-        """`specs` and `locations` have the spec and the location of each table, by its name. `sync`: on a local path,
-        and on HDFS, commits survive a power cut. `by_statement`: only statements of Spark commit rows. `read_metadata`
-        parses a commit's metadata, and `purpose_of` returns the purpose of the commit. `name_jobs` returns a context in
-        which a session's jobs are named, for a commit with such metadata."""
+        """`specs` and `locations` have the spec and the location of each table, by its name. `sync`: on a local path
+        commits survive a power cut, and on HDFS direct commits do. `by_statement`: only statements of Spark commit
+        rows. `read_metadata` parses a commit's metadata, and `purpose_of` returns the purpose of the commit.
+        `name_jobs` returns a context in which a session's jobs are named, for a commit with such metadata."""
         self.paths = Paths(self.name, purpose_of)
         self._read_metadata, self._name_jobs = read_metadata, name_jobs
         self._specs = {name: specs[name] for name in locations}
@@ -276,7 +277,7 @@ class SparkTables:
         metadata: Mapping[str, Any],
         late: Callable[[], Mapping[str, Any]] = nothing_late,
     ) -> int:
-        # The statement checks the same, perhaps on a later version. This check costs no job.
+        # The statement makes the same checks, perhaps on a later version. This check costs no job.
         require_expected(snapshot, self._specs[table], edits)
         return self.paths.commit(
             table,
@@ -295,7 +296,7 @@ class SparkTables:
         late: Callable[[], Mapping[str, Any]],
         reason: str,
     ) -> int:
-        """Commit one MERGE of Spark's, which fails if an edit does not find its row as it supposes."""
+        """Commit edits as one MERGE that Spark runs. The MERGE fails if a row is not as its edit supposes."""
         self._require_kept(table)
         self._direct[table].require_same(snapshot)
         small, metadata = edits.num_rows <= MOST_EDITS_OF_SMALL, {**metadata, **late()}
@@ -332,7 +333,8 @@ class SparkTables:
         beside: Sequence[tuple[str, int]],
         reason: str,
     ) -> int:
-        """Commit rows that Spark writes, under transactions that may be committed next. See `add_rows`."""
+        """Append rows through Spark, if the transactions may be committed next; else raise Conflict. See
+        `DeltaTables.add_rows`."""
         if still_valid is not None:
             raise NotDirect(reason)
         self._require_kept(table)
@@ -423,8 +425,8 @@ class SparkTables:
     def history(self, table: str, since: int) -> list[Commit]:
         newest, limit = self.version(table), 0
         rows: list[Any] = []
-        # Spark returns the newest commits at the time of the query. Others may have committed since the commits were
-        # counted.
+        # Spark returns the commits that are newest at the time of the query. If others committed since `newest` was
+        # read, ask for more.
         while newest - since > limit:
             limit = newest - since + MEANWHILE
             described = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {limit}")
@@ -470,7 +472,8 @@ class SparkTables:
         self._make_newest_durable(table)
         self._files[table].sync_checkpoints()
         session.sql(f"VACUUM {self._named(table)}")
-        # Spark removes old entries with its own checkpoints. Direct commits make other checkpoints of the same log.
+        # Spark removes old entries only when it makes a checkpoint itself. Direct commits mostly make the checkpoints,
+        # so have Spark remove old entries here.
         state = self._state(table)
         state.deltaLog().doLogCleanup(state, jvm_of(session).scala.Option.empty())
 

@@ -1,7 +1,8 @@
-"""Damage of a table: entries and checkpoints of its log, and data files.
+"""Search for damage in a table's log entries, checkpoints and data files; removal of damaged checkpoints from the log.
 
-A checkpoint sums up the entries before it. A damaged checkpoint costs nothing while these entries exist, from version 0
-or from an older checkpoint on. An entry that an intact checkpoint covers is needed for versions of the past only.
+A checkpoint of a version sums up all entries up to that version. If a checkpoint is damaged, nothing is lost while
+these entries exist, from version 0 or from an older intact checkpoint on. An entry that an intact checkpoint sums up is
+needed only to read versions of the past.
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ from ledger.errors import LedgerDamaged
 from ledger.rules.location import recorded
 
 log = logging.getLogger("ledger.opening")
-#: The most damaged files that an error names.
+#: An error names at most this many damaged files.
 MOST_NAMED = 3
 #: The size up to which a table's data files are read after a verb failed. `doctor --deep` and `repair` read all of
 #: them.
 DECODED_BYTES = 64 << 20
-#: Check this many entries before looking for a checkpoint that sums them up.
+#: If more than this many entries are unchecked, look for a checkpoint, and check only the entries after it. (The first
+#: check always looks for one.)
 MOST_BEFORE_CHECKPOINTS = 20
 #: The advice about a checkpoint that cannot be read.
 WITH_ENTRIES = (
@@ -74,9 +76,10 @@ class TableDamage(NamedTuple):
 
     Attributes:
         entries: The faults, by version, of entries that the newest version needs.
-        checkpoints: The paths of those of the newest checkpoints that cannot be read.
+        checkpoints: The paths of the unreadable checkpoint files that are newer than the newest intact checkpoint.
         files: The faults, by path, of data files that the log names.
-        is_recoverable: Whether the log's entries hold all facts of these checkpoints.
+        is_recoverable: Whether the log has every entry after the newest intact checkpoint, so that nothing is lost
+            without `checkpoints`.
     """
 
     version: int
@@ -111,8 +114,8 @@ class PastDamage(NamedTuple):
 
     Attributes:
         entries: The faults of such entries, by version.
-        readable_from: The version of the first checkpoint at or after the last such entry. Versions from the first such
-            entry up to it are lost.
+        readable_from: The version of the first readable checkpoint at or after the last such entry. Versions from the
+            first such entry to the one before this checkpoint may be lost.
     """
 
     entries: Mapping[int, str]
@@ -126,9 +129,11 @@ class PastDamage(NamedTuple):
 def find_damage(
     location: str, storage_options: Mapping[str, str] | None, *, deep: bool = False, needs_info: bool = True
 ) -> TableDamage:
-    """Look for damage in the newest version of a table. With `deep`, read each data file, a row group at a time.
+    """Look for damage in the newest version of a table. With `deep`, read all of each checkpoint and data file, a row
+    group at a time. `needs_info`: an entry without a `commitInfo` is damaged.
 
-    Raises what the storage raises, and DeltaError for a log that delta-rs cannot read for another reason.
+    Raises what the storage raises. Raises DeltaError if delta-rs cannot read the log, and no damaged entry or
+    checkpoint explains this.
     """
     files = table_files(location, storage_options)
     paths = files.log_paths()
@@ -150,20 +155,20 @@ def find_damage(
         raise
     wrong = find_faulty_files(loaded, files, deep=deep)
     if wrong and loaded.version() < (again := opened(location, storage_options)).version():
-        # A file that others removed from the table meanwhile may be missing.
+        # Others may have removed a missing file from the table meanwhile: look at the newer version.
         loaded, wrong = again, find_faulty_files(again, files, deep=deep)
     return TableDamage(loaded.version(), {}, bad, wrong, not missing)
 
 
 class Checkpoints(NamedTuple):
-    """The checkpoints of a table, all of which were read.
+    """The damaged checkpoints of a table, and the newest intact one. Each file was read in full.
 
     Attributes:
-        bad: The paths of those of the newest checkpoints that cannot be read, and of a checkpoint that
+        bad: The paths of the unreadable checkpoint files that are newer than `intact`, and of a checkpoint that
             `_last_checkpoint` names and that is gone.
         intact: The version of the newest readable checkpoint; -1: there is none.
-        old: The paths of unreadable checkpoints before that one, which only versions of the past need. Only for local
-            paths: elsewhere a file is put whole.
+        old: The paths of the unreadable checkpoint files before `intact`, which only versions of the past need. Only
+            for local paths: an object store never keeps half of a file.
     """
 
     bad: tuple[str, ...]
@@ -187,11 +192,12 @@ def _old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tupl
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
     """Look for damage in the entries that the newest intact checkpoint sums up.
 
-    No verb needs these entries. Views of the past do, and so does upkeep if it has not read them yet. For local paths:
-    elsewhere an entry is put whole.
+    No verb needs these entries. Views of the past do, and so does upkeep if it has not read them yet. Looks only at
+    local paths: an object store never keeps half of an entry.
 
-    If `intact` is given, it is the version of that checkpoint, which was read fully: then each entry is parsed, too.
-    Otherwise the checkpoint is the newest whose end can be read, and an entry that looks whole is taken for whole.
+    `intact` is the version of that checkpoint, if the caller has read all of it. Then each entry is parsed, too.
+    Without `intact`, take the newest checkpoint whose end can be read, and parse only the entries that do not look
+    whole.
     """
     if not recorded(location).is_local:
         return PastDamage({}, 0)
@@ -220,8 +226,8 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
 
 
 def _kept_for(location: str, storage_options: Mapping[str, str] | None) -> float:
-    """Return how long a table keeps its log, in seconds. If the table cannot be read, return the value of a
-    new table."""
+    """Return how long a table keeps its log, in seconds. If delta-rs cannot read the table, return the value of a new
+    table."""
     try:
         properties = opened(location, storage_options).metadata().configuration
     except DeltaError:
@@ -241,9 +247,11 @@ def past_damage_of(table: str, location: str, storage_options: Mapping[str, str]
 
 
 def find_first_readable(location: str) -> int:
-    """Return the first version of a table that can be read. A repair of the past may leave entries of earlier versions.
+    """Return the first version of a table that can be read.
 
-    For local paths; elsewhere nothing is repaired, and the result is 0.
+    This is 0 if the entry of version 0 exists, and otherwise the version of the first checkpoint. A repair of the past
+    may leave entries of versions before this checkpoint. Elsewhere than on a local path nothing is repaired, and the
+    result is 0.
     """
     if not recorded(location).is_local:
         return 0
@@ -256,7 +264,8 @@ def find_first_readable(location: str) -> int:
 
 
 def _looks_whole(content: bytes | None) -> bool:
-    """Tell whether an entry looks whole without parsing its JSON: for a long log, that takes minutes."""
+    """Tell, without parsing its JSON, whether an entry looks whole. To parse all entries of a long log takes
+    minutes."""
     if content is None:
         return True
     if b'"commitInfo"' not in content or b"\0" in content:
@@ -271,9 +280,10 @@ def _looks_whole(content: bytes | None) -> bool:
 def damage_causing_failure(
     table: str, location: str, storage_options: Mapping[str, str] | None
 ) -> LedgerDamaged | None:
-    """Return the damage that explains why an engine failed; None: there is none, or the table cannot be read.
+    """Return the damage that explains why an engine failed; None: none was found, or the table cannot be read.
 
-    Data files are read if the table has at most DECODED_BYTES: a file can have the right size and be damaged inside.
+    If nothing else is damaged, and the table has at most DECODED_BYTES, its data files are read: a file can have the
+    right size and be damaged inside.
     """
     try:
         damage = find_damage(location, storage_options).error(table)
@@ -291,9 +301,10 @@ def _data_bytes(location: str, storage_options: Mapping[str, str] | None) -> int
 
 
 class LogTail:
-    """The entries of a log after its last checkpoint, on a local path. Each entry is checked once.
+    """The entries of a log after its last checkpoint. On a local path each entry is checked once.
 
-    Both engines take an empty entry for a commit that changes nothing. On an object store an entry is put whole.
+    Both engines take an empty entry for a commit that changes nothing. An object store never keeps half of an entry, so
+    nothing is checked there.
     """
 
     def __init__(self, table: str, location: str) -> None:
@@ -301,12 +312,13 @@ class LogTail:
         self._whole: int | None = None
 
     def require(self, version: int) -> None:
-        """Raise LedgerDamaged if an entry up to a version is empty or torn."""
+        """Raise LedgerDamaged if an entry after the last checkpoint, up to a version, is empty or torn."""
         if self._files is None:
             return
         since = -1 if self._whole is None else self._whole
         if self._whole is None or version - since > MOST_BEFORE_CHECKPOINTS:
-            # Entries that a checkpoint sums up are not checked. A restored log continues a million versions later.
+            # Do not check entries that a checkpoint sums up. A restored log begins at the next million. Without the
+            # checkpoint, this check could try a million entries that do not exist.
             since = max(since, _summed_up(self._files, version))
         for flawed in flaws_in(self._files, range(since + 1, version + 1)):
             content = self._files.read(log_file(flawed))
@@ -316,9 +328,11 @@ class LogTail:
 
 
 def require_whole_log(location: str, version: int | None) -> None:
-    """Raise Flawed if an output table's entry after the last checkpoint is empty or torn, up to a version (None: all).
+    """Raise Flawed if an entry of an output table is empty or torn.
 
-    For local paths: elsewhere an entry is put whole.
+    The entries after the last checkpoint are checked, up to `version` (None: up to the newest).
+
+    Checks only local paths: an object store never keeps half of an entry.
     """
     if not recorded(location).is_local:
         return
@@ -336,8 +350,8 @@ def require_whole_log(location: str, version: int | None) -> None:
 
 
 def _summed_up(files: TableStorage, version: int) -> int:
-    """Return the version of the newest checkpoint up to a version whose end can be read. Without one, return the
-    version before the first entry."""
+    """Return the version of a readable checkpoint, at most `version`: of the one that `_last_checkpoint` names, or else
+    of the newest one. Only the end of its files is read. Without one, return the version before the first entry."""
     hinted = hinted_checkpoint(files)
     if hinted is not None and hinted <= version and _row_count_in_footer(files, _single(hinted)) is not None:
         return hinted
@@ -353,7 +367,7 @@ def lost_folder(root: Path) -> Path:
 
 
 def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> list[str]:
-    """Move unreadable checkpoints out of tables whose logs hold the same facts, and return their paths."""
+    """Move unreadable checkpoints out of tables whose logs hold the same facts. Return the paths of these files."""
     lost = lost_folder(root)
     mended = [path for place in locations.values() for path in mend_checkpoints(place, lost, deep=deep)]
     if mended:
@@ -362,9 +376,11 @@ def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> lis
 
 
 def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
-    """Move unreadable checkpoints to a folder if entries or another checkpoint hold the same facts. Return their paths.
+    """Move unreadable checkpoints to a folder if entries or another checkpoint hold the same facts. Return the paths of
+    these files.
 
-    Without `deep`, look only at the file that `_last_checkpoint` names. For local paths.
+    Without `deep`, do nothing unless `_last_checkpoint` or the checkpoint that it names is broken. Then read only the
+    end of each checkpoint file. An unusable `_last_checkpoint` is moved, too. For local paths.
     """
     place, files = Path(recorded(location).text), table_files(location, None)
     if not deep and not _misses_checkpoint(place):
@@ -386,7 +402,7 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
 def set_aside(place: Path, lost: Path, path: str) -> None:
     """Move a file of a table, and the checksum that Hadoop keeps beside it, to the folder `lost`.
 
-    Spark would compare that checksum with the next file of that name. Raises FileNotFoundError.
+    Spark would compare that checksum with the next file of that name. Raises FileNotFoundError if the file is gone.
     """
     *folders, name = path.split("/")
     for file_path in ("/".join([*folders, f".{name}.crc"]), path):
@@ -397,8 +413,8 @@ def set_aside(place: Path, lost: Path, path: str) -> None:
 
 
 def _misses_checkpoint(place: Path) -> bool:
-    """Tell whether `_last_checkpoint` cannot be parsed, or a file of the checkpoint that it names is missing or
-    empty."""
+    """Tell whether `_last_checkpoint` cannot be parsed, or the checkpoint that it names is missing, or a file of that
+    checkpoint is empty."""
     try:
         hint = json.loads((place / LAST_CHECKPOINT).read_bytes())
         named = [*(place / LOG).glob(f"{hint['version']:020d}.checkpoint.*parquet")] if hint.get("parts") else []
@@ -411,7 +427,10 @@ def _misses_checkpoint(place: Path) -> bool:
 
 
 def _checkpoints(files: TableStorage, paths: list[str], *, deep: bool = False) -> tuple[tuple[str, ...], int]:
-    """Return the unreadable ones among the newest checkpoints, and the version of the newest intact one, or -1.
+    """Return the damaged checkpoint files that are newer than the newest intact checkpoint, and the version of the
+    intact one, or -1.
+
+    A damaged file is unreadable, or `_last_checkpoint` names it and it is gone.
 
     Without `deep`, only the end of each file is read, which has the number of rows.
     """
@@ -441,7 +460,7 @@ def _single(version: int) -> str:
 
 
 def _row_count_in_footer(files: Storage, path: str) -> int | None:
-    """Return how many rows a Parquet file has; None: the file is not Parquet."""
+    """Return how many rows a Parquet file has, as the file's end says; None: the end cannot be read."""
     try:
         with files.open(path) as file:
             return int(file.metadata.num_rows)
@@ -460,14 +479,16 @@ def _count_rows(files: Storage, path: str) -> int | None:
 
 
 def _whole_rows(file: pq.ParquetFile, group: int) -> int:
-    """Return how many rows a row group has. Raises ArrowInvalid for invalid text, too."""
+    """Return how many rows a row group has. Raises what Arrow raises for damaged bytes, and ArrowInvalid for invalid
+    text."""
     rows = file.read_row_group(group, use_threads=False)
     rows.validate(full=True)
     return int(rows.num_rows)
 
 
 def find_faulty_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) -> Mapping[str, str]:
-    """Return the faults of the data files of a loaded table, by path.
+    """Return the faults of the data files of a loaded table, by path. Without `deep`, only the sizes of the files are
+    compared.
 
     Files outside the table are left out: they belong to another table, see `alterations`.
     """

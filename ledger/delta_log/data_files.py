@@ -10,18 +10,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: The most bytes of a row group (or a single row), and of a file. Reading one row reads its row group.
+#: The most bytes in memory of the rows of a row group, and of a file (unless a single row is larger). To read one row,
+#: a reader reads its row group.
 ROW_GROUP, FILE = 8 << 20, 64 << 20
 #: The average size of values, in bytes, above which a column has no dictionary.
 LONG = 1_024
-#: The part of a partition's value that a path contains: few characters, and none that needs an escape.
+#: A path contains at most MOST_IN_PATH characters of a partition's value. Characters that may need an escape (_ODD)
+#: become "_".
 MOST_IN_PATH, _ODD = 100, re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Encoded(Mapping[str, bytes]):
-    """Files of rows. Each read of a path makes the file anew, so that large files are not in memory together.
+    """Files of rows, by path. Each look-up of a path makes the file anew, so that not all of the files are in memory
+    together.
 
-    `sizes` has the sizes of the files that were made, by path.
+    `sizes` has the sizes, in bytes, of the files that were made so far, by path.
     """
 
     def __init__(self, rows: Mapping[str, pa.Table], partitions: Sequence[str]) -> None:
@@ -41,7 +44,8 @@ class Encoded(Mapping[str, bytes]):
 
 
 def new_path(partition: Mapping[str, Any]) -> str:
-    """Return the path of a new file of a partition. The path needs no escapes: readers take the values from the log."""
+    """Return the path of a new file of a partition. The path need not contain the exact values, as readers take these
+    from the log. So it has no character that needs an escape."""
     folder = "".join(f"{name}={_ODD.sub('_', str(value))[:MOST_IN_PATH]}/" for name, value in partition.items())
     return f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet"
 
@@ -60,8 +64,8 @@ def parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
     """Return rows as a file, without the columns of their partition, in row groups of at most ROW_GROUP bytes."""
     sink = pa.BufferOutputStream()
     rows = rows.drop_columns(list(partitions))
-    # Nested columns get no dictionary and no statistics: no reader uses these, and they are long. Long texts get no
-    # dictionary: they do not repeat.
+    # Nested columns get no dictionary and no statistics: these would be long, and no reader uses them. A column of long
+    # values gets no dictionary: long values do not repeat.
     statistics_columns = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
     short = [name for name in statistics_columns if rows[name].nbytes <= LONG * rows.num_rows]
     with pq.ParquetWriter(

@@ -1,9 +1,9 @@
-"""Loaded tables, commits and layouts of delta-rs.
+"""Tables that delta-rs has loaded: opening, catching up, commits, checks before a commit, and first entries of logs.
 
 **The newest version.** delta-rs lists the log and takes a listing with a gap for a damaged log (see `history`). While
-others committed 25 times a second, each of seven listings in a row had a gap. But an entry that existed before a
-listing began is in the listing. Therefore the client loads the table as of the highest version that its own listing has
-shown. A gap below that version is a real one.
+others committed 25 times a second, each of seven listings in a row had a gap (measured). But an entry that existed
+before a listing began is in the listing. Therefore, after such an error, the client lists the log itself, and loads the
+table as of the highest version that it saw. In further listings, a gap below that version is a real one.
 
 **Loaded tables** are shared between threads: each belongs to one thread at a time.
 """
@@ -48,7 +48,7 @@ from ledger.runtime.threads import map_at_once
 
 #: The beginnings of delta-rs's errors for a lost race: conflicts, too many of them, and a version that is taken.
 LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
-#: How often delta-rs, or the client, tries a commit again after commits of others.
+#: How often, at most, delta-rs or the client tries a commit again after commits of others.
 REBASES = 100
 
 
@@ -56,8 +56,9 @@ REBASES = 100
 def conflicts() -> Iterator[None]:
     """Turn delta-rs's errors of a lost race into Conflict.
 
-    Other writers were first, or commit so fast that the log could not be listed, before this commit or after it.
-    delta-rs raises the same classes for other failures of a commit, such as a full disk.
+    Other writers were first. Or they commit so fast that delta-rs met a gap in its listing of the log. If delta-rs met
+    the gap after its own commit, the commit exists. delta-rs raises the same classes for other failures of a commit,
+    such as a full disk.
     """
     try:
         yield
@@ -96,7 +97,7 @@ def with_all_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
 
 
 def commit_nothing(loaded: DeltaTable, commit_properties: CommitProperties) -> None:
-    """Commit metadata and no rows to any table."""
+    """Make a commit without rows, with metadata and transactions. The table may be the ledger's or a user's."""
     with conflicts():
         loaded.create_write_transaction(
             [],
@@ -138,7 +139,8 @@ def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTab
 def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> DeltaTable | None:
     """Return a table whose newest checkpoint is empty or gone, by the entries of its log; None: these cannot be read.
 
-    delta-rs fails when it opens the checkpoint that `_last_checkpoint` names, but can replay the entries past it.
+    delta-rs cannot start at this checkpoint. But it can load the version before, and follow the log's entries from
+    there.
     """
     files = table_files(location, options)
     try:
@@ -169,13 +171,15 @@ def newest_listed(files: TableStorage) -> int | None:
     return max(versions_in(files.log_paths()), default=None)
 
 
-#: The most loaded tables that wait for their next use. There is more than one only if threads used one table at once.
+#: The most loaded tables of one location that wait for their next use. More than one waits only if threads used them at
+#: once.
 KEPT = 4
 #: The number of followed commits after which a table is opened anew: each followed append makes it slower. Measured:
 #: following one more append takes 0.5 ms at first, 5 ms after 50, 20 ms after 200. Opening the table anew takes 7 ms.
 MOST_FOLLOWED = 25
-#: The seconds after which the log is listed. Before that, a newer version is looked for by its name, which costs the
-#: same for a long log. The listing serves a process that stood still until upkeep removed the next version.
+#: The seconds after which the log is listed again. Until then, the client only looks for the next version's file by its
+#: name. This takes as long for a long log as for a short one. If a process stood still until upkeep removed that file,
+#: only a listing shows the newer versions.
 LISTED_AFTER = 60.0
 
 
@@ -190,8 +194,7 @@ class LoadedTable(NamedTuple):
 
 
 class LoadedTables:
-    """The loaded tables of one location. At most as many exist as are in use at once, however many threads
-    come and go."""
+    """The loaded tables of one location. No more exist than were in use at once, however many threads come and go."""
 
     def __init__(
         self,
@@ -220,7 +223,7 @@ class LoadedTables:
         self._idle.append(opened)
 
     def forget(self) -> None:
-        """Open the table anew for the next caller: the loaded tables may be of another log."""
+        """Use the loaded tables no more: they may be of another log. The table is opened anew for the next caller."""
         self._forgotten_at = self._passing()
 
     def _newest(self) -> LoadedTable:
@@ -233,8 +236,8 @@ class LoadedTables:
             return self._newest()
         if now - opened.listed_at <= LISTED_AFTER and not self._files.has(log_file(opened.table.version() + 1)):
             return opened
-        # If this entry exists, there is too much to follow. It may have been removed with old entries: count again
-        # below.
+        # If this entry exists, there is too much to follow. Upkeep may have removed the entry, so the versions are
+        # counted again below.
         if self._files.has(log_file(opened.opened_at + MOST_FOLLOWED + 1)):
             return self._anew()
         catch_up(opened.table, self._files)
@@ -251,8 +254,9 @@ class LoadedTables:
 
 #: The property that names the columns of which Delta collects statistics.
 STATISTICS = "delta.dataSkippingStatsColumns"
-#: Table properties for Spark's Parquet writer: row groups of 32 MB, compressed. The writer checks the bytes that it
-#: holds from the first row on. By default it waits for 100 rows, which may be 100 MB.
+#: Table properties for Spark's Parquet writer: it ends a row group at about 32 MB, measured after compression. With
+#: these properties it counts the bytes that it holds from the first row on. By default it first waits for 100 rows,
+#: which may be 100 MB.
 BOUNDED = {
     "parquet.block.size": str(32 << 20),
     **{
@@ -264,7 +268,8 @@ BOUNDED = {
 
 
 def require_staged(location: str, stored: Storage, files: Sequence[StagedFile]) -> None:
-    """Raise StorageFailed if a file that is to be published at a location is gone: the table would become unreadable.
+    """Raise StorageFailed if a file that is to be published at a location is gone. Its publication would make the table
+    unreadable.
 
     A file may be removed by a VACUUM with a short retention, by a replacement of the table, or by hand.
     """
@@ -281,8 +286,8 @@ def require_staged(location: str, stored: Storage, files: Sequence[StagedFile]) 
 def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics: Sequence[str]) -> Demands:
     """Return the demands of a table for files that are published later.
 
-    They do not depend on the session's defaults for new tables. The table has statistics of its first column and of
-    those of `statistics` that it has.
+    These demands do not depend on a Spark session's defaults for new tables. The table has statistics of its first
+    column and of those of `statistics` that it has.
     """
     columns_with_statistics = [schema.names[0], *(name for name in statistics if name in schema.names)]
     properties = {STATISTICS: ",".join(columns_with_statistics), **BOUNDED}
@@ -292,8 +297,8 @@ def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics:
 def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
     """Add files to a table in one commit. `commit` has the arguments that `committing` returns.
 
-    Raises what delta-rs raises. Raises TableAltered for a table that asks more of a row than its columns: the writer of
-    the files did not check these demands.
+    Raises what delta-rs raises. Raises TableAltered for a table with constraints, or with columns that may not be null
+    or that Delta makes: the writer of the files did not check these.
     """
     require_plain(loaded)
     add_files(loaded, files, partitions, **commit)
@@ -352,7 +357,7 @@ def metadata_action(
 
 
 def layout_entry(loaded: DeltaTable, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> bytes:
-    """Return the commit that gives a loaded table further properties."""
+    """Return the log entry that gives a loaded table further properties."""
     now, current = int(time.time() * MILLISECONDS), loaded.metadata()
     changed = metadata_action(
         loaded, loaded.schema().to_json(), {**current.configuration, **properties}, current.description
@@ -361,12 +366,13 @@ def layout_entry(loaded: DeltaTable, properties: Mapping[str, str], metadata: Ma
     return log_entry([commit_info("SET TBLPROPERTIES", metadata, now, parameters), changed])
 
 
-#: The characters that delta-rs does not encode in a path, beside letters, digits and "-._~".
+#: The characters that delta-rs leaves as they are in a path, beside letters, digits and "-._~".
 AS_IS = "/!$&'()+,;=@"
 
 
 def odd_path(loaded: DeltaTable) -> str | None:
-    """Return the path of a file that delta-rs would encode in another way than the log does; None: there is none.
+    """Return the path of a file that delta-rs would encode in another way than the log does; None: there is no such
+    file.
 
     delta-rs cannot remove such files (docs/explanation/delta-rs-faults.md). Spark writes such paths for letters beyond
     ASCII.
@@ -385,7 +391,7 @@ def unremovable(table: str, path: str) -> tuple[str, str]:
 
 
 def require_removable(loaded: DeltaTable) -> None:
-    """Raise TableAltered if a statement of delta-rs's would have to remove files that it cannot remove."""
+    """Raise TableAltered if a table has a file that delta-rs cannot remove: a statement may have to."""
     path = odd_path(loaded)
     if path is not None:
         raise TableAltered(loaded.table_uri, *unremovable(loaded.table_uri.rstrip("/").rpartition("/")[2], path))
@@ -400,7 +406,7 @@ def require_plain(loaded: DeltaTable) -> None:
 
 
 def first_commit(demands: Demands, now: int) -> bytes:
-    """Return the first commit of a table with these demands."""
+    """Return the first log entry of a table with these demands."""
     return _entry(demands.actions(str(uuid.uuid4()), now))
 
 
@@ -410,7 +416,8 @@ def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableS
 
     Delta's protocol defines this checksum: it holds the result of a replay of the log. Without it Spark replays the log
     after its own commit, in three jobs that take longer than a small write. Raises what the storage raises. `below` is
-    the table whose folder is above the log. Raises FileNotFoundError if that table is gone from a local path.
+    the table in whose folder the new log's folder is made. Raises FileNotFoundError if that table is gone from a local
+    path.
     """
     if isinstance(stored, LocalFiles):
         stored.make_log(below.absolute("") if isinstance(below, LocalFiles) else None)
@@ -421,7 +428,8 @@ def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableS
 
 
 def remove_log(stored: TableStorage) -> None:
-    """Remove the log that `begin_log` began, and the one commit after it: VACUUM looks into no such folder."""
+    """Remove the log that `begin_log` began, with the one commit after its first entry. VACUUM would never remove this
+    log, as it skips folders like `_delta_log`."""
     if isinstance(stored, LocalFiles):
         shutil.rmtree(stored.absolute(LOG), ignore_errors=True)
         return

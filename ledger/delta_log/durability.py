@@ -1,31 +1,35 @@
 """Durability on a local path: which files are synced, in which order.
 
-A file system keeps written bytes and names in memory for up to half a minute. A power cut loses them, in any order: the
-name of a commit can survive without its bytes. This process therefore keeps four rules.
+A file system keeps written bytes and names in memory for up to half a minute. A power cut loses some of them, in any
+order: the name of a commit can survive without its bytes. With the setting `sync` on, a process therefore keeps four
+rules.
 
-1. *The data before the commit.* The data files of a commit, and the folders that name them, are synced before the
-   commit becomes visible. A new folder is named by its parent, which is synced too.
-2. *The bytes before the name.* A commit is written to a temporary file and synced. Then a link gives it its name.
-   Therefore a commit that can be seen has all its bytes on the disk, and so has everything that it names.
+1. *The data before the commit.* The data files of a commit, and the folders that have their names, are synced before
+   the commit becomes visible. The name of a new folder is in its parent, which is synced, too.
+2. *The bytes before the name.* The entry of a commit is written to a temporary file and synced. Then a link gives the
+   entry its name. Therefore, if a commit can be seen, the disk has all bytes of its entry and of the files that the
+   entry names.
 3. *The name before the answer.* The folder of the log is synced before the verb answers. One sync covers all verbs
    that share a commit.
-4. *The versions that were read before the decision.* Between the link and the sync of the folder others can see a
-   commit that a power cut still loses. A later commit to the same table makes both durable, because one folder names
-   both. A commit to another table does not. Suppose that a process records in one table that work is done, because
-   another table has its rows. A power cut could then lose only the rows. Therefore `make_durable` syncs each version
-   that this process has seen. This happens before the process commits to another table, and before it answers without a
-   commit.
+4. *The versions that were read before the decision.* Between the link and the sync of the folder, others can see a
+   commit that a power cut can still undo. A later commit to the same table makes both durable, because the names of
+   both are in one folder. A commit to another table does not. Suppose that a process records in one table that work is
+   done, because another table has its rows. A power cut could then lose only the rows. Therefore `make_durable` syncs
+   each version that this process has seen. This happens before the process commits to another table, and before it
+   answers without a commit.
 
-**Commits of others.** A commit that keeps rules 1 to 3 has SYNCED in its `commitInfo`. Its writer first made all
-versions before it durable. A process that reads such a commit need only sync the folder. Other commits come from Spark,
-from delta-rs, from a process with the setting `sync` off, or from an earlier release. The first process with `sync` on
-that relies on a commit without the mark syncs its data files and its entry. The process does the same for earlier
-commits, back to the nearest commit that has the mark. Others can see a commit without the mark some milliseconds before
-it is synced. A power cut in this time can damage the commit. But no verb that relies on the commit has answered yet.
+**Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2. The bytes of all versions before it
+were synced first. Their names become durable with its own name at the latest. A process that reads such a commit need
+only sync the log's folder. Other commits come from Spark, from delta-rs, from a process with the setting `sync` off, or
+from an earlier release. The first process with `sync` on that relies on a commit without the mark syncs the commit's
+data files and its entry. The process does the same for earlier commits, back to the nearest commit that has the mark.
+(For more than MOST_UNMARKED commits, it syncs all that the system's memory holds.) Others can see a commit without the
+mark before it is synced. A power cut in this time can damage the commit. But no verb of a process with `sync` on that
+relies on the commit has answered yet.
 
 **Checkpoints** that the client writes are durable before they can be seen. Checkpoints that an engine writes are synced
-afterwards, and before any entry that they sum up is removed. If a power cut tears a checkpoint before that sync, the
-entries replace the checkpoint: see `damage.mend`.
+later, before a vacuum of the client removes an entry that they sum up. If a power cut tears a checkpoint before that
+sync, the entries replace the checkpoint: see `damage.mend`.
 """
 
 from __future__ import annotations
@@ -90,9 +94,10 @@ class Durability:
         self._witness: tuple[str, tuple[int, ...] | None] | None = None
 
     def sync_files(self, paths: Iterable[str], descriptors: Iterable[int] = ()) -> None:
-        """Make files durable with the folders that name them. Sync the open files with these `descriptors`, too.
+        """Make files durable, and the folders that have their names. Sync the open files with these `descriptors`, too.
 
-        A file that is gone is left out. Folders and files are synced at the same time, which takes half as long.
+        A file that is gone is left out. Folders and files are synced at the same time, because one after the other
+        takes longer.
         """
         files = list(dict.fromkeys(self._place / path for path in paths))
         folders = _workers.begin(partial(self.sync_folders, {str(file.parent) for file in files})) if files else None
@@ -110,7 +115,8 @@ class Durability:
                 folders.result()
 
     def sync_folders(self, folders: Iterable[str]) -> None:
-        """Make what folders name durable, and the folders themselves, up to the root of the file system."""
+        """Make the names in folders durable, and the names of the folders themselves, up to the root of the file
+        system."""
         for folder in folders:
             _sync_folder(folder)
             self._sync_names_of(folder)
@@ -128,14 +134,14 @@ class Durability:
             folder = parent
 
     def sync_folder(self, descriptor: int, folder: str) -> None:
-        """Make durable what an open folder names, and the folder itself."""
+        """Make durable the names in an open folder, and the name of the folder itself."""
         _sync_open_folder(descriptor, is_ours=True)
         self._sync_names_of(folder)
 
     def make_folder(self, folder: Path, below: Path | None = None) -> None:
         """Make a folder, with its parents. A new folder counts as not durable, whatever was there before.
 
-        `below` is a folder above it. Raises FileNotFoundError, and makes nothing, if that folder is gone.
+        `below` is a folder above the new one. Raises FileNotFoundError, and makes nothing, if `below` is gone.
         """
         missing = [folder]
         while missing[-1] != below and not missing[-1].parent.exists():
@@ -189,7 +195,7 @@ class Durability:
         """Note that a version and all before it are durable. `entry` is the path of its entry, and `stamp` the stamp of
         that file.
 
-        Version 0 begins another log.
+        Version 0 begins a new log, so what was noted before is forgotten.
         """
         if version == 0 or version >= self._durable:
             self._witness = entry, stamp
@@ -201,7 +207,7 @@ class Durability:
     def _forget_other_log(self) -> None:
         """Forget what is durable if another log is in the place of this one: the table was made anew, or is a backup.
 
-        The same happens if the witness was removed with old entries, which costs a few syncs.
+        The same happens if `_witness` was removed with old entries, which costs a few syncs.
         """
         witness = self._witness
         if witness is not None and stamp_of(self._place / witness[0]) != witness[1]:
@@ -239,7 +245,7 @@ def _is_marked(entry: bytes) -> bool:
 def _named_in(entry: bytes) -> list[str]:
     """Return the paths of the files that a commit adds below its table.
 
-    Unreadable lines are left out: the reader of the log raises the error about them.
+    Unreadable lines are left out: the reader of the log raises the error about such lines.
     """
     paths = []
     for line in entry.splitlines():
@@ -266,9 +272,9 @@ def _sync_file(file: Path) -> None:
 
 
 def _sync_folder(folder: str, *, is_ours: bool = True) -> None:
-    """Sync a folder's names. A folder that is gone has no names.
+    """Sync the names in a folder. A folder that is gone has no names to sync.
 
-    A folder above a table may be one that this process cannot read: its maker keeps it durable.
+    If this process may not read a folder above a table, it leaves the folder to its owner.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -288,7 +294,8 @@ def _sync_open_folder(descriptor: int, *, is_ours: bool) -> None:
     try:
         sync(descriptor)
     except OSError as error:
-        # Some file systems keep no names in memory, and refuse to sync a folder.
+        # Some file systems keep no names in memory, and refuse to sync a folder. A folder above a table may be
+        # read-only.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP) and (is_ours or error.errno != errno.EROFS):
             raise
 

@@ -1,6 +1,6 @@
 """Storage errors of all kinds, turned into StorageFailed.
 
-Only this module distinguishes the engines' errors from errors of the package's own code.
+Errors that this module does not know pass unchanged.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ledger.rules.location import recorded
 from ledger.runtime import forks
 
 Kind = TypeVar("Kind", bound=type)
-#: The part of an engine's message that is shown: delta-rs's may go on with a trace of its calls.
+#: How many characters of an engine's message are shown. Messages of delta-rs may end with a trace of its calls.
 SHOWN = 300
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-#: The methods of DeltaTables that reach the storage.
+#: The methods of DeltaTables whose errors are translated: those that reach the storage.
 METHODS = (
     *("create", "exists", "layout", "configure", "version", "load", "rows", "file_facts", "greatest", "history"),
     *("newest_versions", "refusal"),
     *("merge", "add_rows", "mark", "delete", "join_files", "transaction_version", "vacuum", "make_durable"),
 )
-#: The methods that are called where there may be no table yet.
+#: The methods that are called when there may be no table yet. A missing folder is then not reported as removed.
 BEFORE = ("create", "exists")
 
 
@@ -39,7 +39,7 @@ def message_of(error: BaseException) -> str:
 
 
 def gone_folder(place: str) -> str | None:
-    """Return the outermost missing folder of a `place` that existed before, such as the ledger's root.
+    """Return the outermost missing folder of a `place`, such as the ledger's root.
 
     Returns None if the place exists, or is not on a local path.
     """
@@ -51,10 +51,11 @@ def gone_folder(place: str) -> str | None:
 
 @contextlib.contextmanager
 def translating_errors(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterator[None]:
-    """Turn errors of the storage at `place`, and errors of further `kinds`, into StorageFailed.
+    """Turn errors of the storage at `place`, and errors of further `kinds`, into StorageFailed. A panic of delta-rs or
+    obstore in a forked child becomes ForkedProcess.
 
-    `is_open`: the table existed when this process opened the ledger. If a folder is missing, it was removed since, and
-    the error names it.
+    `is_open`: the table existed when this process opened the ledger. If a folder is missing now, it was removed since
+    then, and the error names this folder.
     """
     try:
         yield
@@ -67,7 +68,7 @@ def translating_errors(place: str, *kinds: type[Exception], is_open: bool = Fals
     except BaseException as error:
         if forks.is_panic(error):
             raise ForkedProcess("delta-rs") from None
-        # delta-rs raises a bare Exception for some of Arrow's errors, and nothing else does.
+        # delta-rs raises a bare Exception for some of Arrow's errors. No other code raises a bare Exception.
         if type(error) is Exception:
             raise StorageFailed(place, message_of(error)) from error
         raise
@@ -78,8 +79,8 @@ OF_CONSTRAINTS = ("failed validation check", "DELTA_VIOLATE_CONSTRAINT")
 
 
 def _constraint_causing_failure(table: str, failed: StorageFailed) -> tuple[str, str] | None:
-    """Return, in words, that a constraint of a table refused a write, and what to do; None: no constraint was the
-    cause."""
+    """If a constraint of the table caused a failure, return what happened and what to do, in words. Otherwise return
+    None."""
     if not any(sign in failed.cause for sign in OF_CONSTRAINTS):
         return None
     return (
@@ -91,17 +92,18 @@ def _constraint_causing_failure(table: str, failed: StorageFailed) -> tuple[str,
 def translate_storage_errors(
     *kinds: type[Exception], methods: Sequence[str] = METHODS, also: Sequence[str] = (), default: str | None = None
 ) -> Callable[[Kind], Kind]:
-    """Return a decorator that makes methods of a class raise StorageFailed.
+    """Return a class decorator: in the named methods, the engine's errors become StorageFailed.
 
-    The class has `place(table)`, which returns the location of a table, `damage(table)` and `alteration(table)`. If
-    damage explains a failure, that LedgerDamaged is raised instead. If an alteration explains the failure, TableAltered
-    is raised.
+    The class has three methods. `place(table)` returns the location of a table, and `damage(table)` a LedgerDamaged or
+    None. `alteration(table)` returns what was altered and the fix, or None. If `damage` returns an error, that error is
+    raised in place of the StorageFailed. If it returns None, and an alteration or a constraint explains the failure,
+    TableAltered is raised.
 
     Args:
         kinds: The errors that the engine raises, beside OSError and Arrow's errors.
-        methods: The methods. The first text argument of a call is the name of a table.
+        methods: The names of the methods. The first text among a call's positional arguments is the name of a table.
         also: Further methods.
-        default: The table of a method that is called without a name; None: the first of `self.locations`.
+        default: The table of a call that names none; None: the first of `self.locations`.
     """
 
     def decorate(engine: Kind) -> Kind:

@@ -1,6 +1,7 @@
 """Facts that a log holds about each data file, without reading the files.
 
-The facts come from an engine's listing, or from a commit.
+The facts come from an engine's listing of the files, or from the `add` actions of commits. `spec.TableSpec.facts` says
+which facts a table has.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ _MILLISECOND = timedelta(milliseconds=1)
 class FileStatistics:
     """The files of one version: their paths, and the facts of `spec`. The object never changes its answers.
 
-    A small append needs nothing but the last ordinal of its partition. Therefore files that commits have added are
-    first kept as dicts. They become rows of the table when a caller needs the table, or when there are MOST_ADDED of
-    them.
+    A small append needs nothing but the last ordinal (see `spec.Ordinals`) of its partition. Therefore files that
+    commits have added are first kept as dicts. They become rows of an Arrow table when a caller needs this table, or
+    when there are MOST_ADDED of them.
     """
 
     #: A table of more chunks than this is combined into one chunk.
     MOST_PIECES = 8
     MOST_ADDED = 64
-    #: The number of partitions whose last ordinals are passed on to the next version.
+    #: The most partitions whose last ordinals are remembered, and passed on to the next version.
     MOST_ENDS = 16
 
     def __init__(
@@ -77,7 +78,8 @@ class FileStatistics:
     def above(self, first: str, column: str, bound: int) -> list[tuple[Partition, str]]:
         """Return the files that may hold rows with more than `bound` in a column, with their partitions.
 
-        Only partitions with the value `first` in their first column count. Instants are milliseconds.
+        Only partitions with the value `first` in their first column count. A bound of a column of instants is in
+        milliseconds. A file without a maximum may hold such rows.
         """
         partition = [self._fact("partition", name) for name in self._spec.partitions]
         files_of_first = self._files.filter(pc.equal(self._files[partition[0]], first))
@@ -94,9 +96,9 @@ class FileStatistics:
         return facts
 
     def last_ordinal(self, value: str) -> int | None:
-        """Return the last ordinal of the partition with a value in its last column. The partition must have files.
+        """Return the last ordinal of the partition with a value in its last column.
 
-        Returns None if the log lacks the ordinals of one of its files.
+        Returns None if the partition has no files, or if the log lacks the ordinals of one of them.
         """
         if value in self._last_ordinals:
             return self._last_ordinals[value]

@@ -1,27 +1,27 @@
 """Entries of a table's log: parsing, damage, identity, and the history of commits.
 
-**An entry** is one JSON file. Each writer makes it appear whole. The ledger and delta-rs link a finished file. On an
-object store they put it in one request. Delta's log stores for local paths and HDFS write a temporary file and rename
-it, as their documentation says. Therefore an entry that is empty or torn is not a commit in progress. A power cut came
-before the disk had all of the commit, or a copy was cut short. delta-rs and Spark both read an empty entry as a commit
-that changes nothing. Another log store may write in place. For such a store, and for network file systems,
-`require_whole` reads a flawed entry again for a second.
+**An entry** is one JSON file. Most writers make it appear whole. On a local path the ledger and delta-rs link a
+finished file. On an object store they put it in one request. Delta's log stores for local paths and HDFS write a
+temporary file and rename it (so the documentation of these stores says). With such writers, an entry that is empty or
+torn is not a commit in progress. A power cut came before the disk had all of the commit, or a copy was cut short.
+delta-rs and Spark both read an empty entry as a commit that changes nothing. Another log store may write in place.
+Because of such stores, and of network file systems, `require_whole` reads a flawed entry again for a second.
 
-An entry of the client's own tables also has a `commitInfo`, by which the caller finds its own commits. Delta's protocol
-makes it optional, but this client, delta-rs and Spark write one. Spark 4.2 with Delta 4.4 does so even in a session
-with spark.databricks.delta.commitInfo.enabled=false (tried). The client takes an entry without a `commitInfo` for
-damage. Entries of other tables need none.
+An entry of the ledger's own tables also has a `commitInfo`, by which a process finds its own commits. Delta's protocol
+makes a `commitInfo` optional, but the ledger, delta-rs and Spark write one. Spark 4.2 with Delta 4.4 does so even in a
+session with spark.databricks.delta.commitInfo.enabled=false (tried). In these tables an entry without a `commitInfo`
+counts as damage. Entries of other tables need none.
 
 **A listing with a gap.** A folder is listed entry by entry while others commit. A listing may therefore have version 6
-and not 5, though 5 was made first. Both engines take such a listing for a damaged log. Another listing has version 5,
+and not 5, though 5 was made first. Both engines take such a listing for a damaged log. A later listing has version 5,
 unless that version is really gone.
 
 **Whether the log is the same.** While processes have a table open, somebody may make it anew, or put a backup in its
-place. The new log has the same file names with other content. Therefore a process remembers each version with its
-`LogEntry`: the digest of the file. No other log has a file with this digest, as each commit names its own files or
-operation. If the log is another one, everything that a process remembers of the tables is about the old log.
-`Generations` counts these replacements for tables that belong together. Data in memory is kept under the generation in
-which it was read.
+place. The new log may have the same file names with other content. Therefore a process remembers a version with its
+`LogEntry`: the digest of the file. A commit names files of its own, or has a random id. Therefore only a copy of the
+same log has a file with this digest. If the log is another one, everything that a process remembers of the tables is
+about the old log. `Generations` counts these replacements for tables that belong together. Data in memory is kept under
+the generation in which it was read.
 
 **History.** delta-rs's own history numbers commits backwards from the loaded version, but reads the entries that are
 newest at the time of the call. If others commit meanwhile, each number is too low. This module takes the version of
@@ -61,7 +61,7 @@ from ledger.runtime.threads import map_at_once
 Read = TypeVar("Read")
 #: The messages of delta-rs and of Delta on Spark when the versions that they saw have a gap.
 GAPS = ("Expected contiguous commit files", "Gap between checkpoint version", "DELTA_VERSIONS_NOT_CONTIGUOUS")
-#: The pauses before further reads, in seconds. After all of them (a second), the damage is believed.
+#: The pauses before further reads, in seconds: about a second together. After the last read, the damage is believed.
 PAUSES = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5)
 
 
@@ -88,7 +88,7 @@ REPAIR = (
     "backup (`ledger restore-backup BACKUP ROOT --replace`); or stop all that uses the ledger, and `ledger repair "
     "ROOT` cuts it back to its last whole version, or cuts off the past before a checkpoint that has all of it"
 )
-#: The most gaps of a listing that are looked up by name.
+#: The most versions missing in a listing that are looked up by name.
 MOST_MISSING = 1_000
 MISSING = "is missing"
 #: The flaw of an entry of the ledger's own tables that is otherwise whole.
@@ -137,7 +137,7 @@ def damaged(table: str, version: int, what: str) -> LedgerDamaged:
 
 
 def require_whole(table: str, version: int, content: bytes, stored: Storage) -> list[dict[str, Any]] | None:
-    """Return the actions of an entry; None: it is gone by now.
+    """Return the actions of an entry; None: the entry is gone by now.
 
     A network file system may show a new file without its bytes for a moment. Therefore a flawed entry is read again for
     a second. Raises LedgerDamaged if the entry stays flawed.
@@ -186,7 +186,7 @@ def versions_in(paths: Iterable[str]) -> list[int]:
 def checkpointed(paths: Sequence[str]) -> list[int]:
     """Return the sorted versions that have a checkpoint among the paths of a log.
 
-    A checkpoint of several files that lacks a part does not count: its writer has died, or is still writing.
+    A checkpoint of several files that lacks a part does not count: its writer may have died, or may still be writing.
     """
     whole, parts = set[int](), defaultdict[tuple[int, int], set[int]](set)
     for path in paths:
@@ -198,8 +198,8 @@ def checkpointed(paths: Sequence[str]) -> list[int]:
     return sorted(whole | {version for (version, count), numbers in parts.items() if len(numbers) == count})
 
 
-#: The smallest gap between a table's versions and those of a backup that is restored over it. Entries before such a gap
-#: are no part of the log: another process may have made one during the restore.
+#: If the versions of a log jump by more than this, a backup was restored there. Entries before the jump are no part of
+#: the log: a process that still had the old table may have written one during the restore.
 RESTORED_LATER_BY = 100_000
 
 
@@ -215,7 +215,8 @@ def first_version(versions: Sequence[int]) -> int:
 def missing_entries(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
     """Return the versions from `first` to `newest` that have no entry. `versions` are those that a listing shows.
 
-    A listing may miss entries that come while it is made, so each gap is looked up by name.
+    A listing may miss entries that come while it is made. So each missing version is looked up by name, up to
+    MOST_MISSING.
     """
     listed = set(versions)
     gaps = (version for version in range(first, newest + 1) if version not in listed)
@@ -227,8 +228,8 @@ def find_lost_entries(
 ) -> list[int]:
     """Return the versions up to `last` whose entries are missing.
 
-    Gaps before the first entry that the table still has to keep do not count. A removal of old entries, under way or
-    stopped, leaves such gaps. `kept_for` returns how many seconds the table keeps its log.
+    Missing versions before the first entry that the table still has to keep do not count. A removal of old entries that
+    is under way, or was stopped, leaves such gaps. `kept_for` returns how many seconds the table keeps its log.
     """
     if {*versions}.issuperset(range(begins, last + 1)):
         return []
@@ -266,12 +267,13 @@ class LogEntry:
 
 
 def entry_of(content: bytes, stamp: Stamp | None = None) -> LogEntry:
-    """Return the entry with this content. A `stamp` must have been taken before the content was read."""
+    """Return the identity of the entry with this content. A `stamp` must have been taken before the content was
+    read."""
     return LogEntry(hashlib.sha256(content).digest(), stamp)
 
 
 def read_entry(stored: Storage, version: int) -> LogEntry | None:
-    """Return the entry of a version, by reading it; None: there is none."""
+    """Read the entry of a version, and return its identity; None: there is no entry."""
     stamp = stored.stamp(log_file(version))
     content = stored.read(log_file(version))
     return None if content is None else entry_of(content, stamp)
@@ -302,18 +304,19 @@ def history(
     """Return the commits of one of the ledger's tables with a version > `since` that its log still has, oldest first.
 
     `newest` is a version that the table is known to have reached. `kept_for` returns how many seconds the table keeps
-    its log. Raises what the storage raises, and LedgerDamaged for an entry that is empty or torn.
+    its log. Raises what the storage raises, and LedgerDamaged for an entry that is empty or torn, or missing between
+    others.
     """
     commits = _following(stored, table, read_metadata, since + 1, MOST_BY_NAME)
     if 0 < len(commits) < MOST_BY_NAME and commits[-1].version >= newest:
         return commits
-    # There are more commits, or none, or the next entry was removed with old entries.
+    # Three cases are left: there are MOST_BY_NAME commits or more, there are none, or the next entry is missing.
     last = commits[-1].version if commits else since
     versions_there = versions_in(stored.log_paths())
     begins = first_version(versions_there)
     later = [version for version in versions_there if version > last and version >= begins]
     if later:
-        # Read all versions in between: a listing may miss entries that come while it is made.
+        # Read all versions up to the last that is listed: a listing may miss entries that come while it is made.
         first = last + 1 if stored.has(log_file(last + 1)) else min(later)
         versions = range(first, max(later) + 1)
         read = list(map_at_once(lambda version: _commit(stored, version, table, read_metadata), versions, AT_ONCE))
@@ -333,8 +336,8 @@ def find_first_commit(
 ) -> Commit | None:
     """Return the first commit with a version > `since` that the log still has and that is wanted; None: there is none.
 
-    Reads the commits up to the wanted one, and no later one. Raises what `history` raises, but nothing for missing
-    entries.
+    Reads the commits up to the wanted one, and no later one. Missing entries are passed over. Otherwise raises what
+    `history` raises.
     """
     versions_there = versions_in(stored.log_paths())
     begins = max(since + 1, first_version(versions_there))
@@ -348,7 +351,7 @@ def find_first_commit(
 def _following(
     stored: TableStorage, table: str, read: ReadMetadata, first: int, most: int | None = None
 ) -> list[Commit]:
-    """Return the commits from a version up to the first one that does not exist."""
+    """Return the commits from a version up to the first one that does not exist; at most `most` of them."""
     commits: list[Commit] = []
     while len(commits) != most:
         commit = _commit(stored, first + len(commits), table, read)

@@ -1,9 +1,12 @@
 """Joins of a table's small files, as the client's own commits.
 
 The client makes such a commit only while the table still has all the files that the commit removes. delta-rs's own
-OPTIMIZE has no such check. If it was planned on an older version, it lands beside other commits that removed the same
-files. Then every row of these files exists twice (measured with 1.6.6, for OPTIMIZE beside OPTIMIZE and beside this
-module).
+OPTIMIZE has no such check. An OPTIMIZE that was planned on an older version lands beside other commits that removed the
+same files. Then every row of these files exists twice (measured with 1.6.6, for OPTIMIZE beside OPTIMIZE and beside
+this module).
+
+An *ordinal* is a number of a row, in the column `spec.Ordinals.column`. No two rows of a partition may share one. A
+join also repairs a table in which rows do.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from ledger.delta_log.replay import Files
 from ledger.delta_log.spec import Ordinals, Partition, PartitionFilter, TableSpec
 
 log = logging.getLogger("ledger.commits")
-#: The target size: files are joined up to this many bytes and rows. All of them go through memory.
+#: The target size: files are joined up to this many bytes and rows. All of these are in memory at once.
 BYTES, ROWS = 16 << 20, 200_000
 #: From this share of the target size on, a file is large and stays as it is. The second share is for frequent calls.
 LARGE_SHARE, LARGE_SHARE_WHILE_GROWING = 1 / 2, 1 / 16
@@ -53,7 +56,7 @@ class File(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The file's size, as a share of the target size."""
+        """The file's share of the target size, by bytes or by rows, whichever is larger."""
         return max(self.size / BYTES, self.rows / ROWS)
 
 
@@ -69,11 +72,11 @@ class Joining:
         """Join files of the partitions that `where` names, a commit for each join. Return whether any were joined.
 
         If a row exists twice, as OPTIMIZE may have left it, the join drops one copy. If two different rows share one
-        ordinal, the later one moves to a partition of its own. Returns None, and does nothing, if the log does not
-        describe the files' content.
+        ordinal, the later one moves to another partition. Returns None, and does nothing, if the table is altered, or
+        the log's facts of its files are not known.
 
-        `growing`: join only the smallest files, for frequent calls. Raises Conflict if others removed the files first,
-        and what the storage raises.
+        `growing`: join only the smallest files, for frequent calls. Raises Conflict if others removed the files first.
+        Raises what the storage raises.
         """
         latest = self._writer.followed.newest()
         if latest is None or latest.statistics is None:
@@ -86,7 +89,8 @@ class Joining:
         return has_joined
 
     def _join(self, partition: Partition, files: Sequence[File]) -> None:
-        """Join these files into one, if the table still has all of them."""
+        """Join these files into one, if the table still has all of them. Rows that move to another partition get a file
+        there."""
         before = pa.concat_tables([self._rows.of(partition, file.path) for file in files])
         rows, moved_rows = split_by_ordinal(before, self._ordinals)
         twice = before.num_rows - rows.num_rows - moved_rows.num_rows
@@ -169,8 +173,9 @@ def _moved(
 def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
     """Return groups of neighbouring files, each of which is to become one file.
 
-    A group has files below the share `large`, up to the target size together. A group may also have files whose
-    ordinals overlap, or that have more rows than ordinals. No writer makes such files.
+    A group has files up to the share `large` each, and up to the target size together. A group may also have files
+    whose ordinals overlap, or that have more rows than ordinals, up to MOST_OVERLAPPING times the target size. Such
+    files come from faults (see MOVED, and OPTIMIZE in the module's docstring).
     """
     groups: list[list[File]] = [[]]
     share = 0.0

@@ -1,11 +1,12 @@
-"""Synced versions of commits and checkpoints that delta-rs makes.
+"""Commits and checkpoints on a local path that are synced before others can see them.
 
 delta-rs gives a commit, or a checkpoint, its name before its bytes are on the disk. Therefore on a local path this
-module itself makes checkpoints, commits of existing files, commits without rows, and the first commit of a table.
+module itself puts these into the log: checkpoints, commits of existing files, commits without rows, and the first
+commit of a table.
 
 Only delta-rs can work out some commits: a delete of rows (`delete_rows`), rows that it writes (`append_rows`), and a
 MERGE (`by_delta_rs`). `commit_on_copy` lets delta-rs commit to a copy of the log, in a temporary folder, and syncs the
-files. Then `_commit_next` puts the commit into the table's own log. For a MERGE, `log.LogWriter.land` does so.
+files. Then `_commit_next` puts the commit into the table's own log. For a MERGE, `log.LogWriter.land` does this.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ COMMITS_A_CHECKPOINT = 100
 
 
 def commits_here(loaded: DeltaTable, files: TableStorage) -> bool:
-    """Tell whether a table is on a local path, and `commit_files` meets all its demands on a commit."""
+    """Tell whether a table is on a local path, and `commit_files` meets all demands of the table on a commit."""
     return isinstance(files, LocalFiles) and not not_applied(read_demands(loaded))
 
 
@@ -73,17 +74,18 @@ def commit_files(
     Args:
         loaded: The table as of its newest version. This call brings it to later versions.
         files: The table's files.
-        added: The files to add. They are durable before the commit can be seen.
+        added: The files to add. If writes are synced, they are durable before the commit can be seen.
         metadata: The commit's metadata.
         transactions: The transactions that the commit carries.
         still_valid: Called before each try with the table's newest version. Raises Conflict if the commit may not
             follow that version.
-        schema: The columns that the table has from this commit on, as the log writes them; None: as before.
+        schema: The columns that the table has from this commit on, as text of the log; None: as before.
         cleans_log: Whether a checkpoint also removes old entries of the log, if the table's properties allow this.
 
     Raises:
-        Conflict: `still_valid` raises it, or others committed REBASES times in the meantime.
-        OSError: The storage fails.
+        Conflict: `still_valid` raises it, or others changed the table's metadata or protocol in the meantime, or
+            committed REBASES times. Or the log was cut, or replaced (LogReplaced).
+        DeltaError, OSError: The storage fails.
     """
     added_files = list(added)
     files.sync(file.path for file in added_files)
@@ -115,7 +117,7 @@ def _commit_next(
     *,
     cleans_log: bool = False,
 ) -> int:
-    """Commit an entry as the version directly after the one that `still_valid` has looked at; return the new version.
+    """Commit an entry as the version directly after the one that `still_valid` has looked at. Return the new version.
 
     Raises what `commit_files` raises. Brings the loaded table to the newest version.
     """
@@ -129,7 +131,7 @@ def _commit_next(
             read = held.stamp(log_file(version - 1))
             is_first = put_next(held, version, entry())
         if files.stamp(log_file(version - 1)) != read:
-            # If the commit is in a log at all, it is in the replaced log.
+            # If the commit was made, it is in the log that another one has replaced.
             raise LogReplaced(f"{loaded.table_uri} was replaced in the moment of a commit, as version {version}")
         catch_up(loaded, files)
         if is_first:
@@ -141,7 +143,8 @@ def _commit_next(
 
 
 def _require_unaltered(files: LocalFiles, versions: range) -> None:
-    """Raise Conflict if one of these versions, which others committed, changes what the table asks of a commit."""
+    """Raise Conflict if one of these versions, which others committed, changes the table's metadata or protocol, or is
+    gone."""
     for version in versions:
         actions = [json.loads(line) for line in (files.read(log_file(version)) or b"").splitlines()]
         if not actions or any(action.keys() & {"metaData", "protocol"} for action in actions):
@@ -152,8 +155,8 @@ def put_next(log: LogEntries, version: int, entry: bytes) -> bool:
     """Make the entry of a version. Return False if the version is taken by another entry.
 
     Raises Conflict if the version before it is gone: the log was cut, or the table was replaced by one with fewer
-    versions. The entry is then removed again: nobody reads a version whose predecessor is missing. If the predecessor
-    came back before the removal, others may have read the entry. Then the entry is restored as it was.
+    versions. The entry is then removed again, which is safe as nobody reads a version whose predecessor is missing. If
+    the predecessor came back before the removal, others may have read the entry. Then the entry is restored as it was.
     """
     entry_file, previous_file = log_file(version), log_file(version - 1)
     try:
@@ -190,11 +193,12 @@ def create(files: LocalFiles, make: Callable[[str], object]) -> None:
 
 
 def write_checkpoint(files: LocalFiles, version: int) -> None:
-    """Make a checkpoint of a version from the entries in the log's folder, and put it into that very folder.
+    """Make a checkpoint of a version from the entries (and the last checkpoint) in the log's folder, and put it into
+    that very folder.
 
-    If another log takes the folder's place meanwhile, that log gets no checkpoint. The checkpoint is durable before it
-    can be seen. Raises OSError, also for delta-rs's errors, and if the version was removed with old entries. Raises
-    ForkedProcess in a forked child.
+    If another log takes the folder's place meanwhile, that log gets no checkpoint. If writes are synced, the checkpoint
+    is durable before it can be seen. Raises OSError, also for delta-rs's errors, and if the version was removed with
+    old entries. Raises ForkedProcess in a forked child whose parent has used delta-rs.
     """
     require_own("delta-rs")
     with files.held_log() as held, scratch_folder() as scratch:
@@ -218,8 +222,8 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
 
 
 def _files_for(held: HeldLog, version: int) -> list[str]:
-    """Return the names of the files that make up a version: the newest whole checkpoint before it, and the entries
-    after that."""
+    """Return the names of the files that make up a version: the newest whole checkpoint before this version, and the
+    entries after that checkpoint."""
     names = held.names()
     for newest in reversed(checkpointed([f"{LOG}/{name}" for name in names])):
         parts = [name for name in names if name.startswith(f"{newest:020d}.checkpoint.")]
@@ -235,19 +239,21 @@ def delete_rows(
 ) -> None:
     """Delete the rows that a predicate names, by a query of delta-rs's, in one commit.
 
-    On a local path delta-rs commits to a copy of the log, in a folder with links to the table's own folders. Therefore
-    delta-rs writes its files into the table. The files are synced before this function puts the commit into the table's
-    log.
+    If `commits_here` returns True, delta-rs commits to a copy of the log, in a folder with links to the table's own
+    folders. Therefore delta-rs writes its files into the table. The files are synced before this function puts the
+    commit into the table's log. Otherwise delta-rs commits to the table itself.
 
     Args:
         loaded: The table as of its newest version.
         files: The table's files.
         predicate: The predicate, in SQL.
         metadata: The commit's metadata.
-        independent_by: Partition columns. Commits to partitions with other values in them do not conflict.
+        independent_by: Partition columns. Commits to partitions with other values in these columns do not conflict with
+            a commit to a copy of the log.
 
     Raises:
-        Conflict: Others committed to a partition with the same values in the meantime, or changed the table.
+        Conflict: Others committed to a partition with the same values in the meantime, or changed the table, or
+            committed REBASES times.
         DeltaError, OSError: The storage fails.
         TableAltered: delta-rs cannot remove files of the table, see `require_removable`.
     """
@@ -290,7 +296,8 @@ def append_rows(
 ) -> int:
     """Append rows that delta-rs writes, in one commit, and return the version.
 
-    As in `delete_rows`, delta-rs commits to a copy of the log, and the files are durable before the commit can be seen.
+    delta-rs commits to a copy of the log (see `commit_on_copy`), and the files are synced before the commit can be
+    seen.
 
     Args:
         loaded: The table as of its newest version. This call brings it to later versions.
@@ -301,7 +308,7 @@ def append_rows(
         still_valid: As in `commit_files`.
 
     Raises:
-        Conflict: `still_valid` raises it, or others committed REBASES times in the meantime.
+        Conflict: As in `commit_files`.
         DeltaError, OSError: The storage fails.
     """
 
@@ -318,9 +325,9 @@ def commit_on_copy(
 ) -> tuple[int, list[dict[str, Any]]]:
     """Let delta-rs commit to a copy of a table's log, in a temporary folder with links to the table's own folders.
 
-    The copy is loaded as of a version, or of the newest one. Returns the version that delta-rs committed to the copy,
-    and that commit's actions. Their files are in the table, and durable. If delta-rs committed nothing, there are no
-    actions. Raises what `commit` raises.
+    The copy is loaded as of `version` (None: of the newest one). Returns the version that delta-rs committed to the
+    copy, and that commit's actions. The files that the commit adds are in the table, and synced. If delta-rs committed
+    nothing, there are no actions. Raises what `commit` raises.
     """
     with _copied_log(files, version) as scratch:
         for entry in os.scandir(files.absolute("")):
@@ -336,8 +343,8 @@ def commit_on_copy(
         added = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         for path in added:
             if not files.absolute(path).exists():
-                # The table has no folder for this partition yet. Copy the file there instead of moving it: a copy gets
-                # its group and its permissions from the folder.
+                # The table had no folder for this partition when the links were made. Copy the file there instead of
+                # moving it: a copy gets its group and its permissions from the folder.
                 files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(Path(scratch, path), files.absolute(path))
         files.sync(added)
@@ -352,8 +359,8 @@ def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[st
 
 @contextmanager
 def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
-    """Return a context with a temporary folder. Its log links to the files that make up a version of the table (or the
-    newest one), and to all later ones."""
+    """Return a context with a temporary folder. Its log has links to the log files that make up a version of the table
+    (None: the newest one), and to all later ones."""
     with scratch_folder() as scratch:
         Path(scratch, LOG).mkdir()
         for path in _since_checkpoint(files, version):
@@ -362,8 +369,8 @@ def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
 
 
 def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
-    """Return the paths of the newest checkpoint up to a version, or of all versions, and of all later files of the
-    log."""
+    """Return the paths of the newest checkpoint up to a version (None: of all checkpoints), and of all later files of
+    the log."""
     paths = [path for path in files.log_paths() if path.partition("/")[2][:20].isdecimal()]
     last = max(
         (checkpoint for checkpoint in checkpointed(paths) if version is None or checkpoint <= version), default=0
@@ -372,8 +379,9 @@ def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
 
 
 def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:
-    """Make a checkpoint and remove old entries, if they are due, as delta-rs does after a commit of its own. The commit
-    has landed, even if this fails."""
+    """If a checkpoint is due, make it, as delta-rs does after a commit of its own. With `cleans_log`, also remove old
+    entries, if the table's properties allow this. Errors of the storage are logged and not raised: the commit has
+    landed."""
     configuration = loaded.metadata().configuration
     interval = configuration.get("delta.checkpointInterval", "")
     if version % (int(interval) if interval.isdecimal() and int(interval) else COMMITS_A_CHECKPOINT):

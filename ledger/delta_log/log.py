@@ -1,15 +1,17 @@
 """Direct commits: entries of the log that the client writes itself.
 
 `LogWriter.land` has the one loop that makes such commits. `DirectTable` reads rows, and commits edits and appends
-through this loop: new files replace files of the touched partitions. A commit of an engine's query has the same
-content. But delta-rs plans and runs a query for it. An append by this module takes 3 ms. By delta-rs it takes 12 ms, or
-30 ms once the table has some hundred files (per commit, both of 2 cores busy). delta-rs also reads rows again that the
-decision has read already. On an object store delta-rs makes some ten requests, and this module 2.
+through this loop. An append adds files. Edits replace files of the partitions that they touch. A commit of an engine's
+query has the same content. But delta-rs plans and runs a query for it. An append by this module takes 3 ms. By delta-rs
+it takes 12 ms, or 30 ms once the table has some hundred files (per commit, both of 2 cores busy). delta-rs also reads
+rows again that the decision has read already. On an object store delta-rs makes some ten requests to commit edits. This
+module makes 3 for a commit of one new file: it puts the file, puts the entry, and reads the entry before.
 
-An entry is a file that must not exist yet. The client makes it for the version after the version that was read. If
-another writer was first, the client tries the next version, if the touched partitions still have the same files. Names
-of files are never used twice. A partition without files proves nothing: files may have come and gone meanwhile. For
-such a partition a statement of the engine decides.
+An entry is a file that must not exist yet. The client makes the entry of the version after the version that was read.
+If another writer was first, the client tries the version after the newest one. For edits it does so only if the touched
+partitions still have the same files. Names of files are never used twice, so the same files have the same rows. A
+partition without files proves nothing: files may have come and gone meanwhile. If another writer was first, edits of
+such a partition are left to a statement of the engine.
 """
 
 from __future__ import annotations
@@ -50,12 +52,13 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.runtime.threads import map_at_once
 
 log = logging.getLogger("ledger.commits")
-#: The most rows that an edit may write directly. Beyond that a statement is quicker: it does not rewrite files without
-#: edits.
+#: The most rows that a direct commit of edits may write, rows of rewritten files included. Beyond that a statement is
+#: quicker: it leaves files without edits as they are.
 MOST_ROWS = 100_000
-#: Files below SMALL bytes are kept in memory. One read of them covers at most MOST_SMALL bytes.
+#: Files below SMALL bytes are read whole, and kept in memory (`DirectTable.small_rows`). One such read covers at most
+#: MOST_SMALL bytes.
 MOST_SMALL = 8 * SMALL
-#: The most partitions whose rows are read from small files.
+#: The most partitions that such a read covers, if it names them one by one.
 MOST_PARTITIONS = 16
 
 
@@ -68,7 +71,7 @@ class AddedFile(NamedTuple):
 
 
 class RemovedFile(NamedTuple):
-    """A file of a partition that is no longer the table's."""
+    """A file of a partition that a commit removes from the table."""
 
     path: str
     size: int
@@ -76,18 +79,18 @@ class RemovedFile(NamedTuple):
 
 
 class NewCommit(NamedTuple):
-    """The actions and the metadata of a commit.
+    """What a commit adds, removes and carries, and its metadata.
 
-    `is_change`: the commit adds or removes rows, and not only files. `with_statistics`: the log gets the smallest and
-    the greatest value of the table's columns in each file.
+    `is_change`: the commit adds or removes rows, and not only files. `with_statistics`: for each new file, the log gets
+    the smallest and the greatest value of the columns `TableSpec.statistics`.
     """
 
     operation: str
     metadata: Mapping[str, Any]
     adds: Sequence[AddedFile] = ()
     removes: Sequence[RemovedFile] = ()
-    #: Each of `transactions` must be the next one of its application. The commit carries those in `beside` without this
-    #: check.
+    #: Each of `transactions` must be the next one of its application. The commit also carries those in `beside`, which
+    #: are not checked.
     transactions: Sequence[tuple[str, int]] = ()
     beside: Sequence[tuple[str, int]] = ()
     is_change: bool = True
@@ -97,7 +100,8 @@ class NewCommit(NamedTuple):
 
 
 class WrittenByEngine(Mapping[str, bytes]):
-    """The paths of files that an engine has written. The client cannot write them again."""
+    """The paths of files that an engine has written. The client cannot write such a file again: to look up its content
+    raises Conflict."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths = frozenset(paths)
@@ -113,7 +117,8 @@ class WrittenByEngine(Mapping[str, bytes]):
 
 
 class WrittenFiles(NamedTuple):
-    """Files by path. They were made `at` a time, in monotonic seconds, and in a `generation` of the tables."""
+    """The files of a commit, by path. Their writing began `at` a time, in monotonic seconds, and in a `generation` of
+    the tables."""
 
     files: Mapping[str, bytes]
     at: float
@@ -177,7 +182,8 @@ class LogWriter:
                 return latest, last.committed
             latest = self.followed.newest()
             if latest is not None and latest.version < last.table_version:
-                # The versions in between were removed with old entries of the log.
+                # The engine has seen a later version than the client can follow the log to. So the entries in between
+                # were removed with old ones.
                 latest = self.followed.newest(listing=True)
         return None, self.replay.transaction(application)[1]
 
@@ -192,20 +198,21 @@ class LogWriter:
         """Commit a decision of the caller, and return the version.
 
         The commit becomes the version after the version that `still_valid` has looked at, or it is not made. No commit
-        can come between the check and this commit. If another writer is first, `still_valid` looks at the newer
-        version.
+        can come between the check and this commit. If another writer is first, `still_valid` looks at the newest
+        version then.
 
         Args:
             commit: The files to add and remove, and the commit's metadata. Each of its transactions must be the first
                 one of its application, or come directly after the application's last version.
             still_valid: Raises if the commit may not follow a version: mostly Conflict.
             on: The version that the decision was made on; None: take the newest version.
-            read_at: When that version was read, in monotonic seconds. If this is more than LISTED_AFTER ago, the log is
-                listed: the next version may have been made, and removed with old entries.
+            read_at: When that version was read, in monotonic seconds. If this is more than LISTED_AFTER seconds ago,
+                the log is listed, and the newest version takes the place of `on`. The version after `on` may have been
+                made, and removed with old entries.
 
         Raises:
-            Conflict: A transaction may not be committed next, the table is altered, or others committed REBASES times
-                meanwhile.
+            Conflict: A transaction may not be committed next, the table is altered, its log was cut meanwhile, or
+                others committed REBASES times meanwhile.
             LogReplaced: The log is no longer the log that was read.
             Errors of `still_valid` and of the storage.
         """
@@ -213,7 +220,8 @@ class LogWriter:
         files, late = self._write_beside(commit)
         if read_at is not None and time.monotonic() - read_at > LISTED_AFTER:
             on = self.newest(listing=True)
-        # Take the time as late as possible: from then on, removed files are kept for the versions that have them.
+        # Take the time as late as possible: removed files are kept for a time that begins then, for readers of older
+        # versions.
         actions = self._actions(commit, late, files.sizes, int(time.time() * MILLISECONDS))
         return self.land(
             actions, WrittenFiles(files, at, generation), still_valid, on=on, transactions=commit.transactions
@@ -230,8 +238,8 @@ class LogWriter:
     ) -> int:
         """Commit actions that name the `written` files, and return the version.
 
-        Raises Conflict if one of the `transactions` may not be committed next. The other arguments and errors are those
-        of `commit`.
+        Raises Conflict if one of the `transactions` may not be committed next. The first try checks this only if `on`
+        is None. The other arguments and errors are those of `commit`.
         """
         for _ in range(REBASES):
             if on is None:
@@ -280,7 +288,7 @@ class LogWriter:
         """Commit actions that name the `written` files as the version after `latest`, and return that version.
 
         Returns None, and commits nothing, if another writer was first. Raises LogReplaced if the log is no longer the
-        log that was read.
+        log that was read, and Conflict if it was cut.
         """
         self._require_there(written)
         version = latest.version + 1
@@ -291,8 +299,8 @@ class LogWriter:
                 # checked.
                 if not self.followed.may_be_same(latest, held):
                     raise self._replaced(latest)
-                # If an object store's answer was lost, this very entry may exist already. A second one would add files
-                # again that others have joined since.
+                # If an object store's answer was lost, this very entry may exist already. A second entry with these
+                # actions would add files again that others have joined since.
                 if not held.put_new(log_file(version), entry) and held.read(log_file(version)) != entry:
                     return None
         except FileNotFoundError as gone:
@@ -307,7 +315,7 @@ class LogWriter:
         return version
 
     def _require_there(self, written: WrittenFiles) -> None:
-        """Write files again that are gone, after this process stood still.
+        """Write files again that are gone, if they were written more than LISTED_AFTER seconds ago.
 
         Spark's VACUUM removes files that no commit names yet once they are older than the table's
         deletedFileRetentionDuration.
@@ -321,8 +329,9 @@ class LogWriter:
         """Raise LogReplaced if the version before a commit is not the one that was read.
 
         The table may have been removed or replaced, or its old entries were removed after others committed meanwhile.
-        This method removes the commit's entry, unless others may have committed after it. Raises Conflict if old
-        entries were removed and the log goes on. Raises nothing if the table has the `written` files.
+        This method removes the commit's entry, unless others may have read it. Raises Conflict if the version before is
+        gone, and the log goes on or has lost the commit's entry. Nobody can tell then whether the commit landed. Raises
+        nothing if the table has one of the `written` files.
         """
         if self.followed.is_same(latest):
             return
@@ -339,7 +348,7 @@ class LogWriter:
             {path for files in newest.by_partition.values() for path in files} if newest is not None else set()
         )
         if not paths_there.isdisjoint(written.files):
-            # Old entries of the log were removed after this commit was made.
+            # The commit has landed. Old entries of the log were removed after it was made.
             return
         goes_on = newest is not None and newest.generation == latest.generation and newest.version >= latest.version
         if goes_on or self._stored.read(entry_file) != entry:
@@ -347,7 +356,7 @@ class LogWriter:
             raise Conflict(f"the log of {self._table.name} was cut after version {latest.version}")
         self._stored.remove(entry_file)
         # Nobody reads a version whose predecessor is missing. If the predecessor came back before the removal, others
-        # may have read this commit. Then restore it as it was.
+        # may have read this commit. Then restore the commit as it was.
         if self._stored.has(before):
             self._stored.put_new(entry_file, entry)
         raise self._replaced(latest)
@@ -356,7 +365,7 @@ class LogWriter:
     def guarding(self) -> Iterator[None]:
         """Return a context for one commit that the engine makes by itself. The context first notes the newest version.
 
-        Raises LogReplaced if the log after the commit is another one.
+        Raises LogReplaced if the log after the commit is another one. The log of an altered table is not compared.
         """
         before = self.followed.newest()
         yield
@@ -369,7 +378,8 @@ class LogWriter:
     def _replaced(self, latest: Files) -> LogReplaced:
         """Return the error about a log that has lost a version.
 
-        Raises LedgerDamaged if the lost version is the newest one, which only a checkpoint has: nothing can follow it.
+        Raises LedgerDamaged if the lost version is the newest one, and only a checkpoint has it. No commit can follow
+        such a version.
         """
         self.followed.forget()
         if latest.entry is None:
@@ -379,7 +389,7 @@ class LogWriter:
         return LogReplaced(f"the log of {self._table.name} has lost version {latest.version}, which was read")
 
     def _listed_anew(self) -> Files | None:
-        """Return the files of the newest version, by a new listing; None: the table cannot be read."""
+        """Return the files of the newest version, by a new listing; None: the table cannot be read, or is altered."""
         self.followed.forget()
         try:
             return self.followed.newest()
@@ -387,7 +397,7 @@ class LogWriter:
             return None
 
     def _checkpoint(self, version: int) -> None:
-        """Make a checkpoint. The commit has landed, even if this fails."""
+        """Make a checkpoint. An error is logged and not raised: the commit has landed."""
         try:
             self.replay.checkpoint(version)
         except self._failures as error:
@@ -421,7 +431,7 @@ class DirectTable:
         `by_statement`: the caller wants only statements to commit rows.
         """
         self._table, self._by_statement = table, by_statement
-        #: Other commits to this table need the same writer.
+        #: The writer also makes other direct commits to this table (see `join`).
         self.writer = LogWriter(table, replay, stored, *failures, generations=generations)
         self.rows = self.writer.rows
 
@@ -430,8 +440,8 @@ class DirectTable:
         return not self._by_statement and self.writer.followed.seen() is not None
 
     def why_not(self) -> tuple[str, str] | None:
-        """Return why rows are not committed directly to the newest version: the reason and its words; None: they
-        are."""
+        """Return why rows are not committed directly to the newest version: the reason and its words. Return None if
+        they are."""
         if self._by_statement:
             return SETTING, REASONS[SETTING]
         if self.writer.followed.newest() is None:
@@ -454,10 +464,11 @@ class DirectTable:
         metadata: Mapping[str, Any],
         late: Callable[[], Mapping[str, Any]] = nothing_late,
     ) -> int:
-        """Commit edits that find the snapshot's rows as they suppose (see `require_expected`); return the version.
+        """Commit edits, and return the version. The caller has checked that the snapshot's rows are as the edits
+        suppose (`require_expected`).
 
-        Raises NotDirect if only a statement can commit them, Conflict if others have changed the partitions of `where`,
-        and what the storage raises.
+        Raises NotDirect if only a statement can commit the edits, Conflict if others have changed the partitions of
+        `where`, and what the storage raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -511,7 +522,7 @@ class DirectTable:
             self._require_generation(latest, snapshot)
             if named is not None and any(latest.of(partition) != read.of(partition) for partition in named):
                 raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
-            # In a partition without files, files may have come and gone unseen.
+            # In a partition without files, files may have come and gone after the versions that the engine looked at.
             if latest.version >= tried and (named is None or not all(map(read.of, named))):
                 raise Conflict(f"others have committed to {self._table.name} while a statement was run")
 
@@ -533,8 +544,8 @@ class DirectTable:
     ) -> int:
         """Commit rows under transactions (see `DeltaTables.add_rows`), and return the version.
 
-        Raises NotDirect if only a statement can commit them, ValueError for a row without a partition, and what
-        `LogWriter.commit` raises.
+        Raises NotDirect if only a statement can commit the rows. Raises ValueError if a row has null or an empty text
+        in a partition column. Raises what `LogWriter.commit` raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -564,9 +575,9 @@ class DirectTable:
     def small_rows(self, where: PartitionFilter, above: Mapping[str, int]) -> pa.Table | None:
         """Return the rows of a few partitions that `where` names, if their files are small; else None.
 
-        If `where` names all partitions with one value in their first column, only files count that may hold rows
-        `above` a bound. Small files are mostly in memory, and the client follows the log: mostly nothing is read.
-        Returns None also if the table is altered, or has no statistics.
+        `where` may name all partitions with one value in their first column, and `above` may have one bound. Then only
+        the files count that may hold rows above this bound. Small files are mostly in memory, so that mostly no data
+        file is read. Returns None also if the table is altered, or has no statistics.
         """
         latest = self.writer.followed.newest() if self._table.statistics else None
         files = None if latest is None else self._files_of(latest, where, above)
@@ -588,8 +599,11 @@ class DirectTable:
     def _files_of(
         self, latest: Files, where: PartitionFilter, above: Mapping[str, int]
     ) -> list[tuple[Partition, str, int]] | None:
-        """Return the files that `where` names, with their partitions and sizes; None: the whole log would have to be
-        searched."""
+        """Return the files that `where` names, with their partitions and sizes.
+
+        Returns None if `where` names more than MOST_PARTITIONS partitions, or does not name them one by one. Returns
+        None also if the facts of the files are needed and not known.
+        """
         columns = self._table.partitions
         first, *others = where.alternatives()
         if columns and not others and first.keys() == {columns[0]} and len(first[columns[0]]) == 1 and len(above) == 1:
@@ -627,7 +641,8 @@ def filter_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -
 
 
 def _all_named_are_touched(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether every named partition is touched: each conflict with a named one is then one with a touched one."""
+    """Tell whether every named partition is touched. If so, it is enough to look for commits of others to touched
+    partitions."""
     return named is not None and {_values_of(partition) for partition in touched}.issuperset(named)
 
 

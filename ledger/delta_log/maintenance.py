@@ -1,10 +1,11 @@
 """Maintenance of a table: when a log gets a checkpoint, and which checkpoints and files nobody needs.
 
 A checkpoint has a line for each live file, and one for each file that is no longer in the table and not removed yet. In
-a table with constant commits, the second kind is far larger. A checkpoint each 50 commits, kept for a month, would take
-most of the disk. A new checkpoint is due when the number of commits since the last one reaches the lines of that
-checkpoint, divided by LINES_A_COMMIT. Its cost for each commit is then bounded. One replaced checkpoint a day is kept,
-for versions of the past. Versions between two kept checkpoints are read from the commits themselves.
+a table with constant commits, there are far more lines of the second kind. A checkpoint each 50 commits, kept for a
+month, would take most of the disk. A new checkpoint is due when the number of commits since the last one reaches the
+lines of that checkpoint, divided by LINES_A_COMMIT. Its cost for each commit is then bounded. At MOST_COMMITS commits a
+checkpoint is due whatever its cost. One replaced checkpoint a day is kept, for versions of the past. Versions between
+two kept checkpoints are read from the commits themselves.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from ledger.delta_log.history import CHECKPOINT, LAST_CHECKPOINT
 from ledger.delta_log.spec import StagedFolders
 from ledger.delta_log.storage import LogFile, Storage
 
-#: The lines of a checkpoint, some 100 bytes each, that are written for each commit since the last checkpoint.
+#: The lines of a checkpoint (some 100 bytes each) that it may cost for each commit since the last checkpoint.
 LINES_A_COMMIT = 50
-#: The commits after which a checkpoint comes in any case: opening the table reads these one by one.
+#: The commits after which a checkpoint is due whatever its size: opening the table reads the commits after a checkpoint
+#: one by one.
 MOST_COMMITS = 2_000
 #: How long a replaced checkpoint is spared, in seconds: a reader that began earlier may still be about to read it.
 SPARED = 3_600
@@ -29,7 +31,7 @@ DAY = 86_400
 
 
 def is_due(stored: Storage, version: int) -> bool:
-    """Tell whether a checkpoint is due, if the table's interval allows one."""
+    """Tell whether a checkpoint is due. The caller has checked the table's checkpoint interval."""
     content = stored.read(LAST_CHECKPOINT)
     if content is None:
         return True
@@ -42,10 +44,10 @@ def is_due(stored: Storage, version: int) -> bool:
 
 
 def find_unneeded_checkpoints(files: Iterable[LogFile]) -> list[str]:
-    """Return the paths of checkpoints that nobody needs, of all files of a log.
+    """Return the paths of checkpoints that nobody needs. `files` are all files of a log.
 
-    These checkpoints are needed: the two newest, the oldest, and the newest of each day. Checkpoints of the hour before
-    the log's last file are needed, too.
+    These checkpoints are needed: the two newest, the oldest, and the newest of each day. Files of checkpoints that were
+    written in the hour before the log's last file are needed, too.
     """
     log_files = list(files)
     latest = max((file.at for file in log_files), default=0.0)
@@ -67,7 +69,7 @@ def find_unneeded_checkpoints(files: Iterable[LogFile]) -> list[str]:
     ]
 
 
-#: The hours after which a file that no commit names cannot belong to a commit under way.
+#: The age, in hours, after which a file that no commit names is taken to belong to no commit under way.
 UNCOMMITTED_HOURS = 48
 #: The seconds after which a loaded table says nothing about files that may have been committed since.
 KNOWN = 3_600
@@ -78,17 +80,18 @@ def find_unneeded_files(loaded: DeltaTable, since: float, staged: StagedFolders 
 
     `since` is the system's time before the table was loaded.
 
-    The log names a file that a commit removed for as long as that retention. A later checkpoint forgets the file. The
-    log never names the files of a commit that lost a race or died. Therefore files that no version has are included,
-    too, once they are so old that no process may still be about to commit them. Files in a `staged` folder are left to
-    their sender until they are published.
+    If a commit removed a file, the log names the file for as long as the table's retention. A later checkpoint forgets
+    the file. The log never names the files of a commit that lost a race or died. Therefore files that no version has
+    are included, too, once they are so old that no process can still be about to commit them. Files in a folder of
+    `staged` are left to their sender until a commit has published the folder.
     """
     removed_files = loaded.vacuum(dry_run=True)
     unnamed = set(loaded.vacuum(dry_run=True, full=True))
     if unnamed - set(removed_files):
         old = loaded.vacuum(UNCOMMITTED_HOURS, dry_run=True, full=True, enforce_retention_duration=False)
         unnamed &= set(old)
-    # A process that stood still for days after loading would take files that were committed meanwhile for uncommitted.
+    # If this process stood still for days after it loaded the table, it would take files that were committed meanwhile
+    # for uncommitted.
     if not 0 <= time.time() - since <= KNOWN:
         return set(removed_files)
     return {
@@ -106,8 +109,8 @@ def _is_of_rows(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> 
 
 
 def _is_published(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> bool:
-    """Tell whether a file's folder is published, by the loaded table. A file outside of such folders counts
-    as published."""
+    """Tell whether a file's staged folder is published, by the loaded table. A file outside of such folders counts as
+    published."""
     folder = None if staged is None else staged.folder_of(path)
     if staged is None or folder is None:
         return True

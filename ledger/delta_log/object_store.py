@@ -5,12 +5,13 @@ of obstore let other threads run. An object store has no folders: a folder exist
 its name.
 
 This module reads nothing through delta-rs's own file system for Arrow, which is written in Python. Arrow's threads
-release that file system's objects a moment after a read. If the process ends in that moment, it crashes (exit code 134,
-"terminate called without an active exception").
+release that file system's objects a moment after a read. If the process ends in that moment, it can crash (exit code
+134, "terminate called without an active exception").
 
 Like delta-rs, obstore finds credentials of AWS by itself. These are keys in the options or in the environment, a web
-identity's token, the role of a container, or the role of the machine. delta-rs finds more by the rules of AWS's SDK (a
-role to assume, a profile). This module looks those up through boto3, where boto3 is installed.
+identity's token, the role of a container, or the role of the machine. delta-rs finds more credentials by the rules of
+AWS's SDK (a role to assume, a profile). This module looks up these through boto3, and raises an error where boto3 is
+not installed.
 """
 
 from __future__ import annotations
@@ -74,9 +75,10 @@ CLIENT = (
     *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url"),
     *("randomize_addresses", "read_timeout", "timeout", "user_agent"),
 )
-#: The variables of this process's environment that another process gets, without AWS_ before their names.
+#: The variables of this process's environment that `opened_with` returns for another process, without AWS_ before their
+#: names.
 OF_ENVIRONMENT = ("access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint_url")
-#: Names of options that have another name, too. obstore takes one of the two names at a time.
+#: Options that have two names, and the name under which obstore gets them: it takes an option under one name at a time.
 ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
 #: Options on S3 of delta-rs's own, which obstore does not know.
 OF_DELTA_RS = (
@@ -102,15 +104,15 @@ UNITS = {
 class ObjectStore:
     """The files below one place of an object store, by their paths from there. Threads may share it.
 
-    `options` are delta-rs's storage_options. They override the environment. Every method may raise StorageFailed, and
-    InvalidParameterValue for an option with an invalid value.
+    `options` are delta-rs's storage_options. They override the environment. Every method that reaches the storage may
+    raise StorageFailed, ForkedProcess, and InvalidParameterValue for an option with an invalid value.
     """
 
     def __init__(self, location: str, options: Mapping[str, str] | None = None) -> None:
         self.place, self._options = location, dict(options or {})
 
     def get(self, path: str) -> bytes | None:
-        """Return the content of a file; None: there is none."""
+        """Return the content of a file; None: there is no such file. A missing bucket is an error."""
         with self._naming_errors():
             try:
                 return bytes(obstore.get(self._store, path).bytes())
@@ -145,8 +147,8 @@ class ObjectStore:
             obstore.put(self._store, path, content)
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Write a file that must be new. Return False, and write nothing, if it exists. If two calls run at once, only
-        one returns True.
+        """Write a file that must be new. Return False, and write nothing, if the file exists. If two calls run at once,
+        only one returns True.
 
         If an answer is lost, the result may be False, too: this very call may have made the existing file.
         """
@@ -164,12 +166,12 @@ class ObjectStore:
             return sorted(path.rstrip("/").rpartition("/")[2] for path in prefixes)
 
     def paths(self, folder: str = "", after: str | None = None) -> Iterator[str]:
-        """Return the paths of all files in a folder, at any depth. With `after`, return only paths that sort after
-        it."""
+        """Return the paths of all files in a folder, at any depth. With `after`, return only paths that sort after this
+        text."""
         return (path for path, _ in self.written(folder, after))
 
     def written(self, folder: str = "", after: str | None = None) -> Iterator[tuple[str, float]]:
-        """Return all files in a folder with the time when each was written, in seconds since 1970."""
+        """Yield all files in a folder, as `paths` does, with the time when each was written, in seconds since 1970."""
         with self._naming_errors():
             for page in obstore.list(self._store, folder or None, offset=after):
                 yield from ((file["path"], file["last_modified"].timestamp()) for file in page)
@@ -191,12 +193,12 @@ class ObjectStore:
         self.remove_all(list(self.paths(folder)))
 
     def remove_all(self, paths: Sequence[str]) -> None:
-        """Remove those of the files that exist."""
+        """Remove files. If the storage reports that one is gone, others may stay."""
         with self._naming_errors():
             try:
                 obstore.delete(self._store, paths)
             except FileNotFoundError:
-                # Another process removes the same files: leave the others to it.
+                # Another process removes the same files: leave the rest to that process.
                 return
 
     def delete(self, path: str) -> None:
@@ -205,7 +207,7 @@ class ObjectStore:
             obstore.delete(self._store, path)
 
     def written_at(self, path: str) -> int:
-        """Return when a file was written by the storage's own clock, in milliseconds. Many storages have only whole
+        """Return when a file was written, by the storage's own clock, in milliseconds. Many storages have only whole
         seconds."""
         with self._naming_errors():
             return round(obstore.head(self._store, path)["last_modified"].timestamp() * MILLISECONDS)
@@ -245,7 +247,7 @@ class ObjectStore:
     def _made(self) -> Any:
         kind = STORES[recorded(self.place).scheme]
         config, client, retries = split_options(self._options)
-        # When obstore gets HTTP options, it ignores those of the environment. Therefore add these.
+        # When obstore gets HTTP options, it ignores those of the environment. Therefore add the environment's.
         client = {**split_options({n: v for n, v in os.environ.items() if n.lower().startswith(PREFIXES)})[1], **client}
         provider = credential_provider(config) if kind is S3Store else None
         more = {} if provider is None else {"credential_provider": provider}
@@ -253,7 +255,7 @@ class ObjectStore:
             try:
                 return kind.from_url(self.place, config=config, client_options=client, retry_config=retries, **more)
             except UnknownConfigurationKeyError as error:
-                # obstore does not know delta-rs's own options (a lock's, say).
+                # obstore does not know delta-rs's own options (a lock's, say): leave them out.
                 unknown = re.search(r"Configuration key: '(.*?)' is not valid", str(error))
                 if unknown is None or unknown[1] not in config:
                     raise
@@ -267,8 +269,8 @@ class ObjectStore:
 def open_checked(location: str, options: Mapping[str, str], user_options: Mapping[str, str]) -> ObjectStore:
     """Return the store at a place, with `options`.
 
-    First make one request, with the options `user_options` and a bound of a few seconds. If a name or a key is wrong,
-    long retries do not help. Raises StorageFailed that says what to check.
+    First make one request, with the options `user_options` and a bound of a few seconds. (If a name or a key is wrong,
+    long retries do not help.) If this request fails, raise a StorageFailed that says what to check.
     """
     try:
         ObjectStore(location, with_defaults(user_options, FIRST_REQUEST)).names()
@@ -293,7 +295,7 @@ def _is_unknown(place: str, name: str, value: str) -> bool:
     except UnknownConfigurationKeyError:
         return True
     except BaseError:
-        # The option is known. If its value is wrong, or needs another option, the first use raises that error.
+        # The option is known. If its value is wrong, or the option needs another one, the first use raises an error.
         return False
     return False
 
@@ -362,9 +364,10 @@ class Parts(io.RawIOBase):
 
 
 class ObjectFiles:
-    """Table files on an object store. Small files are read in one request, larger ones in parts."""
+    """Table files on an object store. Small Parquet files are read in one request and kept in memory, larger ones are
+    read in parts."""
 
-    #: An object store keeps what it has acknowledged.
+    #: There is nothing to sync: an object store keeps what it has acknowledged.
     is_synced = False
 
     def __init__(self, store: ObjectStore) -> None:
@@ -410,7 +413,7 @@ class ObjectFiles:
         pass
 
     def newest_from(self, version: int) -> int | None:
-        # One request lists the files that are sorted after a name.
+        # List only the files that sort after this version's entry: mostly one request.
         listed = map(version_of, self._store.paths(LOG, log_file(version)))
         return max((newer for newer in listed if newer is not None), default=version)
 
@@ -431,7 +434,7 @@ class ObjectFiles:
         return {path: size for path, size in self._store.sizes() if path in wanted_paths} if wanted_paths else {}
 
     def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
-        # Nothing is read through this file system: the dataset only names the files and their statistics.
+        # Nothing is read through this file system: the dataset only names the files and their partitions.
         dataset = dataset_of(loaded, arrow_fs.LocalFileSystem(), where, wanted)
         wanted = wanted or Wanted(dataset.schema.names)
         schema = pa.schema([dataset.schema.field(name) for name in dict.fromkeys((*wanted.columns, *wanted.asks))])
@@ -454,7 +457,8 @@ class ObjectFiles:
         if kept is None:
             kept, size = self._store.beginning(path, SMALL)
             if size > len(kept):
-                # Without read-ahead everything is read in this thread: Arrow's own threads would hold on to the file.
+                # Without read-ahead (pre_buffer) this thread reads everything. Arrow's own threads would keep the file
+                # open.
                 return pq.ParquetFile(pa.PythonFile(Parts(self._store, path, size), "r"), pre_buffer=False)
             self._keep(path, kept)
         return pq.ParquetFile(pa.BufferReader(kept), pre_buffer=False)
@@ -469,7 +473,7 @@ class ObjectFiles:
                 while self._size > KEPT:
                     self._size -= len(self._kept.popitem(last=False)[1])
             except BaseException:
-                # After an interrupt in between, the kept content and its size would not match any more.
+                # After an interrupt, the kept content and `_size` may not match any more: keep nothing.
                 self._kept.clear()
                 self._size = 0
                 raise
@@ -518,7 +522,7 @@ def credential_provider(config: Mapping[str, str]) -> Any:
     if role is not None:
         name = known("iam_role_session_name") or known("s3_role_session_name") or "ledger"
         return StsCredentialProvider(session, RoleArn=role, RoleSessionName=name)
-    # The credentials file may have no credentials in it, and the machine's role some.
+    # The credentials file may have no credentials. Then obstore finds those of the machine's role.
     return None if session.get_credentials() is None else Boto3CredentialProvider(session)
 
 

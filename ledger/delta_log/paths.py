@@ -1,8 +1,9 @@
 """The paths of commits of rows: direct, or by a statement, and why.
 
-In this module a *path* is one of the two ways to commit, and not the path of a file. The client writes small commits
-directly. A statement of the engine has the same result, and takes longer. This module counts each commit of rows with
-its path and the reason. It logs the first statement of each table and reason at level INFO.
+In this module a *path* is one of the two ways to commit, and not the path of a file. The client makes small commits of
+rows directly. A statement of the engine has the same result, and mostly takes longer. This module counts the commits of
+edits and appends, by their path and the reason for a statement. At level INFO it logs once for each table and reason
+that statements are run.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ REASONS = {
     NEW_PARTITION: "others committed meanwhile, and a partition without files does not tell whether they were there",
 }
 
-#: The `operationParameters` of a commit that replaces files without a statement.
+#: The `operationParameters` by which a commit says that it replaced files without a statement.
 REWRITTEN = {"rewrittenDirectly": "true"}
 
 
 class CommitKind(NamedTuple):
-    """A kind of commits of rows: their purpose, their table, their path, and the reason for a statement."""
+    """A kind of commits of rows: their purpose, their table, their path, and the reason for a statement (empty:
+    direct)."""
 
     purpose: str
     table: str
@@ -53,7 +55,7 @@ def path_of(info: Mapping[str, Any]) -> str:
 
 
 def no_purpose(metadata: Mapping[str, Any]) -> str:
-    """Return no purpose, for commits whose metadata does not name one."""
+    """Return an empty purpose, for commits whose metadata does not name one."""
     return ""
 
 
@@ -88,8 +90,9 @@ class Paths:
         Args:
             table: The table.
             metadata: The commit's metadata.
-            directly: Makes the direct commit. Raises NotDirect if only a statement can make the commit.
-            by_statement: Takes the reason, and runs the statement.
+            directly: Makes the direct commit, and returns its version. Raises NotDirect if only a statement can make
+                the commit.
+            by_statement: Takes the reason, runs the statement, and returns the version.
         """
         try:
             version, kind = directly(), CommitKind(self._purpose_of(metadata), table, DIRECT)

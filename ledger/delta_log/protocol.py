@@ -21,9 +21,9 @@ EXPECTED_REVISION = "expected_revision"
 
 
 class Conflict(Exception):
-    """Another writer changed what the commit relied on. Nothing was committed.
+    """Another writer changed what the commit relied on, or other writers were first too often. Nothing was committed.
 
-    But if the answer of a storage was lost, the commit may exist.
+    But if the answer of a storage was lost, or delta-rs could not list the log after the commit, the commit may exist.
     """
 
 
@@ -72,8 +72,8 @@ def nothing_late() -> Mapping[str, Any]:
 class Commit:
     """One commit of a table's history.
 
-    `timestamp` is the time of its writer's clock, in milliseconds. `path` tells how a MERGE was made (see `paths`), and
-    is empty for other commits.
+    `timestamp` is the time of its writer's clock, in milliseconds. `path` tells how a MERGE was made: directly or by a
+    statement (see `paths`). It is empty for other commits.
     """
 
     version: int
@@ -87,7 +87,7 @@ class StagedFile:
     """A data file below a table's root, as Delta's log describes it. `path` begins at the root, and has no escapes.
 
     `modified_at` is in milliseconds. `statistics` is the text of the log, unparsed. If a decimal were read as a float,
-    the bounds would be wrong, and readers would skip the file.
+    the bounds could be wrong, and readers could skip the file.
     """
 
     path: str
@@ -100,9 +100,10 @@ class StagedFile:
 class DeltaTables(Protocol):
     """Some Delta tables by name: their content as of a version, and commits to them. Threads share the object.
 
-    Every method may raise StorageFailed, LedgerDamaged and ForkedProcess. `configure`, `merge`, `add_rows` and `mark`
-    return the version that they committed. A method that commits raises Conflict if another writer changed what the
-    commit relied on. Then nothing was committed. But if the answer of a storage was lost, the commit may exist.
+    Methods that reach the storage may raise StorageFailed, LedgerDamaged, TableAltered and ForkedProcess. `merge` and
+    `add_rows` return the version that they committed. `configure` and `mark` may return a later version, if others
+    commit at once. A method that commits raises Conflict if another writer changed what the commit relied on (see
+    `Conflict`).
     """
 
     name: str
@@ -111,7 +112,7 @@ class DeltaTables(Protocol):
         """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, if there is any. Callers use this after a failure: it reads the table."""
+        """Return the damage of a table, if there is any. Callers use this after a failure, as it reads the table."""
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
         """Return why the engine refuses to read or write the newest version of a table, and what to do; None: it does
@@ -124,7 +125,7 @@ class DeltaTables(Protocol):
     # --- a table as a whole
 
     def exists(self, table: str) -> bool:
-        """Return whether the table exists."""
+        """Tell whether the table exists."""
 
     def create(self, table: str) -> None:
         """Make the table by its spec, if it does not exist. If several calls run at once, one of them makes the
@@ -134,7 +135,8 @@ class DeltaTables(Protocol):
         """Return the table's description and properties."""
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
-        """Commit further properties. Raises Conflict if the table has them, or if another writer commits meanwhile."""
+        """Commit further properties. Raises Conflict if the table has all of them already, or if another writer commits
+        meanwhile."""
 
     # --- reads
 
@@ -142,7 +144,8 @@ class DeltaTables(Protocol):
         """Return the newest version."""
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
-        """Return the newest versions of some tables, by name. This costs less than `version`: nothing is loaded."""
+        """Return the newest versions of some tables, by name. This costs less than `version`: mostly nothing is
+        loaded."""
 
     def generation(self) -> int:
         """Return how many replacements of these tables were found since they were opened.
@@ -186,7 +189,7 @@ class DeltaTables(Protocol):
         read."""
 
     def history(self, table: str, since: int) -> list[Commit]:
-        """Return the commits with a version > `since`, oldest first."""
+        """Return the commits with a version > `since` that the log still has, oldest first."""
 
     def transaction_version(self, table: str, application: str) -> int | None:
         """Return the version that an application id committed last; None: it has committed none."""
@@ -224,7 +227,7 @@ class DeltaTables(Protocol):
         `late` returns further metadata of the commit. It is called before the commit and, where each request takes
         time, while the files are written, perhaps in another thread.
 
-        Raises Conflict if a row that an edit names is not as the edit supposes. Raises it also if another writer
+        Raises Conflict if a row that an edit names is not as the edit supposes. Raises Conflict also if another writer
         committed to the partitions of `where` since the snapshot. A statement of Spark's checks only the rows that
         edits name. If several decisions rely on other rows of a partition, all of them must edit one common row.
         """
@@ -239,15 +242,15 @@ class DeltaTables(Protocol):
         beside: Sequence[tuple[str, int]] = (),
         seen: Seen | None = None,
     ) -> int:
-        """Commit one blind append.
+        """Commit one append. Without `still_valid`, it relies on no row of the table.
 
         If the caller has `seen` a version, an append without transactions tries to follow this version first.
 
-        Each of the `transactions` (application id, version) must be the first one of its application, or come directly
-        after the application's last version. Otherwise Conflict is raised. The commit also carries the transactions
+        Each of the `transactions` (application id, version) must be the first one of its application, or have the
+        application's last version plus one. Otherwise Conflict is raised. The commit also carries the transactions
         `beside` them, without this check. `still_valid` is called with the files (`replay.Files`) of the version that
-        the commit follows, and raises if the commit may not follow it. A statement cannot call `still_valid`. If one is
-        given and only a statement could make the commit, NotDirect is raised.
+        the commit follows, and raises if the commit may not follow it. A statement cannot call `still_valid`. If
+        `still_valid` is given, and only a statement could make the commit, NotDirect is raised.
         """
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
@@ -266,26 +269,28 @@ class DeltaTables(Protocol):
     # --- maintenance
 
     def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
-        """Join the many small files of some partitions into few large ones, without changing a row. Return whether any
-        were joined.
+        """Join the many small files of some partitions into few large ones. Return whether any were joined.
+
+        Only rows that share an ordinal change (see `spec.Ordinals`).
 
         `growing`: for frequent calls, while the partitions get more files. Files then stay as they are from a smaller
         size on.
         """
 
     def vacuum(self, table: str) -> None:
-        """Remove files that no version within the table's retention needs."""
+        """Remove data files and checkpoints that no version within the table's retention needs, and old entries of the
+        log."""
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         """Make a version of a table, and all before it, survive a power cut.
 
         Without a table, do so for the newest version of each table that this process has seen. This costs next to
-        nothing if it was done already.
+        nothing if this process did so already.
         """
 
 
 def require_generation(table: str, expected: int | None, current: int) -> None:
-    """Raise LogReplaced if a commit was decided in an `expected` generation that is over; None: any
+    """Raise LogReplaced if a commit was decided in an `expected` generation that is not the `current` one; None: any
     generation will do."""
     if expected is not None and expected != current:
         raise LogReplaced(f"the log was replaced since this commit to {table} was decided")
@@ -310,7 +315,7 @@ def reason(error: BaseException) -> str:
         return type(error).__name__
     message = f"{type(error).__name__}: {lines[0]}"
     if lines[1:] and lines[0].startswith("An error occurred while calling"):
-        # Py4J has the message in the next line.
+        # This is an error of Py4J: the message is in the next line.
         message = lines[1].removeprefix(": ")
     # An aborted Spark job names its reason only far below, where Java lists the causes.
     causes = [line.strip().removeprefix(CAUSED_BY) for line in lines if line.strip().startswith(CAUSED_BY)]

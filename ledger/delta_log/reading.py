@@ -21,7 +21,8 @@ from ledger.delta_log.values import INSTANT
 Bounds = Mapping[str, tuple[Any, Any]]
 NO_BOUNDS: Bounds = MappingProxyType({})
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-#: The highest reader version at which files have exactly the table's rows: no deletion vectors, no renamed columns.
+#: The highest reader version of a table whose files have exactly its rows and columns: no deletion vectors, no renamed
+#: columns.
 READER = 1
 #: Paths that need no escapes, so that they are the same in a log as on a storage.
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_.=/-]+")
@@ -33,11 +34,11 @@ class Wanted(NamedTuple):
     """Some columns of some rows.
 
     Attributes:
-        columns: The columns.
+        columns: The columns to return.
         where: A condition of Arrow's, which holds for the rows; None: all rows.
-        asks: The columns that `where` uses.
+        asks: The columns that `where` may use.
         bounds: The part of `where` that bounds columns. Files whose statistics lie outside are not read.
-        above: The columns of `bounds` whose lowest value is itself excluded.
+        above: The columns of `bounds` whose values must be greater than the lowest value, and not equal to it.
     """
 
     columns: Sequence[str]
@@ -98,9 +99,10 @@ def _bound(table: TableSpec, name: str, value: int) -> Any:
 
 
 def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
-    """Return the wanted rows among rows in memory, which are of the partitions that are named.
+    """Return the wanted rows among rows in memory. All of these must be of partitions that the read names: only bounds
+    are compared.
 
-    The rows are compared without a query, which would take longer than everything else in a small read.
+    The rows are compared without a query of Arrow's, which would take longer than all else in a small read.
     """
     columns = list(wanted.columns)
     if not wanted.bounds:
@@ -120,7 +122,8 @@ def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted:
     """Return the files that may hold wanted rows of `where` as a dataset on Arrow's file system `storage`.
 
     delta-rs's own dataset describes the statistics of each file to Arrow. This takes 0.7 ms a file, longer than reading
-    the file. That dataset is used only if the table needs a later reader, or a path needs escapes.
+    a small file. That dataset is used only if the table needs a later reader version than READER, or a path needs
+    escapes.
     """
     actions = pa.table(loaded.get_add_actions(flatten=True))
     chosen = files_of(actions, where, wanted.bounds if wanted else {}) if actions.num_rows else actions

@@ -1,13 +1,14 @@
 """The files of a table, by partition, as its log lists them.
 
-The client decides commits on these files, and then follows the log: it reads each new entry. An entry is a few lines of
-JSON. To follow an entry takes a tenth of a millisecond, however many commits and files the table has. delta-rs lists
-the log, replays all of it and checks it, which takes 5 ms and more. Spark runs a job for that. The engine replays the
-log at first, once a minute, and whenever a commit has other actions than added and removed files.
+The engine (delta-rs or Spark) replays the log once. Then the client follows the log: it reads each new entry, which is
+a few lines of JSON. To follow an entry takes a tenth of a millisecond, however many commits the log has. For a replay,
+delta-rs lists the log, reads all of it from the last checkpoint on and checks it, which takes 5 ms and more. Spark runs
+a job for that. The engine replays the log again after a minute, and if the client does not understand an entry. The
+engine does so, too, if the entry that the client read last is gone or changed.
 
 Transactions: only an engine that loads the table can find the version that an application committed last. This takes
-longer with each commit since then. But a process that follows commits sees the transactions in them. This process asks
-the engine once for an application, and again only after it has listed the log again.
+longer with each commit after that version. But a process that follows commits sees the transactions in them. It asks
+the engine once for each application that it has not seen, and asks again only after a new replay.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ class Last(NamedTuple):
 
 
 class TransactionsSeen:
-    """The transactions in the commits between a listing of the log and one version. The object never changes.
+    """The transactions in the commits between a listing of the log and one version. These never change.
 
-    The answers that the engine gave since that listing are shared with later versions, until the log is listed again.
+    The object also keeps the engine's answers. Later versions share them, until the log is listed again.
     """
 
     def __init__(self, listed: int = 0) -> None:
@@ -78,14 +79,14 @@ class TransactionsSeen:
             if last.table_version < self._listed:
                 return last
             self._told[application] = last
-        # The application made no commit in between: this object would have it.
+        # If the engine was at an earlier version, the application has made no commit since: `_seen` would have it.
         return last if last.table_version > version else last._replace(table_version=version)
 
 
 log = logging.getLogger("ledger.commits")
 #: The protocol (reader, writer) of the ledger's tables. Later protocols ask more of a writer than this client can do.
 PROTOCOL = (1, 2)
-#: The errors that `Files.after` raises for a commit with other actions than added and removed files.
+#: The errors that `Files.after` raises for a commit that the client does not understand.
 NOT_UNDERSTOOD = (AttributeError, KeyError, TypeError, ValueError)
 #: The actions of a commit that only adds and removes files.
 _KNOWN = {"add", "remove", "commitInfo", "txn"}
@@ -100,7 +101,7 @@ class Files:
         checkpoints: After how many commits the table wants a checkpoint.
         statistics: The facts of the files; None: the table has no facts.
         transactions: The transactions that were seen.
-        entry: The version's own entry in the log; None: it is not known.
+        entry: The identity of the version's own entry in the log; None: it is not known.
         table_id: The table's id; "": it is not known.
         generation: The generation of the log, see `history.Generations`.
     """
@@ -135,7 +136,7 @@ class Files:
     def after(
         self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str], entry: LogEntry | None = None
     ) -> Files:
-        """Return the files of the next version, whose commit has these `actions`, in this `entry`.
+        """Return the files of the next version. Its commit has these `actions`, and this `entry` in the log.
 
         Raises AttributeError, KeyError, TypeError and ValueError for an action that is not understood here.
         """
@@ -187,7 +188,8 @@ class Altered(Exception):
 class _SeenLog:
     """The files that were seen last, and when the log was last listed for them.
 
-    Without files, only the engine can read the log, and `altered` tells why.
+    Without files, nothing was read yet, or only the engine can read the log. In that case `altered` names the table's
+    alterations.
     """
 
     files: Files | None = None
@@ -270,8 +272,9 @@ class LogFollower:
     def newest(self, *, listing: bool = False) -> Files | None:
         """Return the files of the newest version; None: the table is altered.
 
-        The log is listed if the last listing was more than LISTED_AFTER seconds ago, or if a log of the ledger was
-        replaced. The caller can also ask for a `listing`. If files have stamps, the version that was seen last is known
+        The engine lists the log at first, and again if the last listing was more than LISTED_AFTER seconds ago. The
+        engine also lists the log if a log of the ledger was replaced, and if the client cannot follow the log any
+        further. The caller can also ask for a `listing`. If files have stamps, the version that was seen last is known
         to exist unchanged.
         """
         while True:
@@ -307,7 +310,8 @@ class LogFollower:
     def is_same(self, before: Files, log: LogEntries | None = None) -> bool:
         """Tell whether a log (by default the table's) still has the entry of a version that was read.
 
-        This costs one request, or none if the stamp is the same.
+        If the identity of that entry is not known, tell whether the log has an entry of this version. This costs one
+        request, or none if the stamp is the same.
         """
         entries = log or self._stored
         stamp = entries.stamp(log_file(before.version))
@@ -323,11 +327,12 @@ class LogFollower:
         return log.stamp(log_file(before.version)) == () or self.is_same(before, log)
 
     def committed(self, before: Files, actions: Iterable[Mapping[str, Any]], content: bytes) -> None:
-        """Note a commit that this process made, in the version after `before`, with this `content`."""
+        """Note a commit that this process made in the version after `before`, with this `content`. If another thread
+        has followed the log meanwhile, do nothing."""
         seen = self._seen
         if seen.files is before:
-            # Keep no stamp: the file in place may be another one by now. If the client does not understand an engine's
-            # actions, the next caller has the engine replay the log.
+            # Keep no stamp: another file may be in place of this one by now. If the client does not understand an
+            # engine's actions, the engine replays the log for the next caller.
             with suppress(*NOT_UNDERSTOOD):
                 files = before.after(actions, self._table.partitions, entry_of(content))
                 self._remember(seen, replace(seen, files=files))
@@ -340,8 +345,8 @@ class LogFollower:
         )
 
     def _still_there(self, seen: _SeenLog) -> _SeenLog | None:
-        """Return what was seen, if its version still exists unchanged; else None. Without stamps, this is not
-        checked."""
+        """Return what was seen, if its version still exists unchanged; else None. Without stamps, or if its entry is
+        not known, this is not checked."""
         files = seen.files
         if files is None or files.entry is None:
             return seen
@@ -356,7 +361,8 @@ class LogFollower:
         return self._remember(seen, replace(seen, files=replace(files, entry=replace(files.entry, stamp=stamp))))
 
     def forget(self) -> None:
-        """Have the next caller list the log: what was seen may be of another log. The listing compares the two."""
+        """Have the log listed for the next caller: what was seen may be of another log. The listing finds out whether
+        it is."""
         seen = self._seen
         self._remember(seen, replace(seen, listed_at=-math.inf))
 
@@ -372,7 +378,7 @@ class LogFollower:
         return after
 
     def _followed(self, seen: _SeenLog, content: bytes, stamp: Stamp | None) -> _SeenLog:
-        """Return what is seen after one more commit. Raises LedgerDamaged for an entry that is empty or torn."""
+        """Return what is seen after one more commit. Raises LedgerDamaged for an entry that stays empty or torn."""
         assert seen.files is not None
         actions = require_whole(self._table.name, seen.files.version + 1, content, self._stored)
         if actions is None:
@@ -381,14 +387,14 @@ class LogFollower:
             entry, columns = entry_of(content, stamp), self._table.partitions
             return replace(seen, files=seen.files.after(actions, columns, entry))
         except NOT_UNDERSTOOD:
-            # The commit has other actions than added and removed files: the engine understands them.
+            # The client does not understand the commit: the engine replays the log.
             return self._listed(seen)
 
     def _listed_or_followed_on(self, seen: _SeenLog) -> _SeenLog:
         """Return what a listing shows.
 
-        A forked child cannot list the log with delta-rs. It follows on from what was seen, as long as the log has that
-        version. Otherwise raises ForkedProcess.
+        A forked child cannot list the log with delta-rs that its parent has used. The child follows the log from the
+        version that was seen, as long as the log has that version. Otherwise raises ForkedProcess.
         """
         try:
             return self._listed(seen)
@@ -435,14 +441,16 @@ class LogFollower:
         """Tell whether the log that was found is the one that had the files `before`."""
         if found.table_id != before.table_id or found.version < before.version:
             return False
-        # Upkeep removes old entries. After a process stood still, the entry that it knows may be gone.
+        # Upkeep removes old entries. If this process stood still, the entry that it knows may be gone from the same
+        # log.
         return self.is_same(before) or not self._stored.has(log_file(before.version))
 
 
 def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
     """Return the files of a loaded table.
 
-    Raises Altered if the table is altered, or if a file may have another name on the storage.
+    Raises Altered if the table is altered. This includes a file whose path needs escapes, as its name on the storage
+    may differ.
     """
     metadata, protocol = loaded.metadata(), loaded.protocol()
     require_plain(
@@ -495,7 +503,8 @@ def require_plain(
         protocol: The versions of readers and writers that the table asks for.
         features: The features of the table, if its protocol names them.
         columns: The columns of the table.
-        demanding: The names of its constraints, and of the columns that demand more of a row than a value.
+        demanding: The names of the table's constraints, and of the columns that demand more of a row than a value of
+            their type.
         properties: The properties of the table.
     """
     altered = [name for name in alterations(features, properties) if name != APPEND_ONLY]
@@ -518,14 +527,14 @@ class LatestVersions:
     def __init__(
         self, files: Mapping[str, Storage], logs: Mapping[str, LogFollower], first: Callable[[str], int], at_once: bool
     ) -> None:
-        """`logs` follow the logs of the tables. `first` returns the newest version of a table of which no version is
-        known.
+        """`logs` follow the logs of the tables. `first` returns the newest version of a table if no version is known,
+        or if the known version is gone.
 
         `at_once`: each table costs a request, and the requests are made together.
         """
         self._files, self._logs, self._first, self._at_once = files, logs, first, at_once
-        #: A version that existed, by table and generation. A thread may store an older version over a newer one:
-        #: then the next search only begins earlier.
+        #: A version that existed, by table and generation. A thread may store an older version over a newer one. Then
+        #: the next search only begins earlier.
         self._known: dict[tuple[str, int], int] = {}
 
     def of(self, tables: Sequence[str]) -> dict[str, int]:

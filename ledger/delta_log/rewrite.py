@@ -1,18 +1,19 @@
 """Rewrites of a partition's files by edits, and checks of the assumptions of edits.
 
-**Checks.** Before edits are committed, they are checked against the snapshot that they were decided on. Spark's MERGE
-statement can raise if an edit does not find its row. delta-rs's MERGE ignores such an edit. A commit is made from the
-snapshot, and fails if others committed to the same partitions since. A commit that lands therefore finds the snapshot's
-rows unchanged, and it is enough to check these rows.
+**Checks.** Before edits are committed, they are checked against the snapshot that they were decided on. A MERGE
+statement of Spark checks them again, on the table's newest version. delta-rs's MERGE ignores an edit that does not find
+its row. A direct commit, or a MERGE of delta-rs, fails if others committed to the same partitions since the snapshot.
+If such a commit lands, the snapshot's rows are unchanged, and it is enough to check these rows.
 
-**Files that are replaced.** An edit replaces the files that have a changed row, and small files. A row is *settled* if
-it has a value in one of the `final_columns` of its table's spec, and no value of `still_changing`. A settled row hardly
-ever changes any more. A partition that gets thirty commits a second has 100,000 settled rows after an hour. If settled
-rows were in one file with the others, each commit would write them again. Therefore settled rows get files of their own
-once there are ENOUGH of them. A file is joined with new settled rows if it has at most twice as many rows as these. A
-row is then written a dozen times, and not with every commit. A partition has a dozen files, and one for each FULL rows.
+**Files that are replaced.** An edit replaces the files that have a changed row, and files with fewer than ENOUGH rows.
+A row is *settled* if it has a value in one of the `final_columns` of its table's spec, and no value of
+`still_changing`. A settled row hardly ever changes any more. A partition that gets thirty commits a second has 100,000
+settled rows after an hour. If settled rows were in one file with the others, each commit would write them again.
+Therefore settled rows get files of their own once there are ENOUGH of them. A file is joined with new settled rows if
+it has at most twice as many rows as these, up to FULL rows in all. A row is then written about a dozen times, and not
+with every commit. A partition has about a dozen files, and one for each FULL rows.
 
-Arrow's queries compare many rows. Few rows are compared without a query: to plan one takes Arrow a third of a
+Arrow's queries compare many rows. Few rows are compared without a query: to plan a query takes Arrow a third of a
 millisecond and more. A small commit would plan twenty queries.
 """
 
@@ -30,9 +31,9 @@ from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict, Sn
 from ledger.delta_log.spec import TableSpec
 from ledger.errors import LedgerDamaged
 
-#: The most rows that are compared without planning a query.
+#: The most rows, or edits, that are compared without a query of Arrow's.
 FEW_ROWS = 1_000
-#: The most rows beyond the number of edits that are compared without narrowing them down first.
+#: If there are more rows than edits by more than this number, the rows are narrowed down before they are compared.
 VERY_FEW_ROWS = 100
 _ROW, _EDIT = "row", "edit"
 
@@ -63,16 +64,16 @@ def distinct(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of rows and of edits that are equal in the columns `keys`, a pair for each. A null matches
-    nothing."""
+    """Return the positions of rows and of edits that are equal in the columns `keys`, a pair for each match. A null
+    matches nothing."""
     if edits.num_rows > FEW_ROWS:
         pairs = _placed(rows, keys, _ROW).join(_placed(edits, keys, _EDIT), keys, join_type="inner")
         return pairs[_ROW].to_numpy(), pairs[_EDIT].to_numpy()
     candidates, candidate_rows = np.arange(rows.num_rows), rows
     if rows.num_rows > edits.num_rows + VERY_FEW_ROWS:
         for key in keys:
-            # Narrow the rows down column by column: a row with an edit's value in each column is mostly the row of an
-            # edit.
+            # Narrow the rows down column by column. A row that has some edit's value in each column mostly is the row
+            # of an edit.
             values = rows[key] if len(candidates) == rows.num_rows else rows[key].take(pa.array(candidates))
             candidates = candidates[pc.is_in(values, pc.unique(edits[key]), skip_nulls=True).to_numpy()]
         candidate_rows = rows.select(list(keys)).take(pa.array(candidates))
@@ -89,7 +90,7 @@ def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.nd
 def _comparable(column: pa.ChunkedArray) -> np.ndarray:
     """Return numbers that are equal where a column's values are."""
     if pa.types.is_timestamp(column.type):
-        # No instant of the ledger is before 1970.
+        # No instant of the ledger is before 1970, so -1 stands for null alone.
         instants: np.ndarray = pc.fill_null(column.cast(pa.int64()), -1).to_numpy()
         return instants
     encoded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
@@ -106,7 +107,7 @@ def _placed(rows: pa.Table, keys: Sequence[str], name: str) -> pa.Table:
     return rows.select(list(keys)).append_column(name, pa.array(np.arange(rows.num_rows)))
 
 
-#: The number for "no revision": revisions count from 1.
+#: The number for "no revision". Revisions count from 1.
 NO_REVISION = -1
 
 
@@ -114,7 +115,7 @@ def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> N
     """Raise Conflict if an edit does not find the table as it supposes.
 
     An edit supposes that a row to insert does not exist, and that a row to update or delete exists with the expected
-    revision. It supposes, too, that the partition was read.
+    revision (null: any revision). Each edit supposes, too, that its partition was read.
 
     Raises LedgerDamaged for an edit of a row that exists twice. Raises LedgerDamaged also for two inserts of one key,
     if the table's spec has a text for that error. Raises ValueError for any other two edits of one row, and for an edit
@@ -152,7 +153,8 @@ def _numbers(revisions: pa.ChunkedArray) -> np.ndarray:
     return numbers
 
 
-#: The number of settled rows that get a file of their own. Files with fewer rows are written anew with every commit.
+#: So many settled rows get a file of their own. Files with fewer rows are written anew with every commit of edits to
+#: their partition.
 ENOUGH = 256
 #: The most rows of a file that others are joined into.
 FULL = 50_000
@@ -181,7 +183,8 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     while True:
         count = np.count_nonzero(arriving) + np.count_nonzero(staying[gone[file_of]])
         joined = ~gone & (sizes <= 2 * count)
-        # Large files stay: they come from a statement, which commits more rows and makes no files of settled rows.
+        # Stop before a joined file has more than FULL rows. Larger files stay: they come from a statement, which
+        # commits more rows and makes no files of settled rows.
         if count < ENOUGH or not joined.any() or count + sizes[joined].sum() > FULL:
             break
         gone |= joined

@@ -1,4 +1,4 @@
-"""Temporary folders, in which delta-rs commits to copies of logs."""
+"""Temporary folders, in which delta-rs makes commits, checkpoints and tables that this package copies into a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from deltalake.exceptions import DeltaError
 
 PREFIX = "ledger-commit-"
-#: The age of a folder, in seconds, from which its process must be dead: no commit takes a day.
+#: The age of a folder, in seconds, after which its process must be dead: no commit takes a day.
 ABANDONED = 86_400
 #: The content of a probe: more than a file system stores beside a name.
 PROBE = b"0" * 65_536
@@ -22,10 +22,11 @@ _swept: set[str] = set()
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[str]:
-    """Return a context with a new folder, in the folder for temporary files (TMPDIR). The folder is removed at its end.
+    """Return a context with a new folder, in the folder for temporary files (TMPDIR). The folder is removed when the
+    context ends.
 
-    The first call of a process removes folders that killed processes of the same user have left. Raises OSError if the
-    folder for temporary files takes no file. The error names that folder.
+    The first call of a process removes folders older than ABANDONED, which killed processes of the same user have left.
+    If the folder for temporary files takes no file, an error in the context becomes an OSError that names this folder.
     """
     place = tempfile.gettempdir()
     if place not in _swept:

@@ -1,4 +1,4 @@
-"""A table's log as Spark reads it, where delta-rs cannot reach it.
+"""A table's log as Spark reads it, where Spark is the engine.
 
 `SparkTables` decides direct commits on what Spark has read.
 """
@@ -38,7 +38,7 @@ def direct_tables(
 ) -> dict[str, DirectTable]:
     """Return the DirectTable of each table, by name. The tables have these `locations` and `files`.
 
-    The other arguments are those of SparkReplay and DirectTable, and the errors that Spark raises.
+    `failures` are the errors that Spark raises. The other arguments are those of SparkReplay and DirectTable.
     """
     generations = Generations()
     return {
@@ -55,7 +55,8 @@ def direct_tables(
 
 
 def files_at(location: str, session: Callable[[], SparkSession], *, sync: bool = True) -> Storage:
-    """Return the files of a table; on a local path without the JVM. `sync`: what is written survives a power cut."""
+    """Return the files of a table. On a local path they need no JVM. `sync`: what the client writes survives a power
+    cut."""
     place = recorded(location)
     return LocalFiles(place, sync=sync) if place.is_local else HadoopFiles(location, session, sync=sync)
 

@@ -1,6 +1,6 @@
-"""Facts about a user's Spark session, and the engine versions that the ledger was run with.
+"""A user's Spark session: where its JVM and its executors are, what it makes for the ledger, and its settings for S3.
 
-The facts are: where its JVM and its executors are, what it makes for the ledger, and its settings for S3.
+This module also knows the versions of the engines that the ledger was run with.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ledger.rules.version_numbers import version_numbers
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Settings of the engine's sessions. The user's session keeps its own.
+#: Settings of the sessions that the ledger makes. The user's session keeps its own settings.
 EVERY_TRANSACTION = {
     # A deadline means the same moment to every reader, and Delta need not rebuild a table's state at each commit.
     "spark.sql.session.timeZone": "UTC",
@@ -32,7 +32,7 @@ EVERY_TRANSACTION = {
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # By default VACUUM would start up to 10,000 tasks to list a handful of folders.
+    # By default VACUUM would start up to 10,000 tasks to list a few folders.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
 }
 #: Further settings for the usual transaction of a few rows.
@@ -45,7 +45,7 @@ SMALL_TRANSACTIONS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-#: The most tasks that write a send: each begins segments of its own.
+#: The most tasks that write a bulk send: each task begins segments of its own.
 MOST_TASKS = 4_096
 
 
@@ -68,8 +68,8 @@ def require_jvm(spark: SparkSession) -> None:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Return how many tasks a session runs at once. Spark Connect shows this only by the partitions of a
-    generated range."""
+    """Return how many tasks a session runs at once, at most MOST_TASKS. Spark Connect shows this only by the partitions
+    of a generated range."""
     if has_jvm(spark):
         return min(max(1, int(spark.sparkContext.defaultParallelism)), MOST_TASKS)
     from pyspark.sql import functions as F
@@ -112,7 +112,8 @@ def _is_here(host: str) -> bool:
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Return a DataFrame of all rows of an Arrow table: PySpark 4.2 loses rows after an empty chunk."""
+    """Return a DataFrame of all rows of an Arrow table. The chunks are combined, as PySpark 4.2 loses rows after an
+    empty chunk."""
     return spark.createDataFrame(rows.combine_chunks())
 
 
@@ -146,8 +147,8 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, scheme: str = 
     )
 
 
-#: By package, the first version that works, and the first later version that the ledger was not run with. Before 1.6.6
-#: delta-rs fails on upkeep's deletes and on the views. 1.2 fails on nearly everything.
+#: By package, the first version that the ledger was run with, and the first later version that it was not run with.
+#: Before 1.6.6 delta-rs fails on upkeep's deletes and on the views. 1.2 fails on nearly everything.
 KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
 
 

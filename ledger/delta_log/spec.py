@@ -12,7 +12,8 @@ import pyarrow as pa
 
 #: The property for the checkpoint interval, in commits.
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
-#: How long a new table keeps commits and removed files, in days. The settings of an upkeep may change this.
+#: How long a new table keeps commits and removed files, in days. These are also Delta's defaults, for a table whose
+#: properties do not say.
 COMMIT_DAYS, FILE_DAYS = 30, 7
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 _INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?")
@@ -41,7 +42,7 @@ def interval_seconds(interval: str | None) -> int | None:
 
 
 #: Types of columns for partitions, and types for statistics in the log. The text of other types' values in the log
-#: depends on the writer. No partition may be null.
+#: depends on the writer. No value of a partition may be null.
 PARTITION_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
 STATISTICS_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp)
 #: Types of columns that a fact may be about.
@@ -59,7 +60,7 @@ class Layout(NamedTuple):
 
 
 class PartitionFilter(Protocol):
-    """Partitions named by literals: the only predicates that narrow a Delta transaction."""
+    """Partitions named by literals on their columns. Only such predicates narrow a Delta transaction."""
 
     def alternatives(self) -> Sequence[Mapping[str, Sequence[Any]]]:
         """Return the values that the filter names, by partition column, as alternatives.
@@ -78,14 +79,14 @@ class PartitionFilter(Protocol):
         """Tell whether the filter names all of a partition, given by the values of its columns or by their texts."""
 
     def partitions(self, columns: Sequence[str]) -> list[Partition] | None:
-        """Return the partitions one by one, if the filter names a value of each of these columns; else None."""
+        """Return the partitions one by one, if the filter names values for each of these columns; else None."""
 
 
 class Fact(NamedTuple):
     """A fact that the log has about each data file: a column in the table of facts, and the origin of its values.
 
-    `source` is "partition", "min" or "max" of a `column` of the rows, or "rows", their number. Facts about instants are
-    milliseconds.
+    `source` is "partition" (the value of the partition's `column`), "min" or "max" (of a `column` in the file), or
+    "rows" (the number of rows). Facts about instants are in milliseconds.
     """
 
     name: str
@@ -96,10 +97,12 @@ class Fact(NamedTuple):
 
 
 class Ordinals(NamedTuple):
-    """A column whose values no two rows of a partition may share, and what happens to rows that share one.
+    """A column of ordinals, and what happens to rows that share one. An ordinal is a number that no two rows of a
+    partition may share.
 
-    Rows are sorted by `column`, then by `earliest`. The first row of each value stays. Equal rows are dropped. Other
-    rows move to the partition that `new_partition` returns for theirs. They get new values of `column`, from 0 on.
+    When files are joined, rows are sorted by `column`, then by `earliest`. The first row of each ordinal stays. Rows
+    equal to it are dropped. Other rows with this ordinal move to the partition that `new_partition` returns for the
+    values of theirs. There they get ordinals from 0 on.
     """
 
     column: str
@@ -123,7 +126,8 @@ class StagedFolders(NamedTuple):
 
 @dataclass(frozen=True)
 class TableSpec:
-    """The description of a table: its name, columns, partition columns, and the columns that identify a row there.
+    """The description of a table: its name, its columns, its partition columns, and the columns that identify a row in
+    its partition (`key`).
 
     Raises ValueError for columns that the client cannot write as Delta's protocol has them.
     """
@@ -132,10 +136,11 @@ class TableSpec:
     schema: pa.Schema
     partitions: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
-    #: The columns whose smallest and greatest value in each file the log has; empty: all columns.
+    #: The columns whose smallest and greatest value in each file direct appends and joins write into the log. Empty:
+    #: statements make all appends, and the engine chooses the columns.
     statistics: tuple[str, ...] = ()
-    #: A row that has a value in one of these columns is settled: it hardly ever changes any more. A rewrite puts it
-    #: into a file of settled rows.
+    #: A row that has a value in one of these columns is settled: it hardly ever changes any more. A rewrite of files
+    #: (see `rewrite`) puts many such rows into files of their own.
     final_columns: tuple[str, ...] = ()
     #: A row with one of these values, by column, is never settled.
     still_changing: Mapping[str, Any] | None = None
@@ -145,9 +150,10 @@ class TableSpec:
     ordinals: Ordinals | None = None
     #: The folders whose files `publish` commits; None: the table has no such folders.
     staged: StagedFolders | None = None
-    #: Partition columns. A delete conflicts only with commits to partitions that have its values in these columns.
+    #: Partition columns. On a local path, a delete conflicts only with commits to partitions that have its values in
+    #: these columns.
     independent_by: tuple[str, ...] = ()
-    #: The text of the error LedgerDamaged for a commit that inserts two rows with one key; None: raise ValueError.
+    #: The text of the error LedgerDamaged for edits that insert two rows with one key; None: raise ValueError.
     duplicate_error: str | None = None
 
     def __post_init__(self) -> None:
@@ -172,7 +178,7 @@ class TableSpec:
         return self.schema.empty_table()
 
     def require_partition(self, values: Mapping[str, Any]) -> None:
-        """Raise ValueError for the values of a partition that look like null in the log."""
+        """Raise ValueError if a value of a partition is null, or would be read as null."""
         for name, value in values.items():
             if value is None or value == "":
                 what = "null" if value is None else "an empty text, which Delta reads as null"

@@ -2,14 +2,13 @@
 
 A MERGE matches source rows, the edits, with the rows of some partitions by the table's key. Literals on partition
 columns narrow the MERGE, so that writers of other partitions do not conflict with it. Spark runs the text. delta-rs has
-no SQL for a MERGE, and gets the same predicate and the same clauses one by one.
+no SQL for a MERGE. It gets the same kind of predicate and clauses through calls, one by one.
 
 **Checks of an edit's assumptions.** In delta-rs, an update that finds no row changes nothing. Therefore the client
-compares the edits with the rows that they were decided on, before delta-rs runs the statement. delta-rs runs it on that
-very version, and refuses it if others committed to these partitions since. Spark runs the statement on the newest
-version. In Spark the statement itself fails with CHANGED_MEANWHILE if an edit does not find the table as it supposes.
-Examples are a row with another revision, a row to insert that exists, and a row to update or delete that does not
-exist.
+compares the edits with the rows that they were decided on, before delta-rs runs the statement. delta-rs runs the
+statement on that very version. The commit fails if others committed to these partitions since. Spark runs the statement
+on the newest version. In Spark the statement itself fails with CHANGED_MEANWHILE if an edit does not find the table as
+it supposes: the row has another revision, the row to insert exists, or the row to update or delete does not exist.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from typing import NamedTuple
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
 from ledger.delta_log.spec import PartitionFilter, TableSpec
 
-#: The message of the MERGE's own conditions when the table is not as the decision supposed.
+#: The message with which Spark's MERGE fails when the table is not as the decision supposed.
 CHANGED_MEANWHILE = "ledger: the partition changed after it was read"
-#: The length of a line, in characters, when a statement is shown.
+#: The length of a line of columns, in characters, when a statement is shown.
 WIDTH = 110
 #: The aliases of the table and of its source in a statement.
 TARGET, SOURCE = "t", "s"
@@ -34,8 +33,8 @@ SOURCE_VIEW = "source"
 class Clause(NamedTuple):
     """A clause of a MERGE: DELETE, UPDATE or INSERT, with values by column.
 
-    It applies to source rows that match a row of the table, or to those that match none, under a condition (empty:
-    always).
+    A clause applies to source rows that match a row of the table (`is_matched`), or to those that match none. It
+    applies only under its condition (empty: always).
     """
 
     is_matched: bool

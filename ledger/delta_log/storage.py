@@ -1,7 +1,8 @@
 """The files below one table: how they are read, made, listed and removed.
 
-Paths are relative to the table's folder. There is one interface, `Storage`, with three classes: LocalFiles here,
-ObjectFiles in `object_store`, and HadoopFiles in `hadoop`, for files that only Spark's JVM reaches.
+Paths are relative to the table's folder. Each of the three interfaces `LogEntries`, `Storage` and `TableStorage` has
+more methods than the one before. LocalFiles here and ObjectFiles in `object_store` have all of them. HadoopFiles in
+`hadoop`, for files that only Spark's JVM reaches, has those of `Storage`.
 """
 
 from __future__ import annotations
@@ -34,13 +35,15 @@ from ledger.runtime.forks import renew_in_child
 LOG = "_delta_log"
 _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
 #: A stamp distinguishes a file from a later one in its place, without reading either. On a local path it is the file's
-#: number on the disk, its time and its size. (): the storage has nothing that is cheaper than the content.
+#: number on the disk, its time of change and its size. (): on this storage, nothing is cheaper to read than the
+#: content.
 Stamp = tuple[int, ...]
-#: The size, in bytes, up to which a file is read in one request and kept in memory: no file is ever written again.
+#: The size, in bytes, up to which a data file is read in one request and kept in memory. This is safe, as no data file
+#: is ever written again.
 SMALL = 1 << 20
-#: The most bytes of files that are kept in memory.
+#: The most bytes of files, or of their rows, that one object of this process keeps in memory.
 KEPT = 64 << 20
-#: The memory that a table of few rows takes beside its rows, in bytes, measured.
+#: The memory that an Arrow table of few rows takes beside its rows, in bytes (measured).
 TABLE_OVERHEAD = 20_000
 #: The number of files that are written at the same time.
 AT_ONCE = 8
@@ -101,15 +104,16 @@ class Storage(LogEntries, Protocol):
         """Open an existing Parquet file."""
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Make files with names that nobody uses twice. They survive a power cut after this thread's next `put_new` or
-        `sync`."""
+        """Make files with names that nobody uses twice. If writes are synced, the files survive a power cut after this
+        thread's next `put_new` or `sync`."""
 
     @property
     def is_synced(self) -> bool:
         """Whether commits have the mark that they were synced before they became visible (see `durability`)."""
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Make files that others wrote survive a power cut. On an object store every file does."""
+        """Make files that others wrote survive a power cut, if writes are synced. On an object store every file
+        does."""
 
     def make_durable(self, version: int) -> None:
         """Make all versions up to this one survive a power cut, unless this process has done so before."""
@@ -142,12 +146,14 @@ class TableStorage(Storage, Protocol):
         """Return the sizes in bytes of those files that exist, by their paths."""
 
     def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
-        """Return rows of a loaded table, from the files that may hold what `where` names. Without `wanted`, return all
-        columns."""
+        """Return rows of a loaded table, from the files that may hold what `where` names.
+
+        Without `wanted`, return all columns, and perhaps rows of more partitions (see `PartitionFilter.bounded`).
+        """
 
     def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
-        """Return a column of all rows in some files; None: one of the files lacks it. The case of its name does not
-        matter."""
+        """Return a column of all rows in some files; None: one of the files lacks the column. The case of its name does
+        not matter."""
 
 
 def log_file(version: int) -> str:
@@ -160,8 +166,8 @@ LINES = "lines"
 
 
 def log_entry(actions: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return the content of an entry: a line of JSON for each action, each with its end, as Delta's LogStores write
-    them.
+    """Return the content of an entry: a line of JSON for each action. Each line ends with a line feed, as Delta's
+    LogStores write it.
 
     The commitInfo has the number of lines, so that an entry that was cut between two lines shows it.
     """
@@ -180,9 +186,9 @@ def version_of(path: str) -> int | None:
 
 
 def find_latest_version(files: Storage, version: int) -> int | None:
-    """Return what Storage.newest_from returns, by looking each file up by its name.
+    """Return what `Storage.newest_from` returns, by asking for single entries by their names.
 
-    This is right because a log is cut only at its beginning, and has no gaps.
+    This finds the newest version because a log is cut only at its beginning, and has no gaps.
     """
     if not files.has(log_file(version)):
         return None
@@ -205,8 +211,7 @@ def table_files(location: str, storage_options: Mapping[str, str] | None, *, syn
 
 
 class LocalFiles:
-    """Files on a local path, which Arrow reads by itself. `sync`: what the client writes survives a power cut (see
-    `durability`)."""
+    """Files on a local path. `sync`: what the client writes survives a power cut (see `durability`)."""
 
     def __init__(self, place: Location, *, sync: bool = True) -> None:
         self._place, self._root, self.is_synced = Path(place.text), place.text, sync
@@ -253,7 +258,7 @@ class LocalFiles:
     def make_log(self, below: Path | None = None) -> None:
         """Make the folder of the table's log, with its parents.
 
-        `below` is a folder above it. Raises FileNotFoundError if that folder is gone.
+        `below` is a folder above the table. Raises FileNotFoundError if `below` is gone.
         """
         if not (self._place / LOG).exists():
             self.durability.make_folder(self._place / LOG, below)
@@ -266,7 +271,8 @@ class LocalFiles:
         return self._place / path
 
     def write_synced(self, opened: FileIO, content: bytes) -> None:
-        """Write to a new file. If commits are synced, make it durable with the files that this thread wrote before."""
+        """Write to a new file. If commits are synced, make this file durable, and the files that this thread wrote
+        before."""
         self._fill(opened, content)
         if self.is_synced:
             self.durability.sync_files(self._unsynced(), [opened.fileno()])
@@ -307,7 +313,7 @@ class LocalFiles:
         log_files = []
         with os.scandir(self._place / LOG) as files:
             for file in files:
-                # Others commit meanwhile, and their temporary files exist only for a moment.
+                # Others commit meanwhile. Their temporary files may be gone by now.
                 with contextlib.suppress(FileNotFoundError):
                     log_files.append(LogFile(f"{LOG}/{file.name}", file.stat().st_mtime))
         return log_files
@@ -348,8 +354,8 @@ class LocalFiles:
 class HeldLog:
     """The folder of a table's log on a local path, held open.
 
-    If another process renames or removes the folder, or puts another one in its place, this object still reads and
-    writes the held folder.
+    If another process renames the folder, or puts another one in its place, this object still reads and writes the held
+    folder. In a removed folder it makes no file.
     """
 
     def __init__(self, descriptor: int, files: LocalFiles) -> None:
@@ -377,8 +383,8 @@ class HeldLog:
         durability, version = self._files.durability, version_of(path)
         if self._files.is_synced and version:
             durability.prepare(version - 1, log_file)
-        # Do not use a context manager of our own here. If an interrupt left it half entered, its cleanup would run
-        # after the descriptor is closed.
+        # Do not use a context manager of our own here. If an interrupt left that context half entered, its cleanup
+        # would run after the folder's descriptor is closed.
         temporary = _temporary_name()
         try:
             self._write(temporary, content)
@@ -421,7 +427,7 @@ class HeldLog:
 
 
 def _temporary_name() -> str:
-    """Return a name like those that delta-rs gives to files that it links."""
+    """Return a name like those that delta-rs gives to files before it links them."""
     return f"_commit_{uuid.uuid4()}.json.tmp"
 
 
@@ -442,10 +448,10 @@ def column_of(files: Iterable[pq.ParquetFile], name: str) -> pa.ChunkedArray | N
 
 
 def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str, Any]) -> pa.Table:
-    """Return the rows of a file with all columns of a schema. Columns that the file lacks come from its partition, or
-    are null.
+    """Return the rows of a file with all columns of a schema. If the file lacks a column, its partition gives the
+    values, or they are null.
 
-    Raises ArrowInvalid, also for invalid text: Parquet's readers accept any bytes as text.
+    Raises ArrowInvalid, also for invalid text, which Parquet's readers accept.
     """
     columns_in_file = [name for name in schema.names if name in file.schema_arrow.names]
     rows, count = file.read(columns_in_file, use_threads=False), file.metadata.num_rows
@@ -460,9 +466,10 @@ def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str
 
 
 class FileRows:
-    """The rows of a table's files with all its columns, including those of the partition.
+    """The rows of a table's files with all columns of the table, including those of the partition.
 
-    No file is ever written again. Therefore rows that were read or written are kept.
+    Rows that were read or written are kept in memory, up to KEPT bytes. This is safe, as no data file is ever written
+    again.
     """
 
     def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: Storage) -> None:
@@ -481,12 +488,12 @@ class FileRows:
         return kept if kept is not None else self._read(dict(zip(self._partitions, partition)), path)
 
     def _renew(self) -> None:
-        """Start anew in a forked child: another thread of the parent may have been changing the content."""
+        """Start anew in a forked child: another thread of the parent may have been changing what is kept."""
         self._lock, self._size = threading.Lock(), 0
         self._kept.clear()
 
     def keep(self, path: str, rows: pa.Table) -> None:
-        """Keep the content of a file for the next reads."""
+        """Keep the rows of a file for the next reads, unless they take more than a quarter of KEPT."""
         if rows.nbytes > KEPT // 4:
             return
         with self._lock:
@@ -496,7 +503,7 @@ class FileRows:
                 while self._size > KEPT:
                     self._size -= _taken(self._kept.popitem(last=False)[1])
             except BaseException:
-                # After an interrupt in between, the kept content and its size would not match any more.
+                # After an interrupt, the kept content and `_size` may not match any more: keep nothing.
                 self._kept.clear()
                 self._size = 0
                 raise
