@@ -22,8 +22,11 @@ def is_spoken_in(request: Request) -> bool:
 
 
 def read(request: Request) -> Command:
-    """Return the command in a request. Raise a Refusal for an unknown action, a body that is not a JSON object, and a
-    value whose type differs from the model's."""
+    """Return the command in a request.
+
+    Raise a Refusal for an unknown action, for a body that is not a JSON object or names a member twice, and for a value
+    whose type differs from the model's.
+    """
     target = request.headers.get(TARGET, "")
     action = target[len(PREFIX) :] if target.startswith(PREFIX) else target
     read_parameters = service_model.reader(action)
@@ -68,7 +71,10 @@ def _refuse_constant(name: str) -> object:
 
 
 def _decode(body: bytes) -> object:
-    """Decode JSON as json.loads does, but without a new decoder for each request."""
+    """Decode JSON. Raise ValueError for what is no JSON, and NamedTwice for a member that an object names twice.
+
+    With these checks json.loads would make a new decoder for each request.
+    """
     return _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
 
 

@@ -1,9 +1,9 @@
 """JSON answers to requests of the Query protocol.
 
 A client gets a JSON answer if its header Accept names application/json, and no XML type before it. SQS itself also
-answers such requests in JSON, and API Gateway passes its answers on to clients.
+answers such requests in JSON, and API Gateway passes SQS's answers on to clients.
 
-Members have the names of botocore's model, except for two older names of the service: `messages` for Messages, and
+Members have the names of botocore's model, except for two older names of SQS: `messages` for Messages, and
 `queueUrls` for QueueUrls. A map becomes a list of pairs. A member that the result does not have is null.
 
 Source: `ReceiveMessageResponse` and `SendMessageResponse` in aws-samples/serverless-patterns (apigw-sqs), a recorded
