@@ -29,10 +29,10 @@ the size of the largest group. A long poll looks once when it arrives, on a thre
 waits as an object in a line (`polls.py`) and holds no thread.
 
 **Promises.** Once the endpoint has read and verified a whole request, it either does the request and answers with the
-result or an error, or it refuses the request with RequestThrottled and does none of it. This also holds while the
-endpoint stops, but a stop waits only a bounded time for answers (`serving.GRACE`). If a client disconnects after its
-request was read, it loses only the answer: its sends are sent, and its received messages are in flight until their
-visibility timeout ends.
+result or an error, or it refuses the request with RequestThrottled and does none of it. (Only actions of several
+commits may have made some of them, see `Exchange.done`.) The promise also holds while the endpoint stops, but a stop
+waits only a bounded time for answers (`serving.GRACE`). If a client disconnects after its request was read, it loses
+only the answer: its sends are sent, and its received messages are in flight until their visibility timeout ends.
 Processes that serve one ledger, and Spark jobs beside them, agree through the tables alone: commits decide the state of
 a queue, and the endpoint's memory decides nothing.
 

@@ -37,9 +37,9 @@ HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
 UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = 65_536
 #: A body above its bound is discarded, but read on, up to this multiple of the bound.
 DISCARDED_MULTIPLE = 8
-#: A measurement of the vital signs lists all files of the ledger. So its result is used again for this many seconds.
+#: For this many seconds the result of a measurement of the vital signs is used again (see `_vitals`).
 VITALS_SECONDS = 60.0
-#: On an object store the listing costs one paid request for each 1,000 files.
+#: The same on an object store, where the listing costs one paid request for each 1,000 files.
 VITALS_SECONDS_OF_OBJECT_STORES = 600.0
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 #: With one of these headers, a request may be from another machine: a proxy on this machine has forwarded it.
@@ -110,7 +110,7 @@ class Application:
         await _send(send, response)
 
     def stop(self) -> None:
-        """Answer long polls, and report not ready. Accepted requests go on."""
+        """Answer long polls, and report "not ready" from now on. Accepted requests go on."""
         self.stopping = True
         self.polls.stop()
 
@@ -154,7 +154,7 @@ class Application:
     async def _await_poll(self, waiting: Waiting, receive: Receive) -> Result:
         """Return the answer of a long poll. Raise Gone if its client disconnects first.
 
-        If it does, messages that a look has received for the poll stay in flight until their visibility timeout ends.
+        Messages that were received for a client that is gone stay in flight until their visibility timeout ends.
         """
         gone, answer = asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self.polls.wait(waiting))
         try:
@@ -268,7 +268,7 @@ class Application:
     async def _vitals(self) -> list[str]:
         """Return the metrics of load and of hanging workers.
 
-        They are measured again only after VITALS_SECONDS, or VITALS_SECONDS_OF_OBJECT_STORES.
+        A measurement lists all files of the tables. So its result is used again for some time (VITALS_SECONDS).
         """
         # A ledger in memory has no vital signs.
         signs = getattr(self._store, "vital_signs", None)
@@ -339,7 +339,7 @@ class _Body:
 
 
 async def _within(seconds: float, reading: Coroutine[Any, Any, None]) -> None:
-    """Await a coroutine; raise asyncio.TimeoutError if it takes longer."""
+    """Await a coroutine. Raise asyncio.TimeoutError if it takes longer than `seconds`."""
     if sys.version_info < (3, 11):
         await asyncio.wait_for(reading, seconds)
     else:

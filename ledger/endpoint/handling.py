@@ -95,12 +95,13 @@ class Exchange:
         """Do the call. Return its result, or a Waiting for a receive that found nothing and may wait.
 
         Most calls make one commit to the ledger's tables, or none. DeleteQueue, StartMessageMoveTask, and PurgeQueue of
-        a FIFO queue make several. Raises a LedgerError if the action is refused.
+        a FIFO queue make several. If one of these fails, earlier commits may exist. Raises a LedgerError if the action
+        is refused or fails.
         """
         return ACTIONS[call.action](call)
 
     def written(self, result: Result) -> Response:
-        """Return the response to a call that succeeded, in the protocol of the request."""
+        """Return the response to a call that succeeded, in the protocol of the request or in the JSON it asks for."""
         assert self.action is not None, "it has begun"
         response: Response = self._answers.written(self.action, result, self._id)
         return response

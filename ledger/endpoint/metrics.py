@@ -25,7 +25,7 @@ class Metrics:
         self.disconnects = 0
 
     def answered(self, action: str | None, refused_for: str | None, seconds: float) -> None:
-        """Count an answered request; `refused_for` is an error's code, or None for a success."""
+        """Count an answered request. `refused_for` is the error's code, or None for a success."""
         name = action or UNKNOWN_ACTION
         self._requests[name, refused_for or SUCCESS] += 1
         buckets = self._buckets.setdefault(name, [0] * (len(BOUNDS) + 1))

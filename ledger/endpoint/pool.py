@@ -3,9 +3,10 @@
 A few dozen threads are enough: calls that wait for the same queue at the same time can share a commit.
 
 Free threads take calls from the lines in rotation (`Lines`, which the pool locks). The calls of one queue may use all
-threads but an eighth (at least one). So if many calls wait for the next commit of one hot queue, calls to other queues
-still find a thread. If too many calls wait or run, the pool refuses a waiting call. Of the queues with waiting calls,
-it chooses the queue that has the most calls in all, and refuses this queue's newest waiting call.
+threads but an eighth (but one, if there are only a few threads). So if many calls wait for the next commit of one hot
+queue, calls to other queues still find a thread. If too many calls wait or run, the pool refuses a waiting call. Of the
+queues with waiting calls, it chooses the queue that has the most calls in all, and refuses this queue's newest waiting
+call.
 
 The pool is cheaper than an executor of concurrent.futures: a call needs only one asyncio future. Calls that end
 while the event loop is busy wake the loop once for all of them.

@@ -26,7 +26,7 @@ from ledger.endpoint.handling import Endpoint
 log = logging.getLogger("ledger.endpoint")
 #: Most bytes and seconds of a request's head.
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
-#: Bytes of framing that each byte of a body allows. A chunk of a single byte has this many.
+#: A request may have this many bytes of framing for each byte of its body, as many as a chunk of a single byte has.
 FRAMING_BYTES_PER_BODY_BYTE = 5
 #: Seconds that an idle connection stays open (longer than a long poll), and that a stop waits for requests.
 KEEP_ALIVE, GRACE = 75, 60
@@ -59,7 +59,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._ended, before = False, self._body_bytes
         super().data_received(data)
         if self._ended:
-            # Bytes that follow a request in the same piece of data are few, and are not counted.
+            # Bytes that follow a request in the same piece of data are not counted: they are at most one read.
             self._body_bytes = self._other_bytes = 0
             return
         self._other_bytes += len(data) - (self._body_bytes - before)

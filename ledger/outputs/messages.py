@@ -1,4 +1,7 @@
-"""The messages that a write acknowledges: the whole claim, the messages that are named, or all but the failed."""
+"""The messages that a write acknowledges: the whole claim, the messages that are named, or all but the failed.
+
+Messages are returned as RUNS (`store.protocol`): a table with a row for each run of messages.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class OutputRows(Protocol):
         """Return which messages a column names."""
 
     def named_failed(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the failed rows names. Failed rows are not written."""
+        """Return which messages a column of the failed rows names (see `writers.Writer`). They are not written."""
 
 
 class Chosen(NamedTuple):
@@ -74,7 +77,7 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
 
     Raises InvalidParameterValue if `failed` names messages that are not in the claim. It is also raised if the rows
     carry ids, but not exactly those of the chosen messages: each message of the claim must have a row, or be named by
-    `failed`.
+    `failed`. If the rows carry no ids, `failed` may not be a DataFrame.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(failed, str):
@@ -85,8 +88,8 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
     others = others_of_claim(claimed, exceptions).select(RUNS.names)
     by = id_column(rows) if isinstance(failed, str) else None
     columns = _named(queue, rows)
-    # If no column names a message, a column of nulls means that no message has a row. A column with other values has
-    # another meaning, unless the failed rows' messages are named by this column.
+    # If no column names a message, a column of only nulls, or without rows, means that no message has a row. A column
+    # with other values has another meaning, unless it is `by`, which names the failed rows' messages.
     carried = (
         _columns_with_messages(columns)
         or [(column, named_by) for column, named_by in columns if column == by or not named_by.others][:1]
@@ -186,7 +189,10 @@ def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: s
 
 
 def _at(named: Named) -> str:
-    """Return in words where the first value is that names no message, or an example; empty if neither is known."""
+    """Return in words the row of the first value that names no message, or else an example of such values.
+
+    Return an empty text if neither is known.
+    """
     if named.row is not None:
         return f" (row {named.row} for one)"
     return "" if named.example is None else f" ({named.example!r} for one)"
@@ -203,7 +209,8 @@ def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str
     if exactly and missing:
         example = first_id(others_of_claim(chosen, named.messages))
         wrong.append(f"{missing:,} of the messages have no row (message {example} for one)")
-    # Without `exactly`, some rows may have null in the column. If all rows have null, a join may have found nothing.
+    # Without `exactly`, some rows may have null in the column. But if all rows have null, refuse them: a join may have
+    # found nothing.
     if named.others or (named.nulls and (exactly or not named.messages.num_rows)):
         wrong.append(f"{named.others + named.nulls:,} rows name no message of the queue{_at(named)}")
     if wrong:

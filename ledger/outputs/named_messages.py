@@ -128,7 +128,7 @@ def named_by_array(values: pa.ChunkedArray, queue: str) -> Named:
 
 
 def _dictionary(letters: np.ndarray) -> pa.DictionaryArray:
-    """Return texts of one length, a row of bytes each, as a dictionary array."""
+    """Return texts of one length as a dictionary array. `letters` has a row of bytes for each text."""
     text = np.ascontiguousarray(letters)
     values = pa.Array.from_buffers(pa.binary(text.shape[1]), len(text), [None, pa.py_buffer(text)])
     return values.dictionary_encode()
@@ -170,7 +170,7 @@ def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
 
 
 def _joined(rows: list[dict[str, Any]]) -> pa.Table:
-    """Return bitmaps as runs. A block has several bitmaps if ids and handles name its messages. They are joined."""
+    """Return bitmaps as runs. A block may have several bitmaps, of ids and of handles: join the bitmaps of a block."""
     blocks: dict[tuple[str, int], np.ndarray] = {}
     for row in rows:
         key, bits = (row["segment"], row["bucket"]), np.frombuffer(row["bitmap"], dtype=np.uint8)
@@ -234,7 +234,7 @@ def others_of_claim(claimed: pa.Table, runs_left_out: pa.Table) -> pa.Table:
 
 
 def _placed(runs: pa.Table, names: list[str]) -> Runs:
-    """Return an Arrow table of runs as Runs, in the order of the table. Each run's code is its row number."""
+    """Return an Arrow table of runs as `Runs`, in the order of the table. Each run's code is its row number."""
     place = pa.compute.index_in(runs["segment"], pa.array(names, pa.string())).to_numpy().astype(np.int64)
     return Runs.from_arrow(runs, place, np.arange(runs.num_rows))
 

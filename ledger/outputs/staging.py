@@ -3,9 +3,9 @@
 `rules.publishable` says which tables accept such files. Bulk sends are staged alike (`rules.staging`).
 
 Published files stay in their folder, and belong to the table like any other file. If a writer died, VACUUM removes the
-writer's files, as it removes any files that no version names. For this the folder's name must not begin with _. VACUUM
-usually removes such files when they are 7 days old. Therefore a writer that began more than two days ago gives up
-before it publishes.
+writer's files, as it removes any files that no version names. (VACUUM skips folders with names that begin with _, so
+the folder's name does not.) VACUUM usually removes such files when they are 7 days old. Therefore a writer that began
+more than two days ago gives up before it publishes.
 """
 
 from __future__ import annotations
@@ -115,7 +115,10 @@ class StagedRows:
             self._writes.remove(f"{self._name}/_delta_log")
 
     def remove(self) -> None:
-        """Remove the folder, and the folders that were made for it and are empty. The rows must never be published."""
+        """Remove the folder, and those folders above it that this write made, if they are empty.
+
+        Called once it is certain that the rows are never published.
+        """
         with contextlib.suppress(StorageFailed):
             self._writes.remove(self._name)
             remove_empty(self._made)

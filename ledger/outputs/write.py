@@ -1,4 +1,7 @@
-"""The write of a claim's output and the acknowledgement, which take effect as one. See `rules.output_doubts`."""
+"""The write of a claim's output and the acknowledgement, which take effect as one. See `rules.output_doubts`.
+
+Messages are given as RUNS (`store.protocol`): a table with a row for each run of messages.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def retry_lost_races(
 ) -> Answer:
     """Return what `write` returns, or raise what it raises. After a lost race, call `on_lost_race` and try again.
 
-    `write` is called at most RACES times. The error of the last lost race is raised.
+    `write` is called at most RACES times. If the last call loses, too, its error is raised.
     """
     for _ in range(RACES - 1):
         try:

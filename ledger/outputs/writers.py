@@ -1,7 +1,7 @@
 """The choice among three writers of a claim's rows to an output table.
 
-A DataFrame is staged by Spark and published by delta-rs, or written by Spark alone. An Arrow table is written by
-delta-rs alone.
+A DataFrame is staged by Spark and published by delta-rs. If delta-rs cannot publish to the table, Spark alone writes
+the rows. An Arrow table is written by delta-rs alone.
 """
 
 from __future__ import annotations
@@ -68,7 +68,11 @@ TABLE_DEFAULTS_PREFIX = "spark.databricks.delta.properties.defaults."
 
 
 class Writer(Protocol):
-    """Writes rows to one table."""
+    """Writes rows to one table.
+
+    *Failed rows* are rows with a value in the column of failures, if there is such a column. They are about messages
+    that failed, and are not written.
+    """
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -78,13 +82,13 @@ class Writer(Protocol):
         """Compute the rows once for the block: the rows that `named` reads are the rows that `write` writes."""
 
     def named(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the rows names."""
+        """Return which messages a column of the rows names. `queue` is the queue's id."""
 
     def named_failed(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the failed rows names. Failed rows are not written."""
+        """Return which messages a column of the failed rows names. `queue` is the queue's id."""
 
     def failed(self, column: str) -> pa.Table:
-        """Return a table of the failed rows: this column, and the column of reasons."""
+        """Return a table of the failed rows: this column, and the column of failures."""
 
     def make(self, before_changing: Callable[[], None]) -> Location:
         """Return the place of the table. Make an empty table if there is none.

@@ -31,7 +31,7 @@ def listed(call: Call) -> Result:
 
 
 def cancel(call: Call) -> Result:
-    """CancelMessageMoveTask: the handle contains the ARN of the task's queue.
+    """CancelMessageMoveTask. The task's handle contains the ARN of its source queue.
 
     Source: LocalStack's test_cancel_with_invalid_source_arn_in_task_handle and ..._task_id_in_task_handle, recorded.
     """
