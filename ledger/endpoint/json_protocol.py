@@ -49,10 +49,12 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
 
 def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response:
     """Return the response to a request that was refused or failed."""
-    known = error.known
-    body = json.dumps({"__type": known.json_type, "message": error.message}).encode()
+    on_wire = error.known
+    body = json.dumps({"__type": on_wire.json_type, "message": error.message}).encode()
     return Response(
-        known.status, body, {**_headers(request_id), "x-amzn-query-error": f"{known.query_code};{known.fault}"}
+        on_wire.status,
+        body,
+        {**_headers(request_id), "x-amzn-query-error": f"{on_wire.query_code};{on_wire.fault}"},
     )
 
 

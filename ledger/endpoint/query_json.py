@@ -48,9 +48,9 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
 
 def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response:
     """Return the JSON response to a request that was refused or failed."""
-    known = error.known
-    fields = {"Code": known.query_code, "Detail": None, "Message": error.query_message, "Type": known.fault}
-    return _response(known.status, {"Error": fields, "RequestId": request_id}, request_id)
+    on_wire = error.known
+    fields = {"Code": on_wire.query_code, "Detail": None, "Message": error.query_message, "Type": on_wire.fault}
+    return _response(on_wire.status, {"Error": fields, "RequestId": request_id}, request_id)
 
 
 def _response(status: int, answer: Mapping[str, object], request_id: str) -> Response:

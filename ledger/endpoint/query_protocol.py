@@ -117,11 +117,11 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
 
 def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response:
     """Return the response to a request that was refused or failed."""
-    known = error.known
-    detail = "" if action in WITHOUT_DETAIL and known.shape in _FORM_OF_A_BATCH else "<Detail/>"
+    on_wire = error.known
+    detail = "" if action in WITHOUT_DETAIL and on_wire.shape in _FORM_OF_A_BATCH else "<Detail/>"
     return _response(
-        known.status,
-        f'<ErrorResponse xmlns="{NAMESPACE}"><Error><Type>{known.fault}</Type><Code>{known.query_code}</Code>'
+        on_wire.status,
+        f'<ErrorResponse xmlns="{NAMESPACE}"><Error><Type>{on_wire.fault}</Type><Code>{on_wire.query_code}</Code>'
         f"<Message>{_text(error.query_message)}</Message>{detail}</Error><RequestId>{request_id}</RequestId>"
         "</ErrorResponse>",
         request_id,

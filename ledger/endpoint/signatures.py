@@ -201,10 +201,10 @@ def _require_date(signed: Signed, signed_at: int, now: int) -> None:
     after = WINDOW if signed.lifetime is None else signed.lifetime * 1_000
     if signed_at - WINDOW <= now <= signed_at + after:
         return
-    here = datetime.fromtimestamp(now / 1_000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    now_text = datetime.fromtimestamp(now / 1_000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     if signed.lifetime is not None and signed_at < now:
-        sentence = f"Signature expired: {signed.date} was good for {signed.lifetime} s, and it is {here} now"
+        sentence = f"Signature expired: {signed.date} was good for {signed.lifetime} s, and it is {now_text} now"
     else:
         what = "expired" if signed_at < now else "not yet current"
-        sentence = f"Signature {what}: {signed.date} is not within 15 min. of {here}"
+        sentence = f"Signature {what}: {signed.date} is not within 15 min. of {now_text}"
     raise Refusal("SignatureDoesNotMatch", sentence)

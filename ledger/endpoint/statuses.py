@@ -163,10 +163,10 @@ def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
         log.error("%s", error)
         return ErrorAnswer(_UNAVAILABLE, UNAVAILABLE_SENTENCE)
     if isinstance(error, LedgerError) and not isinstance(error, MessageDoesNotExist):
-        known = ERRORS.get(error.code)
-        if known is not None:
-            log.info("%s was refused: %s%s", action or "a request", known.query_code, _why(error))
-            return ErrorAnswer(known, error.message)
+        on_wire = ERRORS.get(error.code)
+        if on_wire is not None:
+            log.info("%s was refused: %s%s", action or "a request", on_wire.query_code, _why(error))
+            return ErrorAnswer(on_wire, error.message)
         log.error("%s: %s", error.code, error)
         return ErrorAnswer(_UNAVAILABLE, UNAVAILABLE_SENTENCE)
     # Log where the error was raised, but not its text: it may hold a part of a request.
@@ -187,5 +187,5 @@ def _why(error: LedgerError) -> str:
 
 def query_code(code: str) -> str:
     """Return the code of an entry of a batch that failed. It is the same in both protocols."""
-    known = ERRORS.get(code)
-    return _INTERNAL.query_code if known is None else known.query_code
+    on_wire = ERRORS.get(code)
+    return _INTERNAL.query_code if on_wire is None else on_wire.query_code

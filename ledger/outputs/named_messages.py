@@ -199,12 +199,17 @@ def compare_with_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, in
         _sorted_runs(named, names, np.zeros(named.num_rows, dtype=np.int64)),
     )
     pieces = held.cut(wanted_runs.first, wanted_runs.last)
-    strange = pieces.code == ABSENT
-    mine, seq = pieces.where(~strange), pieces.where(~strange).first_seq
-    segments = pa.array(names, pa.string()).take(pa.array(mine.segment, pa.int64()))
-    columns = [pa.array(mine.code, pa.int32()), segments, pa.array(seq), pa.array(seq + mine.lengths - 1)]
+    is_strange = pieces.code == ABSENT
+    claimed_pieces, seq = pieces.where(~is_strange), pieces.where(~is_strange).first_seq
+    segments = pa.array(names, pa.string()).take(pa.array(claimed_pieces.segment, pa.int64()))
+    columns = [
+        pa.array(claimed_pieces.code, pa.int32()),
+        segments,
+        pa.array(seq),
+        pa.array(seq + claimed_pieces.lengths - 1),
+    ]
     runs = pa.table(columns, schema=RUNS)
-    strangers = pieces.where(strange).count
+    strangers = pieces.where(is_strange).count
     return runs, strangers, count_messages(claimed) - count_messages(runs)
 
 

@@ -85,5 +85,5 @@ def _parted(queue: str, runs: pa.Table, named: pa.ChunkedArray) -> tuple[pa.Tabl
     """Return those of the messages `runs` that the values `named` name, and the others."""
     if not len(named):
         return runs.slice(0, 0), runs
-    some = compare_with_claim(runs, named_by_array(named, queue).messages)[0]
-    return some, others_of_claim(runs, some).select(RUNS.names)
+    named_runs = compare_with_claim(runs, named_by_array(named, queue).messages)[0]
+    return named_runs, others_of_claim(runs, named_runs).select(RUNS.names)
