@@ -1,7 +1,8 @@
-"""The access log: a line of JSON for each request.
+"""The access log: a line of JSON for each request that the application answers or whose client disconnects.
 
-A line has the caller, the action, the queue, the time and the outcome. It has no body, no attribute, no header, no
-query and no key: a query may hold a message and a signature.
+The paths of health, readiness and metrics get no line. A line has the caller, the action, the queue, the time, the
+outcome and some more. It has no body, no attribute, no header of the request, no key, and no query: a query may hold a
+message and a signature.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class AccessLog:
         If the file is renamed (logrotate), the next line makes a new file.
 
         Raises:
-            OSError: The file cannot be written.
+            OSError: The file cannot be opened for writing.
         """
         self._handler: logging.StreamHandler[Any] = (
             logging.StreamHandler(sys.stdout) if path == STANDARD_OUTPUT else WatchedFileHandler(path, encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Queue URLs: `http://host:port/ACCOUNT/NAME`, at the address where the client reached the endpoint.
+"""Queue URLs: `http://host:port/ACCOUNT/NAME`, at the address that the client used, or at the endpoint's public one.
 
-A request may also name a queue by the path of its URL, or by its bare name, as at the service.
+A request may also name a queue by the path of the queue's URL, or by the queue's bare name, as in SQS.
 
 Source: LocalStack's test_posting_to_queue_via_queue_name, validated against AWS.
 """
@@ -20,7 +20,10 @@ _HOST = re.compile(r"[A-Za-z0-9.\-_:\[\]]{1,260}")
 
 
 def base_of(request: Request, public: str | None) -> str:
-    """Return the beginning of queue URLs: `public` if the endpoint has one, else the address that the client used."""
+    """Return the beginning of queue URLs: `public` if it is given, else the address that the client used.
+
+    If the request has no valid header Host, that address is `localhost`.
+    """
     host = request.headers.get("host", "")
     return public.rstrip("/") if public else f"{request.scheme}://{host if _HOST.fullmatch(host) else 'localhost'}"
 
@@ -31,7 +34,7 @@ def url_of(base: str, account_id: str, name: str) -> str:
 
 
 def queue_in_path(path: str) -> str | None:
-    """Return the path if it can be the path of a queue's URL; else None. A request without QueueUrl may have it."""
+    """Return the path if it can be the path of a queue's URL; else None. It stands for a missing QueueUrl."""
     return path if _PATH.fullmatch(path) else None
 
 

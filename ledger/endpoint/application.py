@@ -32,30 +32,31 @@ Event: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[Event]]"
 Send: TypeAlias = "Callable[[Event], Awaitable[None]]"
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
-#: Most bytes that are read of a body if the request names no known key. Larger bodies are parsed on a thread, not in
-#: the event loop.
+#: The bound of a body if the endpoint verifies signatures and the request names no known key. A body of more than
+#: PARSED_IN_LOOP_BYTES is parsed on a thread, not in the event loop.
 UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = 65_536
-#: A body above its bound is read and discarded, up to this multiple of the bound.
+#: A body above its bound is discarded, but read on, up to this multiple of the bound.
 DISCARDED_MULTIPLE = 8
-#: Listing the files of a ledger with 20,000 commits takes a fifth of a second, so it runs at most once in this time.
+#: For this many seconds the result of a measurement of the vital signs is used again (see `_vitals`).
 VITALS_SECONDS = 60.0
-#: On an object store the listing costs one paid request for each 1,000 files.
+#: The same on an object store, where the listing costs one paid request for each 1,000 files.
 VITALS_SECONDS_OF_OBJECT_STORES = 600.0
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-#: Headers by which a proxy on this machine shows that it forwards a request of another machine.
+#: With one of these headers, a request may be from another machine: a proxy on this machine has forwarded it.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
-#: Actions that wake no polls when they end.
+#: Actions that do not wake the queue's long polls when they end. If such an action commits, polls learn it from the
+#: tables.
 _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl", "ListQueues", "ListQueueTags")
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of the endpoint: bytes and seconds of one request, numbers of requests and long polls."""
+    """Limits of the endpoint: a request's bytes and seconds, numbers of calls and long polls, and free disk space."""
 
-    #: A batch of 1 MiB fits, even if a form writes each of its bytes as three.
+    #: A batch of 1 MiB fits, even if a form writes each of its bytes as three (%0A).
     request_bytes: int = 4 << 20
     request_seconds: float = 30.0
-    #: One queue's calls may have all threads but an eighth.
+    #: One queue's calls may have all threads but an eighth (see `pool.Lines`).
     threads: int = 36
     backlog: int = 256
     free_bytes: int = LEAST_FREE_BYTES
@@ -109,7 +110,7 @@ class Application:
         await _send(send, response)
 
     def stop(self) -> None:
-        """Answer long polls, and report not ready. Accepted requests go on."""
+        """Answer long polls, and report "not ready" from now on. Accepted requests go on."""
         self.stopping = True
         self.polls.stop()
 
@@ -134,11 +135,11 @@ class Application:
             return exchange, exchange.refused(error)
 
     def _body_bound(self, request: Request) -> int:
-        """Return how many bytes of a request's body are read."""
+        """Return how many bytes a request's body may have."""
         signatures = self._endpoint.signatures
         if signatures is None or signatures.knows(request):
             return self._bounds.request_bytes
-        # The request will be refused, but its body takes memory until then.
+        # A request without a known key will be refused, but its body takes memory until then.
         return min(self._bounds.request_bytes, UNKNOWN_KEY_BODY_BYTES)
 
     async def _done(self, exchange: Exchange, call: Call, receive: Receive) -> Response:
@@ -146,14 +147,14 @@ class Application:
         if isinstance(done, Waiting):
             return exchange.written({} if self.stopping else await self._await_poll(done, receive))
         if call.action not in _QUIET and call.known_queue is not None:
-            # Polls of other queues learn from the tables that messages arrived.
+            # If the action changed other queues, too, the polls of those queues learn it from the tables.
             self.polls.changed(call.known_queue)
         return done
 
     async def _await_poll(self, waiting: Waiting, receive: Receive) -> Result:
         """Return the answer of a long poll. Raise Gone if its client disconnects first.
 
-        Messages that the poll received by then stay in flight until their visibility timeout ends.
+        Messages that were received for a client that is gone stay in flight until their visibility timeout ends.
         """
         gone, answer = asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self.polls.wait(waiting))
         try:
@@ -199,7 +200,10 @@ class Application:
         return _text(OK, "ready") if reason is None else _text(NOT_READY, reason)
 
     def _reason_against(self) -> str | None:
-        """Return why the ledger takes no commits now; None if it takes them. Only the log names a path."""
+        """Return why the ledger takes no commits now, without a path; None if it takes them.
+
+        Raises LedgerError if the tables cannot be read.
+        """
         try:
             self._store.require_tables()
             self._store.change_token()
@@ -209,7 +213,7 @@ class Application:
             return f"{error.what}; `ledger doctor` says what takes it back"
 
     def _reason_of_machine(self) -> str | None:
-        """Return why this machine's clock or disk keeps the ledger from committing now; None if they do not."""
+        """Return why this machine's clock or disk prevents commits now; None if neither does. Raises TableAltered."""
         try:
             self._store.require_ready(self._bounds.free_bytes)
         except TableAltered:
@@ -246,7 +250,7 @@ class Application:
         return [*metrics.refused({table: reason for table, (reason, _) in refusals.items()})]
 
     async def _upkeep(self) -> list[str]:
-        """Return the metrics of commits since the last upkeep, and whether upkeep is overdue."""
+        """Return the metrics of commits since the last round of upkeep, and whether upkeep is overdue."""
         # A ledger in memory has no rounds.
         rounds = getattr(self._store, "rounds", None)
         if rounds is None:
@@ -264,7 +268,7 @@ class Application:
     async def _vitals(self) -> list[str]:
         """Return the metrics of load and of hanging workers.
 
-        The endpoint measures them rarely, because a measurement lists all table files.
+        A measurement lists all files of the tables. So its result is used again for some time (VITALS_SECONDS).
         """
         # A ledger in memory has no vital signs.
         signs = getattr(self._store, "vital_signs", None)
@@ -310,8 +314,8 @@ def _do_and_write(exchange: Exchange, call: Call) -> Response | Waiting:
 class _Body:
     """The body of a request, in `found`, up to `most` bytes.
 
-    A longer body is discarded, but read on, up to FORGOTTEN times `most` bytes: a connection that closes with unread
-    data loses the answer.
+    A longer body is discarded, and `refusal` is set. Up to DISCARDED_MULTIPLE times `most` bytes are still read: if the
+    server closed a connection with unread data, the client could lose the answer.
     """
 
     def __init__(self, most: int) -> None:
@@ -319,7 +323,7 @@ class _Body:
         self.refusal: Refusal | None = None
 
     async def read(self, receive: Receive) -> None:
-        """Read the body. Raises Gone."""
+        """Read the body. Raises Gone if the client disconnects."""
         length, more = 0, True
         while more and length <= DISCARDED_MULTIPLE * self._most:
             event = await receive()
@@ -335,7 +339,7 @@ class _Body:
 
 
 async def _within(seconds: float, reading: Coroutine[Any, Any, None]) -> None:
-    """Await a coroutine; raise asyncio.TimeoutError if it takes longer."""
+    """Await a coroutine. Raise asyncio.TimeoutError if it takes longer than `seconds`."""
     if sys.version_info < (3, 11):
         await asyncio.wait_for(reading, seconds)
     else:

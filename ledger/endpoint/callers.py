@@ -23,7 +23,7 @@ class Caller:
 
 
 def require(caller: Caller, action: str, queue_arn: str, policy: str | None, owner: Account) -> None:
-    """Raise AccessDenied if the queue's policy does not allow the action to the caller."""
+    """Raise a Refusal (AccessDenied) if the caller may not do the action to the queue (see `policy_decision`)."""
     if not allows(policy, owner.account_id, caller.account_id, caller.arn, action, queue_arn):
         what = f" on resource: {queue_arn}" if queue_arn else ""
         raise Refusal("AccessDenied", f"User: {caller.arn} is not authorized to perform: sqs:{action.lower()}{what}")

@@ -1,6 +1,7 @@
 """The options of `ledger serve` and `jobs/serve.py`, their checks, and the serving.
 
-Options that do not fit together raise InvalidParameterValue, which names the option.
+For a wrong option, or options that do not fit together, the checks raise InvalidParameterValue. The error names an
+option.
 """
 
 from __future__ import annotations
@@ -31,19 +32,21 @@ from ledger.upkeep_daemon import Upkeeper, period_of
 
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS = "127.0.0.1", 9324, Bounds().threads
 RECEIPTS = ("fenced", "recorded")
+#: The first threshold of Python's garbage collection (see `_keep_garbage_collection_short`).
 OBJECTS_BEFORE_COLLECTION = 20_000
 DEFAULT_UPKEEP, NO_UPKEEP = "5m", "0"
-#: Seconds that a stop waits for a running round of upkeep, which ends between two of its steps.
+#: A stop waits at most this many seconds for a running round of upkeep. The round ends before its next step.
 UPKEEP_GRACE = 10.0
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the service.
+    """The options of `ledger serve`.
 
-    `keys`, `certificate` and `certificate_key` are files, the last two in PEM. `url` is the beginning of queue URLs if
-    clients reach the endpoint by another name. `access_log` is a file, or `-` for the standard output. A thread checks
-    every `upkeep_every` (90s, 5m, 1h) whether upkeep is due; `0` leaves upkeep to other processes.
+    `keys`, `certificate` and `certificate_key` are paths of files, the last two in PEM. `url` is the beginning of queue
+    URLs. Without `url` it is the address that each client used. `access_log` is the path of a file, or `-` for the
+    standard output. About once in `upkeep_every` (90s, 5m, 1h) a thread checks whether upkeep is due. `0` leaves upkeep
+    to other processes.
     """
 
     host: str = DEFAULT_HOST
@@ -69,17 +72,17 @@ def run(
     """Serve the ledger that `open_ledger` returns, until SIGTERM or Ctrl-C.
 
     `open_ledger` is called once the options are checked and the port is bound. At SIGHUP the file of keys is read
-    again.
+    again, if there is one.
 
     Args:
         open_ledger: Opens or makes the ledger.
         options: How to serve.
         say: Is called with a line when the endpoint serves, and with a line for each note or warning.
-        announce: Is called with the URL when the endpoint serves, in place of `say`.
+        announce: If given, is called in place of `say` when the endpoint serves, with the URL.
 
     Raises:
-        InvalidParameterValue: Options do not fit together, or a file has wrong content.
-        LedgerError: The port is taken, or `open_ledger` raises it.
+        InvalidParameterValue: An option is wrong, options do not fit together, or a file has wrong content.
+        LedgerError: The endpoint cannot listen at the address (the port is taken), or `open_ledger` raises the error.
     """
     _require(options, os.environ)
     access_log = _access_log(options.access_log)
@@ -108,7 +111,7 @@ def _serve(
     except BaseException:
         sock.close()
         raise
-    # Q4: a queue that is created through the endpoint has the service's limits.
+    # Q4: a queue that is created through the endpoint has the limits of SQS, unless the request names other ones.
     new_queues = {"Limits": "SQS", "Lanes": "1", "Receipts": options.receipts}
     signatures = _signatures(ledger, options, os.environ)
     endpoint = Endpoint(ledger, signatures, new_queues, options.url)
@@ -139,9 +142,10 @@ def _serve(
 
 @contextlib.contextmanager
 def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
-    """Run upkeep in a thread whenever it is due, until the block ends. Only one process at a time runs a round.
+    """Until the block ends, check in a thread, about once in `every`, whether upkeep is due. If so, run a round.
 
-    The first check comes at a random time in the first period, so that processes started together spread out.
+    If several processes check, only one of them runs the round (see `upkeep_daemon`). The first check comes at a random
+    time in the first period, so that processes that started together do not all check at the same time.
     """
     if every == NO_UPKEEP:
         yield
@@ -161,8 +165,8 @@ def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
 def _keep_garbage_collection_short() -> None:
     """Exclude the present objects from Python's garbage collection, and let the collection run less often.
 
-    The present objects stay. A request makes some thousand objects and hardly any cycles: collections found nothing,
-    and took 3 % of the processor time (perf, 32 clients).
+    Most of the present objects live as long as the process. A request makes some thousand objects and hardly any
+    cycles. Measured by perf with 32 clients, collections took 3 % of the processor time, and found nothing.
     """
     gc.collect()
     gc.freeze()
@@ -186,7 +190,7 @@ def _signatures(ledger: Ledger, options: Options, environment: Mapping[str, str]
 
 
 def _keys(options: Options, environment: Mapping[str, str], owner: str) -> keys.Keys:
-    """Return the keys; keys without an account belong to the `owner`."""
+    """Return the keys. Keys without an account belong to the `owner`. Raises InvalidParameterValue if there is none."""
     found_keys = keys.read(options.keys, owner) if options.keys else keys.of_environment(environment, owner)
     if found_keys is None:
         bound = "Requests are signed, and there is no key to verify them with"
@@ -203,7 +207,8 @@ def _require(options: Options, environment: Mapping[str, str]) -> None:
         bound = "Without signatures it serves this machine alone"
         raise InvalidParameterValue("without-signatures", options.host, bound, "Leave --host out, or give --keys.")
     if not options.without_signatures:
-        # Check only that there are keys. Their owner comes later, from the ledger's settings.
+        # Check the keys before the ledger is opened. Any owner will do: `_signatures` reads the keys again, with the
+        # owner from the ledger's settings.
         _keys(options, environment, Settings().account_id)
     if not 0 <= options.port <= 65_535:
         raise InvalidParameterValue("port", options.port, "Must be 0 to 65535", "0 takes a free one, and says which.")
@@ -232,7 +237,8 @@ def _require(options: Options, environment: Mapping[str, str]) -> None:
 
 def _require_pair(certificate: str, key: str) -> None:
     try:
-        # The empty password prevents a prompt on a terminal, at which a service would hang.
+        # If the key has a pass phrase, OpenSSL would ask for it on the terminal, and a service would hang. The empty
+        # password prevents this.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=b"")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

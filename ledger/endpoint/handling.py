@@ -26,11 +26,11 @@ from ledger.ledger import Ledger
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The ledger that is served, and the options of the service.
+    """The ledger that is served, and how.
 
-    Without `signatures` every caller is the owner. `new_queues` are attributes that new queues get in addition to the
-    attributes in the request. `public` is the beginning of queue URLs in answers. If it is None, the URLs begin with
-    the address in the request's header Host.
+    Without `signatures` every caller is the owner. `new_queues` are attributes that new queues get if the request does
+    not give them. `public` is the beginning of queue URLs in answers. If `public` is None, the URLs begin with the
+    address in the request's header Host.
     """
 
     ledger: Ledger
@@ -42,7 +42,8 @@ class Endpoint:
 class Exchange:
     """One request and its response.
 
-    The method `begun` sets `action` when it has read the request, and `call` at its end. Until then they are None.
+    The method `begun` sets `action` when it has read the request, and `call` at its end. Before, both attributes are
+    None.
     """
 
     def __init__(self, endpoint: Endpoint, request: Request) -> None:
@@ -51,8 +52,8 @@ class Exchange:
         # A request in the Query protocol may ask for an answer in JSON.
         in_json = self._protocol is query_protocol and query_json.is_accepted(request)
         self._answers: Any = query_json if in_json else self._protocol
-        # The id is no secret, so `random` is enough. uuid4 is slower: it reads the system's randomness, for which the
-        # thread gives up the processor.
+        # The id is no secret, so `random` is enough. uuid4 is slower: it reads the system's randomness, and meanwhile
+        # Python lets other threads run.
         self._id = str(uuid.UUID(int=random.getrandbits(128), version=4))
         self.action: str | None = None
         self.call: Call | None = None
@@ -93,13 +94,14 @@ class Exchange:
     def done(self, call: Call) -> Result | Waiting:
         """Do the call. Return its result, or a Waiting for a receive that found nothing and may wait.
 
-        Most calls make one commit or none. Only DeleteQueue, StartMessageMoveTask, and PurgeQueue of a FIFO queue
-        make several. Raises a LedgerError if the action is refused.
+        Most calls make one commit to the ledger's tables, or none. DeleteQueue, StartMessageMoveTask, and PurgeQueue of
+        a FIFO queue make several. If one of these fails, earlier commits may exist. Raises a LedgerError if the action
+        is refused or fails.
         """
         return ACTIONS[call.action](call)
 
     def written(self, result: Result) -> Response:
-        """Return the response to a call that succeeded, in the protocol of the request."""
+        """Return the response to a call that succeeded, in the protocol of the request or in the JSON it asks for."""
         assert self.action is not None, "it has begun"
         response: Response = self._answers.written(self.action, result, self._id)
         return response
@@ -120,9 +122,9 @@ def _require_no_page(request: Request) -> None:
     An endpoint without signatures serves only this machine. But a browser on this machine sends requests for any page
     that it shows, such as for the page's forms and images. Without this check a page could purge a queue.
 
-    Today's browsers say in Sec-Fetch-Site where a request comes from: `none` if the user typed the address, else a
-    page. Older browsers name the page's site in Origin. For some requests, such as those of images, they name it only
-    in Referer.
+    Today's browsers say in Sec-Fetch-Site where a request comes from. The value `none` means that the user typed the
+    address, and any other value means a page. Older browsers name the page's site in Origin. For some requests, such as
+    those of images, older browsers name the site only in Referer.
     """
     site = request.headers.get("sec-fetch-site")
     foreign = _is_foreign(request) if site is None else site != "none"

@@ -22,8 +22,11 @@ def is_spoken_in(request: Request) -> bool:
 
 
 def read(request: Request) -> Command:
-    """Return the command in a request. Raise a Refusal for an unknown action, a body that is not a JSON object, and a
-    value whose type differs from the model's."""
+    """Return the command in a request.
+
+    Raise a Refusal for an unknown action, for a body that is not a JSON object or names a member twice, and for a value
+    whose type differs from the model's.
+    """
     target = request.headers.get(TARGET, "")
     action = target[len(PREFIX) :] if target.startswith(PREFIX) else target
     read_parameters = service_model.reader(action)
@@ -46,10 +49,12 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
 
 def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response:
     """Return the response to a request that was refused or failed."""
-    known = error.known
-    body = json.dumps({"__type": known.json_type, "message": error.message}).encode()
+    on_wire = error.known
+    body = json.dumps({"__type": on_wire.json_type, "message": error.message}).encode()
     return Response(
-        known.status, body, {**_headers(request_id), "x-amzn-query-error": f"{known.query_code};{known.fault}"}
+        on_wire.status,
+        body,
+        {**_headers(request_id), "x-amzn-query-error": f"{on_wire.query_code};{on_wire.fault}"},
     )
 
 
@@ -68,7 +73,10 @@ def _refuse_constant(name: str) -> object:
 
 
 def _decode(body: bytes) -> object:
-    """Decode JSON as json.loads does, but without a new decoder for each request."""
+    """Decode JSON. Raise ValueError for what is no JSON, and NamedTwice for a member that an object names twice.
+
+    With these checks json.loads would make a new decoder for each request.
+    """
     return _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
 
 

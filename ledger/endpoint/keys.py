@@ -1,8 +1,8 @@
 """The keys that may sign requests: from a TOML file, or from the environment.
 
 On SIGHUP the process reads the file again, while it goes on serving. From then on only the keys in the file are valid.
-To change a key without a break: add the new key, send SIGHUP, give the new key to the clients, remove the old key, and
-send SIGHUP.
+If the file is wrong, the keys stay as they were. To change a key without a break: add the new key, send SIGHUP, give
+the new key to the clients, remove the old key, and send SIGHUP.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ _FILE = (
 
 @dataclass(frozen=True)
 class Key:
-    """A secret and its holder. If the key has a session token, requests must name it. `repr` shows neither."""
+    """A secret and its holder. If the key has a session token, requests must have it, too.
+
+    `repr` shows neither the secret nor the token.
+    """
 
     secret: str = field(repr=False)
     caller: Caller
@@ -55,9 +58,10 @@ class Keys:
 
 
 def read(path: str, owner: str) -> Keys:
-    """Return the keys in a file; keys without an account belong to the `owner`.
+    """Return the keys in a file. Keys without an account belong to the `owner`.
 
-    Raises InvalidParameterValue for a wrong file. The error names the file and the key's id, but no secret.
+    Raises InvalidParameterValue for a file that cannot be read, or has wrong content. The error names the file and the
+    wrong key's id, but no secret.
     """
     try:
         tables: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -72,7 +76,10 @@ def read(path: str, owner: str) -> Keys:
 
 
 def of_environment(environment: Mapping[str, str], owner: str) -> Keys | None:
-    """Return the key in the environment, which belongs to the `owner`; None if the environment has no key."""
+    """Return the key in the environment, which belongs to the `owner`; None if the environment has no key.
+
+    Raises InvalidParameterValue for a wrong key, and for an id without a secret or a secret without an id.
+    """
     name, secret = environment.get(ACCESS_KEY), environment.get(SECRET_KEY)
     if not name and not secret:
         return None
@@ -111,7 +118,7 @@ log = logging.getLogger("ledger.endpoint")
 class KeyRotation:
     """Reads the keys again on SIGHUP, within its `with` block. Outside the main thread the block does nothing.
 
-    The block begins before the process serves. Otherwise an early SIGHUP would end the process.
+    The caller enters the block before the process serves. Otherwise an early SIGHUP would end the process.
     """
 
     def __init__(self) -> None:
@@ -134,7 +141,8 @@ class KeyRotation:
     def start(self, read: Callable[[], Keys], replace: Callable[[Keys], None], say: Callable[[str], None]) -> None:
         """Pass the result of `read` to `replace` at each SIGHUP from now on, and at once if a SIGHUP came before.
 
-        Must be called in the event loop. Keys that cannot be read change nothing, and log an error.
+        Must be called in the event loop. If `read` raises a LedgerError, the keys stay as they were, and the error is
+        logged. `say` is called with a line for new keys.
         """
 
         def apply() -> None:

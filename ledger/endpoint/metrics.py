@@ -16,7 +16,7 @@ SUCCESS, UNKNOWN_ACTION = "ok", "unknown"
 
 
 class Metrics:
-    """Counts of requests in one process. Only one thread may use them."""
+    """Counts of the requests of one process. Only one thread may use a Metrics."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str]] = Counter()
@@ -25,7 +25,7 @@ class Metrics:
         self.disconnects = 0
 
     def answered(self, action: str | None, refused_for: str | None, seconds: float) -> None:
-        """Count an answered request; `refused_for` is an error's code, or None for a success."""
+        """Count an answered request. `refused_for` is the error's code, or None for a success."""
         name = action or UNKNOWN_ACTION
         self._requests[name, refused_for or SUCCESS] += 1
         buckets = self._buckets.setdefault(name, [0] * (len(BOUNDS) + 1))
@@ -51,7 +51,7 @@ class Metrics:
 
 
 def transactions(tally: Any) -> Iterator[str]:
-    """Yield the metrics of commits of a ledger on tables, from its Tally."""
+    """Yield the metrics of the commits of a ledger on tables, from its `Tally` (`store.delta.commit.retrying`)."""
     commits = [({"verb": verb}, count) for verb, count in tally.commits().items()]
     yield from family("ledger_commits_total", "counter", "Commits that landed.", commits)
     conflicts = [({"verb": verb}, count) for verb, count in tally.conflicts().items()]
@@ -64,7 +64,7 @@ def transactions(tally: Any) -> Iterator[str]:
 
 
 def refused(reasons: Mapping[str, str]) -> Iterator[str]:
-    """Yield the metrics of tables that no verb can use, from the reason by each table's name."""
+    """Yield the metrics of tables that no verb can use. `reasons` has the reason by each table's name."""
     text = "Tables that no verb can use, as somebody altered them; `ledger doctor` says what takes it back."
     samples = (({"table": table, "reason": what}, 1) for table, what in reasons.items())
     yield from family("ledger_table_refused", "gauge", text, samples)

@@ -1,12 +1,12 @@
 """Long polls: receives that found nothing wait in lines, and hold no thread.
 
-Each queue has a line. A look tries to receive for the first polls of a line, in threads of the pool. The endpoint looks
-when it has changed the queue, and when the tables have new commits (other processes). It also looks about once a
-second, because a visibility timeout may have run out.
+Each queue that has polls has a line. A look tries to receive for the first polls of a line, in threads of the pool.
+The endpoint looks when it has changed the queue, and when the tables have new commits (other processes). It also looks
+about once a second, because a visibility timeout may have run out. With more than 100 lines this look comes less often.
 
-The first look is for one poll alone: if it finds nothing, the other polls would find nothing either. While looks find
-messages for all their polls, each look is for twice as many polls as the look before, up to MOST_AT_A_TIME. The polls
-of one look share a commit.
+When a line is woken, the first look is for one poll alone: if that look finds nothing, the other polls would find
+nothing either. While looks find messages for all their polls, each look is for twice as many polls as the look before,
+up to MOST_AT_A_TIME. The polls of one look can share a commit.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from ledger.endpoint.pool import Pool
 from ledger.endpoint.refusals import Throttled
 from ledger.errors import LedgerError
 
-#: After this number of seconds the endpoint looks at a line even if it knows of no change.
+#: After this number of seconds (more, if there are many lines) the endpoint looks at a line even if it knows of no
+#: change.
 LONGEST_PAUSE_SECONDS = 1.0
-#: Most looks a second at all lines together, except after changes that this endpoint makes.
+#: At most this many lines a second are woken by new commits, and as many by the passing of time. Changes that this
+#: endpoint makes, and the first poll of a line, wake the line at once.
 LOOKS_A_SECOND = 100
 MOST_AT_A_TIME = 16
 
@@ -35,7 +37,8 @@ class _Poll:
     def __init__(self, waiting: Waiting) -> None:
         self.waiting = waiting
         self.answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        #: Set while no look runs for this poll. A look that has begun may receive messages, so the poll awaits its end.
+        #: Set while no look runs for this poll. A look that has begun may receive messages, so the poll waits until the
+        #: look has ended.
         self.idle = asyncio.Event()
         self.idle.set()
         #: Whether the poll has ended. A later look must not receive for it: nobody would get the messages.
@@ -46,13 +49,14 @@ class _Line:
     def __init__(self) -> None:
         self.polls: deque[_Poll] = deque()
         self.changed = asyncio.Event()
+        #: When the line was woken last, in monotonic seconds. 0: `_watched` may wake the line at once.
         self.looked_at = 0.0
-        #: When a look for one of the polls last found nothing.
+        #: The time of the last look that found nothing for one of its polls (see `looked_at`).
         self.empty_at = 0.0
 
 
 class Polls:
-    """All open long polls of one event loop. Only this loop's thread may call `changed`."""
+    """All open long polls of one event loop. Only the thread of this loop may call the methods."""
 
     def __init__(self, pool: Pool, change_token: Callable[[], object], interval: float, most: int) -> None:
         self._pool, self._token, self._interval, self._most = pool, change_token, interval, most
@@ -63,10 +67,10 @@ class Polls:
         self.open = 0
 
     async def wait(self, waiting: Waiting) -> Result:
-        """Return messages as soon as there are some, and {} at the end of the wait or when the endpoint stops.
+        """Return the messages of the first look that finds some. Return {} if none does until the wait ends.
 
-        Raises what a look raises, and Throttled if too many polls are open. For a cancelled poll no further look
-        begins.
+        If the endpoint stops, the wait ends early. Raises what a look raises, and Throttled if too many polls are open.
+        For a cancelled poll no further look begins.
         """
         if self.open >= self._most:
             raise Throttled()
@@ -74,7 +78,7 @@ class Polls:
         line = self._lines.get(waiting.queue_id)
         if line is None:
             line = self._lines[waiting.queue_id] = _Line()
-            # Changes since this poll's own first look found no line to wake: look at once.
+            # If the queue changed after the receive's first poll, there was no line to wake. So look at once.
             line.changed.set()
             self._start(self._serve(waiting.queue_id, line))
         line.polls.append(poll)
@@ -88,7 +92,7 @@ class Polls:
             await poll.idle.wait()
             if poll.answer.done():
                 return poll.answer.result()
-            # Many polls may end at once. If a recent look for another poll found nothing, leave the last look out.
+            # Many polls may end at once. If a look at this line found nothing recently, leave the last look out.
             looked = time.monotonic() - line.empty_at <= 2 * LONGEST_PAUSE_SECONDS
             return {} if looked or self._ending.is_set() else await self._last(waiting)
         finally:
@@ -124,7 +128,7 @@ class Polls:
         return task
 
     async def _serve(self, queue_id: str, line: _Line) -> None:
-        """Look for the polls of a line until there are none."""
+        """Look for the polls of a line until it has none, or the endpoint stops."""
         while line.polls and not self._ending.is_set():
             wait = max(LONGEST_PAUSE_SECONDS, len(self._lines) / LOOKS_A_SECOND)
             with contextlib.suppress(asyncio.TimeoutError):
@@ -174,6 +178,6 @@ class Polls:
                     for line in lines:
                         if line.looked_at <= soon:
                             line.changed.set()
-                    # A later pass of this loop wakes the lines that had a look a moment ago.
+                    # Lines that had a look a moment ago were left out. A later pass of this loop wakes them.
                     seen = None if any(line.looked_at > soon for line in lines) else token
             await asyncio.sleep(self._interval)

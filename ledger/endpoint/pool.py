@@ -1,11 +1,12 @@
 """The endpoint's thread pool, with a line of waiting calls for each queue.
 
-More threads would not be faster: calls that wait for one queue share a commit. Each thread also keeps its own readers
-of the tables.
+A few dozen threads are enough: calls that wait for the same queue at the same time can share a commit.
 
 Free threads take calls from the lines in rotation (`Lines`, which the pool locks). The calls of one queue may use all
-threads but an eighth. While many calls wait for the next commit of a hot queue, calls to other queues find a thread. If
-too many calls wait or run, the pool refuses the newest waiting call of the queue with the most calls.
+threads but an eighth (but one, if there are only a few threads). So if many calls wait for the next commit of one hot
+queue, calls to other queues still find a thread. If too many calls wait or run, the pool refuses a waiting call. Of the
+queues with waiting calls, it chooses the queue that has the most calls in all, and refuses this queue's newest waiting
+call.
 
 The pool is cheaper than an executor of concurrent.futures: a call needs only one asyncio future. Calls that end
 while the event loop is busy wake the loop once for all of them.
@@ -28,8 +29,8 @@ Call = TypeVar("Call")
 class Lines(Generic[Call]):
     """The calls that wait for one of `threads` threads, and the number of calls that have a thread.
 
-    `waiting` calls wait, and `begun` calls have a thread: together at most `threads` + `backlog`. More than `backlog`
-    calls may wait if one queue has its share of threads.
+    `waiting` calls wait, and `begun` calls have a thread: together at most `threads` + `backlog`. If one queue has all
+    threads that it may have, and others are free, more than `backlog` calls may wait.
     """
 
     def __init__(self, threads: int, backlog: int) -> None:
@@ -54,7 +55,7 @@ class Lines(Generic[Call]):
         self.waiting += 1
         if self.open <= self._most:
             return None
-        # If several queues have the most calls, and the new call's queue is one of them, choose that queue.
+        # If several queues have the most calls, and the new call's queue is one of them, choose the new call's queue.
         fullest = max(self._lines, key=lambda name: (self._calls_of(name), name == queue))
         return self._taken(fullest, self._lines[fullest].pop())
 
@@ -89,7 +90,7 @@ class Lines(Generic[Call]):
 
 Result = TypeVar("Result")
 _Call: TypeAlias = "tuple[Callable[[], Any], asyncio.Future[Any]]"
-#: The name of the line of calls that are about no queue, or about several.
+#: The name of the line of requests without a QueueUrl, and of the endpoint's own calls.
 NO_QUEUE = ""
 
 
@@ -104,7 +105,8 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         #: The lock guards the lines. Only `waiting` and `busy` read the lines without the lock.
         self._lock, self._lines = threading.Lock(), Lines[_Call](threads, backlog)
-        #: Calls that count as having a thread, each with its queue. A free worker takes the next. None ends a worker.
+        #: Calls that count as having a thread, each with its queue. A free worker takes the next one. The value None
+        #: ends the worker that takes it.
         self._begun: SimpleQueue[tuple[str, _Call] | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._ended = deque[tuple["asyncio.Future[Any]", Any, "BaseException | None"]]()
@@ -178,7 +180,7 @@ class Pool:
             del begun_call, call, future, result, failure
 
     def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        """Pass a call's result or error from a worker to the event loop. If the loop is closed, drop both."""
+        """Pass a call's result or error from a worker to the event loop. If the loop is closed, nobody gets either."""
         self._ended.append((future, result, error))
         if not self._is_woken:
             self._is_woken = True

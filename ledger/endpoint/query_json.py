@@ -1,9 +1,9 @@
 """JSON answers to requests of the Query protocol.
 
 A client gets a JSON answer if its header Accept names application/json, and no XML type before it. SQS itself also
-answers such requests in JSON, and API Gateway passes its answers on to clients.
+answers such requests in JSON, and API Gateway passes SQS's answers on to clients.
 
-Members have the names of botocore's model, except for two older names of the service: `messages` for Messages, and
+Members have the names of botocore's model, except for two older names of SQS: `messages` for Messages, and
 `queueUrls` for QueueUrls. A map becomes a list of pairs. A member that the result does not have is null.
 
 Source: `ReceiveMessageResponse` and `SendMessageResponse` in aws-samples/serverless-patterns (apigw-sqs), a recorded
@@ -48,9 +48,9 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
 
 def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response:
     """Return the JSON response to a request that was refused or failed."""
-    known = error.known
-    fields = {"Code": known.query_code, "Detail": None, "Message": error.query_message, "Type": known.fault}
-    return _response(known.status, {"Error": fields, "RequestId": request_id}, request_id)
+    on_wire = error.known
+    fields = {"Code": on_wire.query_code, "Detail": None, "Message": error.query_message, "Type": on_wire.fault}
+    return _response(on_wire.status, {"Error": fields, "RequestId": request_id}, request_id)
 
 
 def _response(status: int, answer: Mapping[str, object], request_id: str) -> Response:

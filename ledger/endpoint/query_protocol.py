@@ -1,6 +1,6 @@
 """The Query protocol: parameters as a form (`SendMessageBatchRequestEntry.1.Id=...`), results as XML.
 
-botocore's model no longer has this protocol's names of lists and maps. The two tables below have them.
+botocore's model of SQS no longer has this protocol's names of lists and maps. IN_REQUESTS and IN_RESPONSES have them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ledger.endpoint.wire import Command, Request, Response
 from ledger.errors import InvalidParameterValue
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
-#: Names of the model's lists and maps in requests; `{}` stands for the action. Requests may use the model's names, too.
+#: Names of the model's lists and maps in requests. `{}` stands for the action. Requests may use the model's names, too.
 #: (In the API's examples the tags of TagQueue are named `Tags`, as in the model, and those of CreateQueue `Tag`.)
 IN_REQUESTS = {
     "AWSAccountIds": "AWSAccountId",
@@ -53,8 +53,8 @@ IN_RESPONSES = {
 }
 #: The names of the key and the value of a map, in requests and responses: TAGS for tags, OTHERS for all other maps.
 TAGS, OTHERS = ("Key", "Value"), ("Name", "Value")
-#: Recorded from AWS: an error response has an empty element Detail. Only errors about the form of these two batches
-#: lack it.
+#: Recorded from AWS: an error response has an empty element Detail. Only for these two actions, the errors of
+#: _FORM_OF_A_BATCH lack this element.
 WITHOUT_DETAIL = ("ChangeMessageVisibilityBatch", "DeleteMessageBatch")
 _FORM_OF_A_BATCH = (
     "EmptyBatchRequest",
@@ -62,7 +62,7 @@ _FORM_OF_A_BATCH = (
     "InvalidBatchEntryId",
     "BatchEntryIdsNotDistinct",
 )
-#: SQS refuses these actions when they are sent to a queue's own URL, as they concern no existing queue.
+#: These actions concern no existing queue. SQS refuses them in a request to a queue's own URL.
 #: Source: tests of LocalStack that were validated against AWS, test_get_create_queue_fails, test_get_list_queues_fails.
 NOT_OF_A_QUEUE = ("CreateQueue", "ListQueues")
 #: The most parameters in the query of the URL, and the most in the body.
@@ -74,7 +74,7 @@ _HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 def read(request: Request) -> Command:
     """Return the command whose parameters are in a request's body and in its URL's query.
 
-    Raises a Refusal, or InvalidParameterValue for a value that is not a number and must be one.
+    Raises InvalidParameterValue for a value that must be an integer and is not, and a Refusal for any other mistake.
     """
     try:
         text = request.body.decode()
@@ -117,11 +117,11 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
 
 def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response:
     """Return the response to a request that was refused or failed."""
-    known = error.known
-    detail = "" if action in WITHOUT_DETAIL and known.shape in _FORM_OF_A_BATCH else "<Detail/>"
+    on_wire = error.known
+    detail = "" if action in WITHOUT_DETAIL and on_wire.shape in _FORM_OF_A_BATCH else "<Detail/>"
     return _response(
-        known.status,
-        f'<ErrorResponse xmlns="{NAMESPACE}"><Error><Type>{known.fault}</Type><Code>{known.query_code}</Code>'
+        on_wire.status,
+        f'<ErrorResponse xmlns="{NAMESPACE}"><Error><Type>{on_wire.fault}</Type><Code>{on_wire.query_code}</Code>'
         f"<Message>{_text(error.query_message)}</Message>{detail}</Error><RequestId>{request_id}</RequestId>"
         "</ErrorResponse>",
         request_id,
@@ -223,10 +223,10 @@ def _called(name: str, action: str) -> tuple[str, ...]:
 
 
 def _numbered(given: object, where: str, parts: Collection[str]) -> list[tuple[int, object]]:
-    """Return the members of a list or a map with their numbers, sorted by number; numbers may have gaps.
+    """Return the members of a list or a map with their numbers, sorted by number. Numbers may have gaps.
 
     `parts` has the names of one member's fields, and is empty if a member is a text. A value without a number is the
-    only member, as in the API's own samples. An empty text in place of the list is an empty list.
+    only member, as in the API's own samples. An empty text in place of the list or map means that it has no member.
     """
     if given == "":
         return []
@@ -270,8 +270,8 @@ def _inside(shape: Any, value: Any, action: str) -> str:
 
 
 def _text(value: str) -> str:
-    """Escape a text for XML, without the characters that XML forbids.
+    """Escape a text for XML, and drop the characters that XML forbids.
 
-    A carriage return is escaped, too: an XML parser would turn it into a line feed.
+    A carriage return is escaped, too: an XML parser would turn a bare one into a line feed.
     """
     return _HIDDEN.sub("", escape(value, {"\r": "&#xD;"}))

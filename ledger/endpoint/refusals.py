@@ -1,4 +1,4 @@
-"""Errors that the endpoint itself raises, in the service's words."""
+"""Errors that the endpoint itself raises, in SQS's words where SQS has such an error."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ledger.errors import LedgerError
 
 
 class Refusal(LedgerError):
-    """The endpoint refuses a request; `code` is a key of `statuses.ERRORS`."""
+    """The endpoint refuses a request. `code` is a key of `statuses.ERRORS`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -14,7 +14,7 @@ class Refusal(LedgerError):
 
 
 class NoAction(Refusal):
-    """A GET without an action. The service answers with an element of its own, not with an error response."""
+    """A GET without an action. SQS answers with an element of its own, not with an error response."""
 
     def __init__(self) -> None:
         super().__init__("MissingAction", "The request must contain the parameter Action.")
@@ -38,7 +38,7 @@ def address(url: object) -> Refusal:
 
 
 class Throttled(Refusal):
-    """The endpoint did not begin a request, because too many others wait."""
+    """The endpoint does not do a request, or does not let a long poll wait, because too many others run or wait."""
 
     def __init__(self) -> None:
         super().__init__("RequestThrottled", "The request was denied due to request throttling.")

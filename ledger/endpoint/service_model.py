@@ -1,4 +1,7 @@
-"""botocore's model of the service: each action's parameters, their types, and the required ones."""
+"""botocore's model of SQS: each action's parameters, their types, and the required ones.
+
+A *shape* is what the model calls a type: of an action's parameters, of its result, of an error, or of a value in them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from ledger.endpoint.refusals import not_serialized, unknown_action
 from ledger.errors import MissingParameter
 
 _JSON_KINDS = {str: "STRING_VALUE", bool: "TRUE_VALUE", int: "NUMBER_VALUE", float: "NUMBER_VALUE"}
-#: Converts a JSON value to the type of a shape.
+#: Converts a JSON value to the type that a shape asks for.
 Reader: TypeAlias = "Callable[[object], Any]"
 _WANTED = {"string": "a String", "integer": "an Integer", "long": "a Long", "boolean": "a Boolean", "blob": "a Blob"}
 
@@ -70,8 +73,9 @@ def require(action: str, parameters: Mapping[str, object]) -> None:
 def reader(action: str) -> Reader:
     """Return the function that converts an action's JSON parameters. Raise a Refusal for an unknown action.
 
-    The function decodes blobs, drops nulls and unknown names, and raises a SerializationException for a wrong type. It
-    is made once for each action: asking the model about each value would double the time of reading a request.
+    The function decodes blobs, and drops members of structures that are null or unknown. For a value of a wrong type it
+    raises a Refusal (SerializationException). It is made once for each action, because questions to the model about
+    each value of each request would take much longer.
     """
     return _reader_of(input_shape(action))
 

@@ -1,4 +1,4 @@
-"""The server: uvicorn with bounds on heads, and a stop that answers accepted requests.
+"""The server: uvicorn with bounds on heads, and a stop that waits until accepted requests are answered.
 
 Uvicorn runs with the C parser of httptools, and without a framework. Both packages are small and well kept, and uvicorn
 serves TLS. The endpoint routes requests itself.
@@ -26,7 +26,7 @@ from ledger.endpoint.handling import Endpoint
 log = logging.getLogger("ledger.endpoint")
 #: Most bytes and seconds of a request's head.
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
-#: Bytes of framing that each byte of a body allows. A chunk of a single byte has this many.
+#: A request may have this many bytes of framing for each byte of its body, as many as a chunk of a single byte has.
 FRAMING_BYTES_PER_BODY_BYTE = 5
 #: Seconds that an idle connection stays open (longer than a long poll), and that a stop waits for requests.
 KEEP_ALIVE, GRACE = 75, 60
@@ -35,7 +35,8 @@ KEEP_ALIVE, GRACE = 75, 60
 class BoundedProtocol(HttpToolsProtocol):
     """Ends connections whose head is too long or takes too long, or that send too much beside a body.
 
-    Chunk framing and trailers are beside a body. Uvicorn bounds none of these. The application bounds the body.
+    Chunk framing and trailers are beside a body. Uvicorn bounds neither these nor the head. The application bounds the
+    body.
     """
 
     _timer: asyncio.TimerHandle | None = None
@@ -58,7 +59,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._ended, before = False, self._body_bytes
         super().data_received(data)
         if self._ended:
-            # Bytes that follow a request in the same piece of data are few, and are not counted.
+            # Bytes that follow a request in the same piece of data are not counted: they are at most one read.
             self._body_bytes = self._other_bytes = 0
             return
         self._other_bytes += len(data) - (self._body_bytes - before)
@@ -90,7 +91,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def shutdown(self) -> None:
-        """Close the connection. Abort idle TLS connections: a clean close would wait for the client's close_notify."""
+        """Close the connection: at once if it is idle, else after the answer to its request.
+
+        Abort an idle TLS connection: a clean close would wait for the client's close_notify.
+        """
         idle = self.cycle is None or self.cycle.response_complete
         if idle and self.scheme == "https":
             self.transport.abort()
@@ -119,13 +123,16 @@ class Server(uvicorn.Server):
         self.application = application
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no new connections, answer long polls, and do and answer the accepted requests."""
+        """End the waits of long polls, take no new connections, and wait for the answers to accepted requests.
+
+        After GRACE seconds, or if `force_exit` is set, the server no longer waits.
+        """
         self.application.stop()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture signals as uvicorn does, except that a requested stop is a success."""
+        """Capture signals as uvicorn does, but do not raise them again at the end: a requested stop is a success."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -149,8 +156,8 @@ class Server(uvicorn.Server):
 def listening(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only on a socket that names IPPROTO_TCP. Without it, a response's second part waits
-    # 40 ms, until the client acknowledges the first part.
+    # asyncio sets TCP_NODELAY only on a socket that names IPPROTO_TCP. Without TCP_NODELAY, a response's second part
+    # waits until the client acknowledges the first part, on Linux some 40 ms.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -173,8 +180,10 @@ def serve(
     access_log: AccessLog | None = None,
     started: Callable[[Server], None] | None = None,
 ) -> None:
-    """Serve an endpoint on a listening socket until it is stopped, with TLS if there is a certificate. Call `started`
-    once it serves."""
+    """Serve an endpoint on a listening socket until the server is stopped, with TLS if there is a certificate.
+
+    Call `started` once the server serves.
+    """
 
     async def run() -> None:
         application = Application(endpoint, bounds or Bounds(), open_metrics=open_metrics, access_log=access_log)

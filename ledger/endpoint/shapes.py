@@ -1,4 +1,4 @@
-"""Messages in the shapes of the service's model, in requests and responses."""
+"""Messages in the shapes (types) of botocore's model of SQS, in requests and responses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def to_send(given: Mapping[str, Any], trace: str | None) -> dict[str, object]:
 
 
 def require_no_lists(action: str, entries: Iterable[Mapping[str, Any]]) -> None:
-    """Raise UnsupportedOperation, as the service does, for attributes with lists of values."""
+    """Raise a Refusal (UnsupportedOperation), as SQS does, for message attributes with lists of values."""
     for entry in entries:
         for kind in ("MessageAttributes", "MessageSystemAttributes"):
             for attribute in (entry.get(kind) or {}).values():
@@ -52,9 +52,9 @@ def require_no_lists(action: str, entries: Iterable[Mapping[str, Any]]) -> None:
 
 
 def sent_as_sqs(outcome: SendOutcome, given: Mapping[str, Any]) -> dict[str, object]:
-    """Return a SendMessage's answer for a sent message; `given` has the request's parameters.
+    """Return a SendMessage's answer for a sent message. `given` has the request's parameters.
 
-    The digest of system attributes covers those in the request's parameters, not the trace of its header.
+    The digest of system attributes covers those in the request's parameters, not the trace in the request's header.
     """
     number, named = outcome.sequence_number, given.get("MessageSystemAttributes")
     return _present(
@@ -67,7 +67,10 @@ def sent_as_sqs(outcome: SendOutcome, given: Mapping[str, Any]) -> dict[str, obj
 
 
 def message_as_sqs(message: Message, system: Sequence[str], own: Sequence[str]) -> dict[str, object]:
-    """Return a received message with the attributes that a request names."""
+    """Return a received message with the attributes that a request names.
+
+    `system` has names of SQS's own attributes of a message, and `own` names of attributes that the sender gave.
+    """
     all_attributes, chosen = message.attributes() if system else {}, _chosen(message.message_attributes, own)
     attributes = (
         all_attributes if "All" in system else {name: text for name, text in all_attributes.items() if name in system}

@@ -1,19 +1,22 @@
 """The verification of Signature Version 4: the key, the date, and no replay.
 
-The endpoint refuses a request with a wrong signature or an unknown key, or for another region or service. It refuses a
-date that is more than 15 minutes off. It also refuses replays. A signature has no nonce, so two equal requests of one
-second have the same signature. SDKs tell requests apart by the header amz-sdk-invocation-id, and tries of one request
-by amz-sdk-request. Two kinds of requests are replays:
+The endpoint refuses a request with a wrong signature, an unknown key or a wrong session token, and a request for
+another region or service. If the signature is in a header, its date may be at most 15 minutes off. The endpoint also
+refuses replays. A signature has no nonce, so two equal requests of one second have the same signature. SDKs tell
+requests apart by the header amz-sdk-invocation-id, and tries of one request by amz-sdk-request. Two kinds of requests
+are replays:
 
 - a request that equals an earlier request in its signature and in these headers;
-- a request with an earlier request's signature and other values of these headers. There is an exception: within
-  TOGETHER of the signature's first arrival it is no replay, if both requests have such headers.
+- a request with an earlier request's signature and other values of these headers. There is an exception in the time
+  TOGETHER after the first request with this signature: if that request and this one have such headers, this one is no
+  replay.
 
-SDKs do not sign these headers. An attacker who reads the traffic (no TLS) can repeat a request with other values, but
-only for the time TOGETHER.
+Some SDKs, such as botocore, do not sign these headers. An attacker who reads the traffic (no TLS) can repeat such a
+request with other values, but only for the time TOGETHER.
 
 A signature in a query belongs to a URL that its signer passes on (a presigned URL). The signature holds for
-X-Amz-Expires seconds from its date, and may come any number of times within them.
+X-Amz-Expires seconds from its date (without X-Amz-Expires, for 15 minutes). Within this time it may come any number of
+times.
 """
 
 from __future__ import annotations
@@ -33,11 +36,11 @@ from ledger.endpoint.signed_requests import Signed, claimed_key, read, text_to_s
 from ledger.endpoint.wire import Request
 
 SERVICE = "sqs"
-#: Milliseconds that a date may be off, and milliseconds from its first arrival in which a signature may come with
-#: another invocation.
+#: In milliseconds: how far a date may be off, and how long after its first arrival a signature may come with other
+#: values of the INVOCATION headers.
 WINDOW, TOGETHER = 900_000, 5_000
 MINUTE = 60_000
-#: Headers by which SDKs tell calls apart, and the tries of a call. (The older SDK for Java sends the last one.)
+#: Headers by which SDKs tell requests apart, and the tries of a request. (The older SDK for Java sends the last one.)
 INVOCATION = ("amz-sdk-invocation-id", "amz-sdk-request", "amz-sdk-retry")
 _DATE = re.compile(r"\d{8}T\d{6}Z")
 _NOT_EQUAL = (
@@ -58,7 +61,8 @@ class Signatures:
         """Return the caller who signed a request.
 
         Raises:
-            Refusal: No known key signed the request, its scope or date is wrong, or it is a replay.
+            Refusal: The signature is missing or wrong, its key is unknown, its scope or date is wrong, or the request
+                is a replay.
         """
         signed = read(request, WINDOW // 1_000)
         key = self._key(signed)
@@ -79,13 +83,13 @@ class Signatures:
         return key.caller
 
     def replace(self, keys: Keys) -> None:
-        """Verify requests with other keys from now on. Requests that came before stay remembered."""
+        """Verify requests with other keys from now on. Earlier requests stay remembered: they cannot be replayed."""
         self._keys = keys
         self._signing_keys = _SigningKeys()
 
     @property
     def remembered(self) -> int:
-        """How many requests are remembered: about as many as came in the last 15 minutes."""
+        """How many requests are remembered: while requests come, about those of the last 15 minutes."""
         return len(self._seen)
 
     def knows(self, request: Request) -> bool:
@@ -116,10 +120,10 @@ class Signatures:
 
 
 class _SigningKeys:
-    """Signing keys, each derived once from a secret, a day and a region.
+    """Signing keys, each derived from a secret, a day and a region, and kept.
 
-    Deriving a key takes four digests, and verifying a signature takes one more. At most SIZE keys are kept, then all
-    are dropped. Threads may share a _SigningKeys: in a race two threads derive the same key.
+    Deriving a key takes four HMACs, and verifying a signature takes one more. If SIZE keys are kept, all are dropped
+    before the next one is kept. Threads may share a _SigningKeys: in a race two threads derive the same key.
     """
 
     SIZE = 512
@@ -142,12 +146,15 @@ class _SigningKeys:
 
 
 class _SeenSignatures:
-    """Digests of the signatures that came, with their invocations, while their dates are within the window."""
+    """Digests of the signatures that came, with the values of their INVOCATION headers.
+
+    A digest is dropped some time after the signature's date has left the WINDOW.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: By the minute of the signatures' dates: when each signature first came (ms), and the pairs of signature and
-        #: invocation that came. A repeated signature has the same date, so it is in the same minute.
+        #: By the minute of the signatures' dates: when each signature first came (ms), and the pairs of a signature and
+        #: values of INVOCATION headers that came. A repeated signature has the same date, so it is in the same minute.
         self._dated: dict[int, tuple[dict[bytes, int], set[bytes]]] = {}
 
     def is_new(self, signature: str, tried: tuple[str, ...], signed_at: int, now: int) -> bool:
@@ -167,7 +174,8 @@ class _SeenSignatures:
             tries.add(attempt)
             first = first_seen.get(key)
             if first is None:
-                # If a signature first comes without these headers, it is one request: it may not come with them later.
+                # A signature that first comes without these headers may not come again, also not with them. Therefore
+                # its time counts as over.
                 first_seen[key] = now if any(tried) else now - TOGETHER - 1
             return first is None or (any(tried) and now - first <= TOGETHER)
 
@@ -188,14 +196,15 @@ def _instant(date: str) -> int:
 
 
 def _require_date(signed: Signed, signed_at: int, now: int) -> None:
-    # A date may be 15 minutes ahead, as clocks differ. In a header, a date may also be 15 minutes behind.
+    # A date may be 15 minutes ahead, as clocks differ. It may be behind by the lifetime of a signature in a query, and
+    # by 15 minutes for a signature in a header.
     after = WINDOW if signed.lifetime is None else signed.lifetime * 1_000
     if signed_at - WINDOW <= now <= signed_at + after:
         return
-    here = datetime.fromtimestamp(now / 1_000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    now_text = datetime.fromtimestamp(now / 1_000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     if signed.lifetime is not None and signed_at < now:
-        sentence = f"Signature expired: {signed.date} was good for {signed.lifetime} s, and it is {here} now"
+        sentence = f"Signature expired: {signed.date} was good for {signed.lifetime} s, and it is {now_text} now"
     else:
         what = "expired" if signed_at < now else "not yet current"
-        sentence = f"Signature {what}: {signed.date} is not within 15 min. of {here}"
+        sentence = f"Signature {what}: {signed.date} is not within 15 min. of {now_text}"
     raise Refusal("SignatureDoesNotMatch", sentence)

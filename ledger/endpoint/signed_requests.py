@@ -42,8 +42,9 @@ TOKEN = "x-amz-security-token"
 class Signed:
     """The parts of a request's signature.
 
-    `lifetime` is the seconds for which a signature in a query holds. `token` is the session's token, if the request
-    names one. `date` is the text that was sent, and empty if the date was not signed.
+    `lifetime` is the seconds for which a signature in a query holds; None for a signature in a header. `token` is the
+    session's token, if the request has one. `date` is the text of X-Amz-Date in the header or the query. It is empty if
+    the request has no X-Amz-Date, or if the signature does not cover that header.
     """
 
     access_key: str
@@ -71,11 +72,11 @@ class Signed:
 def read(request: Request, longest: int) -> Signed:
     """Return the parts of a request's signature.
 
-    A signature in a query without X-Amz-Expires holds for `longest` seconds.
+    The signature is not verified. A signature in a query without X-Amz-Expires holds for `longest` seconds.
 
     Raises:
-        Refusal: The request has no signature, two, or one of another kind. Or a part of the signature is missing or
-            wrong, or the signature leaves out a header that must be signed.
+        Refusal: The request has no signature, two, or one of another kind. Or a part of the signature is missing or has
+            a wrong form, or a header that must be signed is not.
     """
     pairs = _pairs(request.query)
     header = request.headers.get("authorization")
@@ -90,13 +91,13 @@ def read(request: Request, longest: int) -> Signed:
 
 
 def claimed_key(request: Request) -> str | None:
-    """Return the id of the key that a request claims to be signed with, without verifying it."""
+    """Return the id of the key that a request claims to be signed with, or None. The claim is not verified."""
     match = _HEADER.fullmatch(request.headers.get("authorization", "").strip()) or _KEY_IN_QUERY.search(request.query)
     return match and match[1]
 
 
 def text_to_sign(request: Request, signed: Signed) -> bytes:
-    """Return the text that was signed. Its HMAC under the signing key is the signature."""
+    """Return the text that the signature is about. A genuine signature is the text's HMAC under the signing key."""
     canonical = hashlib.sha256(_canonical(request, signed).encode()).hexdigest()
     return f"{ALGORITHM}\n{signed.date}\n{signed.scope}\n{canonical}".encode()
 

@@ -1,9 +1,12 @@
 """HTTP statuses, and the names of errors on the wire in both protocols.
 
-No other module knows these names. A JSON answer has an error's shape in `__type`, and its Query code in the header
-x-amzn-query-error. Clients tell errors apart by that header. A Query answer has the code in its XML. Codes and statuses
-of modeled errors come from an older model of botocore, which described the Query protocol. Codes and statuses of the
-other errors come from recordings and from the service's "Common Errors".
+The library and the endpoint raise errors with a `code`. ERRORS says how the error of each code looks in an answer. A
+JSON answer has the error's shape in `__type`, and its Query code in the header x-amzn-query-error. Clients such as
+botocore tell errors apart by that header. A Query answer has the code in its body.
+
+Modeled errors are those in botocore's model of SQS. Their codes and statuses come from an older model of botocore,
+which described the Query protocol. Codes and statuses of the other errors come from recordings and from SQS's page
+"Common Errors".
 """
 
 from __future__ import annotations
@@ -104,7 +107,7 @@ ERRORS: dict[str, WireError] = {
             "RequestThrottled",
         )
     },
-    # Errors of encryption keys: a ledger has no such keys, so the endpoint never answers them.
+    # Errors of encryption keys: a ledger has no such keys, so the endpoint never answers with these errors.
     "KmsAccessDenied": _modeled("KmsAccessDenied", "KMS.AccessDeniedException"),
     "KmsDisabled": _modeled("KmsDisabled", "KMS.DisabledException"),
     "KmsInvalidKeyUsage": _modeled("KmsInvalidKeyUsage", "KMS.InvalidKeyUsageException"),
@@ -129,7 +132,8 @@ ERRORS: dict[str, WireError] = {
     "ServiceUnavailable": _UNAVAILABLE,
     "InternalFailure": _INTERNAL,
 }
-#: Codes of errors whose sentences the log has. The sentences name the signed date and region, but no key or signature.
+#: Codes of errors about signatures. The log has the sentences of these errors. The sentences may name the signed date
+#: and region, but no key or signature.
 _OF_SIGNATURES = (
     "IncompleteSignature",
     "InvalidClientTokenId",
@@ -137,7 +141,7 @@ _OF_SIGNATURES = (
     "MissingAuthenticationToken",
     "SignatureDoesNotMatch",
 )
-#: The sentence in the service's model.
+#: The sentence in botocore's model of SQS.
 THROTTLED = "The request was denied due to request throttling."
 INTERNAL_SENTENCE = "We encountered an internal error. Please try again."
 UNAVAILABLE_SENTENCE = "The service is temporarily unavailable. Please try again."
@@ -146,8 +150,8 @@ UNAVAILABLE_SENTENCE = "The service is temporarily unavailable. Please try again
 def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
     """Return the answer for an error, and log the error.
 
-    Only the log says what an internal error is about (storage, clocks, tables, our mistakes). A wrong request is logged
-    at level info, without message contents or keys.
+    Only the log says what an internal error is about (storage, clocks, tables, our mistakes). A refused request is
+    logged at level info, without message contents or keys.
     """
     if isinstance(error, (SparkIsNeeded, LedgerTooNew)):
         log.error("%s: %s", error.code, error)
@@ -159,10 +163,10 @@ def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
         log.error("%s", error)
         return ErrorAnswer(_UNAVAILABLE, UNAVAILABLE_SENTENCE)
     if isinstance(error, LedgerError) and not isinstance(error, MessageDoesNotExist):
-        known = ERRORS.get(error.code)
-        if known is not None:
-            log.info("%s was refused: %s%s", action or "a request", known.query_code, _why(error))
-            return ErrorAnswer(known, error.message)
+        on_wire = ERRORS.get(error.code)
+        if on_wire is not None:
+            log.info("%s was refused: %s%s", action or "a request", on_wire.query_code, _why(error))
+            return ErrorAnswer(on_wire, error.message)
         log.error("%s: %s", error.code, error)
         return ErrorAnswer(_UNAVAILABLE, UNAVAILABLE_SENTENCE)
     # Log where the error was raised, but not its text: it may hold a part of a request.
@@ -173,7 +177,7 @@ def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
 
 
 def _why(error: LedgerError) -> str:
-    """Return the log's reason for a refused request: why its signature was refused, or which parameter was wrong."""
+    """Return the log's reason for a refused request: the signature's error, or the parameter that was wrong, if any."""
     if error.code in _OF_SIGNATURES:
         return f": {error.message}"
     # The part after the dot names a message's attribute.
@@ -182,6 +186,6 @@ def _why(error: LedgerError) -> str:
 
 
 def query_code(code: str) -> str:
-    """Return the code of a failed entry of a batch, the same in both protocols."""
-    known = ERRORS.get(code)
-    return _INTERNAL.query_code if known is None else known.query_code
+    """Return the code of an entry of a batch that failed. It is the same in both protocols."""
+    on_wire = ERRORS.get(code)
+    return _INTERNAL.query_code if on_wire is None else on_wire.query_code

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Request:
-    """A whole HTTP request. `path` and `query` are as they were sent, with percent signs. The names of headers are in
-    lower case."""
+    """A whole HTTP request.
+
+    `path` and `query` are as they were sent: their percent escapes are not decoded. The names of headers are in lower
+    case.
+    """
 
     method: str
     path: str
@@ -30,8 +33,7 @@ class Response:
 
 @dataclass(frozen=True)
 class Command:
-    """The command in a request of either protocol: an action, and its parameters by their names in the service's
-    model."""
+    """The command in a request of either protocol: an action, and its parameters by their names in botocore's model."""
 
     action: str
     parameters: Mapping[str, object]

@@ -1,1 +1,1 @@
-"""Writes of a claim's rows to output tables, and their acknowledgement."""
+"""Writes of a claim's rows to output tables, and the acknowledgement of their messages."""

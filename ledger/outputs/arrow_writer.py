@@ -24,7 +24,7 @@ from ledger.store.protocol import OutputWrites
 
 
 class _WouldChange(LedgerError):
-    """The table would have to change so that the rows fit."""
+    """The table would have to be made or changed for the rows."""
 
 
 class ArrowWriter:
@@ -66,7 +66,7 @@ class ArrowWriter:
 
     def named(self, column: str, queue: str) -> Named:
         named = named_by_array(_texts(self._rows[column]), queue)
-        # The failed rows are left out, so the other rows no longer have the numbers that the caller knows.
+        # If failed rows were left out, the other rows no longer have the numbers that the caller knows.
         return named if self._failed is None else replace(named, row=None)
 
     def failed(self, column: str) -> pa.Table:
@@ -86,7 +86,7 @@ class ArrowWriter:
         return self._place
 
     def require_fitting(self) -> None:
-        """Raise OutputNotWritten if `make` would refuse the rows. Change nothing."""
+        """Raise OutputNotWritten if `make` would refuse the rows. Make and change nothing."""
 
         def change() -> contextlib.AbstractContextManager[object]:
             raise _WouldChange("the table would be changed")
@@ -108,12 +108,12 @@ class ArrowWriter:
         pass
 
     def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
-        # `make` fitted the rows to the table's columns, and raised any error about columns.
+        # An error about columns is an OutputNotWritten already.
         return refusal_of(location, failure) or OutputNotWritten(location, reason(failure))
 
 
 def _with_ids_as_texts(rows: pa.Table) -> pa.Table:
-    """Return the rows. Columns of CARRIED that have only nulls become columns of texts."""
+    """Return the rows. Columns of CARRIED that have only nulls, of any type, become columns of texts."""
     for name in CARRIED:
         if name in rows.column_names:
             rows = rows.set_column(rows.column_names.index(name), name, _texts(rows[name]))
@@ -121,7 +121,7 @@ def _with_ids_as_texts(rows: pa.Table) -> pa.Table:
 
 
 def _texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values. If all are null, return as many nulls of the type string."""
+    """Return the values. If all are null and are no texts, return as many nulls of the type string."""
     if values.null_count < len(values) or is_text(values.type):
         return values
     return pa.chunked_array([pa.nulls(len(values), pa.string())])

@@ -1,4 +1,4 @@
-"""The table of messages that failed: a row for each failed receive, with its reason."""
+"""The table of messages that failed: a row for each time that a message failed, with the reason."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def failed_messages(
 ) -> pa.Table:
     """Return a row (SCHEMA) for each message of a grant. Bodies come from `stored`.
 
-    The first reason of a message in `reasons` counts.
+    `reasons` has the columns message_id and reason. The first reason of a message counts. A message without a reason
+    gets NO_RESULT.
     """
     reason_by_id: dict[str, Any] = {}
     if reasons is not None and stored:
@@ -54,13 +55,19 @@ def failed_messages(
 
 
 class Failures:
-    """Appends to the table of failures, without Spark if the ledger can write there without it."""
+    """Appends to the table of failures.
+
+    Spark is used only for a table of Spark's catalog, and in a ledger that commits through Spark.
+    """
 
     def __init__(self, access: Access, table: Any) -> None:
         self._access, self._table = access, table
 
     def append(self, rows: pa.Table, receipt_id: str | None, version: int | None) -> None:
-        """Append rows about messages of a claim. Do nothing if the table has them already. Raises OutputNotWritten."""
+        """Append rows about messages of a claim.
+
+        If rows about the same messages of the same claim were appended before, append nothing. Raises OutputNotWritten.
+        """
         outputs = self._access.store.outputs
         alone = outputs.writes_arrow() and not is_name(self._table)
         writer = writer_of(self._access, rows if alone else self._access.spark().of(rows), self._table)

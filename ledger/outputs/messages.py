@@ -1,4 +1,7 @@
-"""The messages that a write acknowledges: those with rows, or all but the failed."""
+"""The messages that a write acknowledges: the whole claim, the messages that are named, or all but the failed.
+
+Messages are returned as RUNS (`store.protocol`): a table with a row for each run of messages.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from ledger.outputs.named_messages import (
 )
 from ledger.store.protocol import RUNS, Grant, QueueRecord
 
-#: Columns that name the messages of rows, even if the caller names no column.
+#: CARRIED are the columns that name the messages of rows, even if the caller names no column.
 HANDLE_COLUMN = "receipt_handle"
 CARRIED = ("message_id", HANDLE_COLUMN)
 TEXT = ("string", "large_string", "string_view")
@@ -37,7 +40,7 @@ class OutputRows(Protocol):
         """Return which messages a column names."""
 
     def named_failed(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the failed rows names. Failed rows are not written."""
+        """Return which messages a column of the failed rows names (see `writers.Writer`). They are not written."""
 
 
 class Chosen(NamedTuple):
@@ -50,7 +53,8 @@ class Chosen(NamedTuple):
 def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: Any) -> pa.Table:
     """Return the messages to acknowledge, as RUNS. `messages` is as in Claim.write.
 
-    Raises InvalidParameterValue if the rows are about other messages than those to acknowledge.
+    Raises InvalidParameterValue if `messages` names messages that are not in the claim. It is also raised if the rows'
+    columns of CARRIED name other messages than those to acknowledge.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(messages, str):
@@ -61,7 +65,7 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: An
             _in_claim(grant, claimed, _given(queue, messages, "messages"), "messages", "messages"),
             "messages",
         )
-    # If the caller names the messages, a column of CARRIED that names no message of the queue has another meaning.
+    # If the caller names the messages, a column of CARRIED that names no message has another meaning: do not check it.
     columns = _named(queue, rows)
     for column, named in _columns_with_messages(columns) if messages is not None else columns:
         _require_agreement(grant, chosen, named, column, what, exactly=messages is not None)
@@ -71,8 +75,9 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: An
 def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> Chosen:
     """Choose all messages of a claim except those that `failed` names, as in Claim.write.
 
-    Raises InvalidParameterValue if the rows carry ids, but not exactly those of the chosen messages: each message of
-    the claim must have a row, or be named by `failed`.
+    Raises InvalidParameterValue if `failed` names messages that are not in the claim. It is also raised if the rows
+    carry ids, but not exactly those of the chosen messages: each message of the claim must have a row, or be named by
+    `failed`. If the rows carry no ids, `failed` may not be a DataFrame.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(failed, str):
@@ -83,8 +88,8 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
     others = others_of_claim(claimed, exceptions).select(RUNS.names)
     by = id_column(rows) if isinstance(failed, str) else None
     columns = _named(queue, rows)
-    # If no column names a message of the queue, a column of nulls means that no message has a row. A column with other
-    # values has another meaning, unless it names the failed rows.
+    # If no column names a message, a column of only nulls, or without rows, means that no message has a row. A column
+    # with other values has another meaning, unless it is `by`, which names the failed rows' messages.
     carried = (
         _columns_with_messages(columns)
         or [(column, named_by) for column, named_by in columns if column == by or not named_by.others][:1]
@@ -125,7 +130,7 @@ def _columns_with_messages(columns: list[tuple[str, Named]]) -> list[tuple[str, 
 
 
 def _named(queue: QueueRecord, rows: OutputRows) -> list[tuple[str, Named]]:
-    """Return the messages that the columns of CARRIED name, by column."""
+    """Return pairs of a column of CARRIED and the messages that it names, for each such column of texts."""
     columns = [column for column in CARRIED if rows.columns.get(column) in TEXT]
     return [(column, rows.named(column, queue.id)) for column in columns]
 
@@ -184,7 +189,10 @@ def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: s
 
 
 def _at(named: Named) -> str:
-    """Return the place, in words, of the first value that names no message, if it is known."""
+    """Return in words the row of the first value that names no message, or else an example of such values.
+
+    Return an empty text if neither is known.
+    """
     if named.row is not None:
         return f" (row {named.row} for one)"
     return "" if named.example is None else f" ({named.example!r} for one)"
@@ -201,7 +209,8 @@ def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str
     if exactly and missing:
         example = first_id(others_of_claim(chosen, named.messages))
         wrong.append(f"{missing:,} of the messages have no row (message {example} for one)")
-    # Without `exactly`, some rows may have null in the column. If all rows have null, a join may have found nothing.
+    # Without `exactly`, some rows may have null in the column. But if all rows have null, refuse them: a join may have
+    # found nothing.
     if named.others or (named.nulls and (exactly or not named.messages.num_rows)):
         wrong.append(f"{named.others + named.nulls:,} rows name no message of the queue{_at(named)}")
     if wrong:

@@ -29,12 +29,13 @@ class Named:
     """The messages that some values name.
 
     Attributes:
-        messages: the messages (segment, first_seq, last_seq), sorted, without duplicates.
+        messages: the messages as runs (segment, first_seq, last_seq), sorted, without duplicates.
         receipts: the receipts of the handles.
         nulls: how many values are null.
-        others: how many values are neither an id nor a handle of the queue.
-        example: one of the `others`.
-        row: the number of the first value that is null or one of the `others`, if the values have an order.
+        others: how many values are not null, and neither an id nor a handle of the queue.
+        example: one of the `others`; None if there is none.
+        row: the number, from 0, of the first value that is null or one of the `others`. None if there is no such value,
+            or if the values have no order.
     """
 
     messages: pa.Table
@@ -55,7 +56,7 @@ SEGMENT_RUNS = pa.schema([RUNS.field(name) for name in ("segment", "first_seq", 
 
 
 def named_by_values(values: Iterable[object], queue: str) -> Named:
-    """Return what a list of values names."""
+    """Return what a list of values names. `queue` is the id of the queue whose handles count."""
     places: set[tuple[str, int]] = set()
     receipts, nulls, strange, row = set(), 0, list[str](), None
     for number, value in enumerate(values):
@@ -84,7 +85,10 @@ def named_by_values(values: Iterable[object], queue: str) -> Named:
 
 
 def named_by_ids(values: pa.ChunkedArray) -> Named | None:
-    """Return what an array of message ids and nulls names; None for other values, which `named_by_values` reads."""
+    """Return what an array of message ids and nulls names. Return None if it has any other value.
+
+    `named_by_values` reads arrays with other values, but slower.
+    """
     nulls = values.null_count
     row = pa.compute.index(values.is_null(), True).as_py() if nulls else None
     values = values.drop_null().cast(pa.large_string()).combine_chunks()
@@ -119,19 +123,23 @@ def named_by_ids(values: pa.ChunkedArray) -> Named | None:
 
 
 def named_by_array(values: pa.ChunkedArray, queue: str) -> Named:
-    """Return what an array of texts names."""
+    """Return what an array of texts names. `queue` is the id of the queue whose handles count."""
     return named_by_ids(values) or named_by_values(values.to_pylist(), queue)
 
 
 def _dictionary(letters: np.ndarray) -> pa.DictionaryArray:
-    """Return texts of one length, a row of bytes each, as a dictionary array."""
+    """Return texts of one length as a dictionary array. `letters` has a row of bytes for each text."""
     text = np.ascontiguousarray(letters)
     values = pa.Array.from_buffers(pa.binary(text.shape[1]), len(text), [None, pa.py_buffer(text)])
     return values.dictionary_encode()
 
 
 def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
-    """Return what a string column of a DataFrame names. The driver gets a bit for each message."""
+    """Return what a string column of a DataFrame names. `queue` is the id of the queue whose handles count.
+
+    The driver gets a bitmap for each block of 32,768 messages of a segment in which the column names a message. Ids,
+    and the handles of each receipt, have bitmaps of their own.
+    """
     from pyspark.sql import functions as F
 
     value = F.col(columns.quoted(column))
@@ -162,7 +170,7 @@ def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
 
 
 def _joined(rows: list[dict[str, Any]]) -> pa.Table:
-    """Return bitmaps as runs. Ids and handles may name messages of the same block: join the bitmaps of a block."""
+    """Return bitmaps as runs. A block may have several bitmaps, of ids and of handles: join the bitmaps of a block."""
     blocks: dict[tuple[str, int], np.ndarray] = {}
     for row in rows:
         key, bits = (row["segment"], row["bucket"]), np.frombuffer(row["bitmap"], dtype=np.uint8)
@@ -191,12 +199,17 @@ def compare_with_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, in
         _sorted_runs(named, names, np.zeros(named.num_rows, dtype=np.int64)),
     )
     pieces = held.cut(wanted_runs.first, wanted_runs.last)
-    strange = pieces.code == ABSENT
-    mine, seq = pieces.where(~strange), pieces.where(~strange).first_seq
-    segments = pa.array(names, pa.string()).take(pa.array(mine.segment, pa.int64()))
-    columns = [pa.array(mine.code, pa.int32()), segments, pa.array(seq), pa.array(seq + mine.lengths - 1)]
+    is_strange = pieces.code == ABSENT
+    claimed_pieces, seq = pieces.where(~is_strange), pieces.where(~is_strange).first_seq
+    segments = pa.array(names, pa.string()).take(pa.array(claimed_pieces.segment, pa.int64()))
+    columns = [
+        pa.array(claimed_pieces.code, pa.int32()),
+        segments,
+        pa.array(seq),
+        pa.array(seq + claimed_pieces.lengths - 1),
+    ]
     runs = pa.table(columns, schema=RUNS)
-    strangers = pieces.where(strange).count
+    strangers = pieces.where(is_strange).count
     return runs, strangers, count_messages(claimed) - count_messages(runs)
 
 
@@ -206,7 +219,7 @@ def first_id(runs: pa.Table) -> str:
 
 
 def others_of_claim(claimed: pa.Table, runs_left_out: pa.Table) -> pa.Table:
-    """Return the messages of a claim that are not in `runs_left_out`, with the claim's columns."""
+    """Return the messages of a claim that are not in `runs_left_out`, with the columns of `claimed`."""
     names = claimed["segment"].unique().to_pylist()
     runs_left_out = runs_left_out.filter(pa.compute.is_in(runs_left_out["segment"], pa.array(names, pa.string())))
     taken, claimed_runs = (
@@ -226,7 +239,7 @@ def others_of_claim(claimed: pa.Table, runs_left_out: pa.Table) -> pa.Table:
 
 
 def _placed(runs: pa.Table, names: list[str]) -> Runs:
-    """Return an Arrow table of runs as Runs, in the order of the table. Each run's code is its row number."""
+    """Return an Arrow table of runs as `Runs`, in the order of the table. Each run's code is its row number."""
     place = pa.compute.index_in(runs["segment"], pa.array(names, pa.string())).to_numpy().astype(np.int64)
     return Runs.from_arrow(runs, place, np.arange(runs.num_rows))
 

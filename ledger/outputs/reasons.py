@@ -1,4 +1,4 @@
-"""The actions that give messages back, each message with its own reason."""
+"""The actions that give messages back, each message with its own reason (up to 100 reasons, see `rules.reasons`)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ def give_back_each(
     *,
     counted: bool = True,
 ) -> list[Action]:
-    """Return the actions that release messages, or hide them for `timeout` seconds.
+    """Return the actions that release messages, or release them and hide them for `timeout` seconds.
 
     Args:
         queue: the queue's id.
-        runs: the messages, all of the grant.
+        grant: the claim.
+        runs: messages of the claim.
+        timeout: the seconds for which the messages are hidden; 0 does not hide them.
         reasons: a column that names messages, and a column of their reasons. The first reason of a message counts.
         without: the reason of messages that have none in `reasons`.
+        postponed: why the messages are hidden, if they are.
         mark: the mark of the first action (see `visibility.change`). Each further action has the next number.
         counted: False subtracts this receive from each message's receive count.
     """
@@ -52,7 +55,10 @@ def give_back_each(
 def _by_reason(
     queue: str, runs: pa.Table, reasons: pa.Table | None, without: str | None
 ) -> Iterator[tuple[str | None, pa.Table]]:
-    """Yield messages by reason: the most frequent reasons first, then all other reasons as one, then no reason."""
+    """Yield pairs of a reason and its messages: first the most frequent reasons, each by itself.
+
+    Then all other reasons follow as one, and at last `without`.
+    """
     remaining = runs
     if reasons is not None and reasons.num_rows and remaining.num_rows:
         first = _first_of_each(reasons)
@@ -69,15 +75,15 @@ def _by_reason(
 
 
 def _first_of_each(reasons: pa.Table) -> pa.Table:
-    """Return the first row about each message."""
+    """Return the first row of each text in the column that names messages. Rows with null there are left out."""
     named = reasons.filter(pc.is_valid(reasons.column(0)))
     codes = named.column(0).combine_chunks().cast(pa.large_string()).dictionary_encode().indices.to_numpy()
     return named.take(pa.array(np.sort(np.unique(codes, return_index=True)[1])))
 
 
 def _parted(queue: str, runs: pa.Table, named: pa.ChunkedArray) -> tuple[pa.Table, pa.Table]:
-    """Return the messages that a column names, and the others."""
+    """Return those of the messages `runs` that the values `named` name, and the others."""
     if not len(named):
         return runs.slice(0, 0), runs
-    some = compare_with_claim(runs, named_by_array(named, queue).messages)[0]
-    return some, others_of_claim(runs, some).select(RUNS.names)
+    named_runs = compare_with_claim(runs, named_by_array(named, queue).messages)[0]
+    return named_runs, others_of_claim(runs, named_runs).select(RUNS.names)

@@ -1,4 +1,7 @@
-"""The writers of DataFrames: staged and published, or by Spark alone."""
+"""The two writers of DataFrames (see `writers.Writer`).
+
+One stages and publishes the rows. The other lets Spark commit them.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
     from ledger.outputs.staging import StagedRows
 
 
-#: Why a table is not widened if Spark has to commit to it.
+#: Why a table is not widened if Spark has to commit to it, in words that follow "because of".
 WHY_SPARK_DOES_NOT_WIDEN = "its commits, which Spark has to make"
 
 
@@ -67,7 +70,7 @@ class _DataFrameWriter:
 
     @contextlib.contextmanager
     def _parted(self) -> Iterator[None]:
-        """Separate the rows to write from the rows of failed messages, in one evaluation."""
+        """If there is a column of failures, compute the rows once, and take the failed rows out for the block."""
         if self._failed is None:
             yield
             return
@@ -86,7 +89,7 @@ class _DataFrameWriter:
             raise self.error_of(str(self._table), error) from error
 
     def failed(self, column: str) -> pa.Table:
-        # The driver fetches the failed rows. They should be few.
+        # The driver fetches these two columns of the failed rows. The failed rows should be few.
         if not isinstance(self._exceptions, pa.Table):
             names = [quoted(name) for name in (column, self._failed) if name is not None]
             self._exceptions = self._exceptions.select(names).toArrow()
@@ -112,14 +115,14 @@ class _DataFrameWriter:
         if is_about_columns(failure):
             with contextlib.suppress(Exception):
                 table_types = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
-                # A column that the rows do not have is null in the table.
+                # The rows may lack a column: it becomes null in the table.
                 return reason(failure) + different_columns(self.columns, table_types, needs_all=False)
         # For an exception in Python's workers, Spark's first line says only that there was an exception.
         return row_error(failure).text if TRACEBACK in str(failure) else reason(failure)
 
 
 class StagedWriter(_DataFrameWriter):
-    """Spark writes the rows into a folder below the table, and delta-rs publishes the files of that folder."""
+    """Lets Spark write the rows into a folder below the table, and delta-rs publish the files of that folder."""
 
     def __init__(
         self,
@@ -201,7 +204,7 @@ class StagedWriter(_DataFrameWriter):
         if self._staged.is_too_old(self._clock()):
             raise OutputNotWritten(location, "the rows took so long that a VACUUM could remove them")
         self._written = None
-        # On a local path the commit locks the table. The rows were written before, so the commit is short.
+        # On a local path the commit locks the table. The rows are written already, so the lock is held only briefly.
         with table_lock(location).exclusive():
             transaction = application, output_doubts.WRITTEN
             self._publishing.publish(location, self._target, self._staged.files, transaction, metadata)
@@ -213,7 +216,7 @@ class StagedWriter(_DataFrameWriter):
 
 
 class SparkWriter(_DataFrameWriter):
-    """Spark appends the rows to the table."""
+    """Lets Spark append the rows to the table."""
 
     def __init__(
         self,
@@ -250,7 +253,10 @@ class SparkWriter(_DataFrameWriter):
         return made
 
     def _require_writable_values(self, rows: DataFrame) -> None:
-        """Raise OutputNotWritten for a value that Spark refuses, before a table is made. The rows are computed."""
+        """Raise OutputNotWritten for a value that is refused. Spark reads all rows for this.
+
+        Called before a table is made, so that no table is made for rows that cannot be written.
+        """
         try:
             rows.write.format("noop").mode("overwrite").save()
         except Exception as error:

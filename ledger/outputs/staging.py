@@ -1,10 +1,11 @@
-"""The staged rows of an output: Spark writes them below the table.
+"""The staged rows of an output: Spark writes them into a folder below the table, and one commit publishes them.
 
-See `rules.publishable`, and `rules.staging` for the staging of bulk sends.
+`rules.publishable` says which tables accept such files. Bulk sends are staged alike (`rules.staging`).
 
-Published files stay in their folder, and belong to the table like any other file. If a writer died, VACUUM removes its
-files, as it removes any files that no version names: the folder's name does not begin with _. A writer that began more
-than two days ago gives up before it publishes, because VACUUM usually removes such files after 7 days.
+Published files stay in their folder, and belong to the table like any other file. If a writer died, VACUUM removes the
+writer's files, as it removes any files that no version names. (VACUUM skips folders with names that begin with _, so
+the folder's name does not.) VACUUM usually removes such files when they are 7 days old. Therefore a writer that began
+more than two days ago gives up before it publishes.
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ if TYPE_CHECKING:
 
     from ledger.output_tables.protocol import OutputPublishing
 
-#: Up to this many rows, the driver itself reads the column that names messages, in some 40 bytes of memory a row.
+#: Up to this many rows, the driver itself reads the column that names messages. A message id has 36 bytes, so the
+#: column takes some 40 bytes of memory a row.
 MOST_BY_DRIVER = 8_000_000
-#: How many of the latest writes that died are looked at for logs, which no VACUUM removes.
+#: Writers that died leave logs in their folders, which no VACUUM removes. Of the folders that are older than two days,
+#: this many of the newest are searched for such a log.
 TIDIED_WRITES = 20
 
 
 class StagedRows:
-    """The rows of one write, in a folder of their own. The folder is below the table, which need not exist yet."""
+    """The rows of one write, in a folder of their own below the table. The table need not exist yet."""
 
     def __init__(self, publishing: OutputPublishing, spark: SparkSession, location: str, now: int) -> None:
         self._publishing, self._spark, self._now = publishing, spark, now
@@ -55,8 +58,8 @@ class StagedRows:
     def write(self, rows: DataFrame, demands: Demands, metadata: Mapping[str, Any]) -> None:
         """Compute the rows once, and write them into the folder as files that meet the demands.
 
-        The commit in the folder has the metadata `metadata`. Raises what Spark raises, and StorageFailed if this
-        process does not see the files, or if Spark changed the columns.
+        The commit in the folder's own log has the `metadata`. Raises what Spark raises. Raises StorageFailed if this
+        process does not see the files, or if Spark changed the folder's columns.
         """
         self._publishing.stage(self._place, demands, self._now)
         writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
@@ -75,12 +78,15 @@ class StagedRows:
 
     @property
     def count(self) -> int | None:
-        """How many rows there are; None if Spark did not count them."""
+        """How many rows were written; None if Spark did not count them."""
         counts = [json.loads(file.statistics).get("numRecords") for file in self.files]
         return None if None in counts else sum(filter(None, counts))
 
     def named(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the written rows names, without computing the rows again."""
+        """Return which messages a column of the written rows names, without computing the rows again.
+
+        `queue` is the id of the queue whose handles count.
+        """
         named = self._by_driver(column)
         if named is None:
             written = self._spark.read.format("delta").load(for_spark(self._place))
@@ -95,7 +101,7 @@ class StagedRows:
         try:
             values = self._publishing.column(self._place, paths, column)
         except (OSError, StorageFailed, pa.ArrowException):
-            # Let Spark read the files, which it wrote.
+            # Spark wrote the files, so let Spark read them.
             return None
         return None if values is None or not _is_text(values.type) else named_by_ids(values)
 
@@ -109,13 +115,16 @@ class StagedRows:
             self._writes.remove(f"{self._name}/_delta_log")
 
     def remove(self) -> None:
-        """Remove the folder, and the folders made for it, once it is certain that the rows are never published."""
+        """Remove the folder, and those folders above it that this write made, if they are empty.
+
+        Called once it is certain that the rows are never published.
+        """
         with contextlib.suppress(StorageFailed):
             self._writes.remove(self._name)
             remove_empty(self._made)
 
     def tidy(self) -> None:
-        """Remove the logs of the latest writes that died. VACUUM removes only their data files."""
+        """Remove the logs of writes that died (see TIDIED_WRITES). VACUUM removes only their data files."""
         with contextlib.suppress(StorageFailed):
             old = [name for name in self._writes.names() if staging.is_abandoned(name, self._now)]
             for name in old[-TIDIED_WRITES:]:

@@ -22,11 +22,11 @@ from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
 
-#: Parts of the libraries' errors about a write whose columns are not the table's.
+#: Parts of errors of Spark and delta-rs about a write whose columns are not the table's.
 OTHER_COLUMNS = ("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS", "SchemaMismatch", "Cast error")
 #: Parts of Spark's errors about a place without a Delta table.
 NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND")
-#: The parts of a name in a catalog.
+#: One part of a name in a catalog: a word, or any text in backticks.
 _PARTS = re.compile(r"\w+|`[^`]+`")
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None: ...
 def place_of(table: object, spark: SparkSession | None) -> Location | None:
     """Return the place of the table; None if the catalog has no such table yet.
 
-    A path object is a path, and so is a text with a / or a colon. Any other text is the name of a table in Spark's
-    catalog.
+    A path object is a path. A text with a / or a colon is a path or a URI. Any other text is the name of a table in
+    Spark's catalog.
 
     Raises:
         InvalidParameterValue: for anything else, and for a table that is not Delta.
@@ -70,7 +70,7 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None:
 
 
 def place_of_new(table: str, spark: SparkSession) -> Location | None:
-    """Return where Spark would make a table that the catalog does not have; None if Spark does not tell."""
+    """Return where Spark would make a table that the catalog does not have; None if the place cannot be found out."""
     *schema, name = _PARTS.findall(table)
     try:
         within = ".".join(schema) or f"`{spark.catalog.currentDatabase()}`"
@@ -84,14 +84,15 @@ def place_of_new(table: str, spark: SparkSession) -> Location | None:
 def empty_writer(
     table: object, place: Location | None, rows: DataFrame, properties: Mapping[str, str] | None = None
 ) -> Location:
-    """Make an empty table if there is none, and return its place. The write needs a table to keep its transaction id.
+    """Make an empty table if there is none, and return its place.
 
-    `properties` are for a new table. Spark's writer cannot set them, so another statement does.
+    A write's transaction id has the table's id in it, so the table must exist before the write. `properties` are for a
+    new table, and empty for an existing one. Spark's writer cannot set them, so another statement does.
     """
     from ledger.delta_log.by_spark import CONFLICTS
 
     spark, nothing = rows.sparkSession, rows.limit(0).write.format("delta").mode("ignore")
-    # Two writers may begin at once and find no table: one makes it, and the conflict of the other is no error.
+    # Two writers may find no table at the same time. One makes the table, and the conflict of the other is no error.
     with not_written(table), contextlib.suppress(*CONFLICTS):
         if place is None:
             _make_in_catalog(str(table), nothing, spark)
@@ -128,9 +129,9 @@ def partitions_of(spark: SparkSession, location: str) -> tuple[str, ...]:
 
 
 def require_transactions_kept(table: object, place: Location, spark: SparkSession) -> None:
-    """Raise OutputNotWritten for a table that forgets transactions which Spark committed to it.
+    """Raise OutputNotWritten for a table that forgets the transactions of its writers after a time (FORGETS).
 
-    The table would later say that a write is not in, and the rows would be written once more.
+    Such a table could later say that a write is not in, and the rows would be written once more.
     """
     with not_written(table):
         (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{for_spark(place.text)}`").select("properties").collect()
@@ -144,7 +145,7 @@ def require_transactions_kept(table: object, place: Location, spark: SparkSessio
 
 @contextlib.contextmanager
 def not_written(table: object) -> Iterator[None]:
-    """Turn an error before a write into OutputNotWritten. The ledger's errors pass, except OutputUnreadable."""
+    """Turn an error before a write into OutputNotWritten. The ledger's other errors than OutputUnreadable pass."""
     try:
         yield
     except OutputUnreadable as error:
@@ -167,7 +168,10 @@ def refusal_of(location: str, failure: Exception) -> OutputNotWritten | None:
 
 
 def different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, needs_all: bool) -> str:
-    """Return in words how rows do not fit a table; empty if they fit. Both are given as types by column name."""
+    """Return in words how rows do not fit a table; empty if they fit. `rows` and `table` have types by column name.
+
+    With `needs_all`, rows that lack a column of the table do not fit.
+    """
     table_columns = {name.lower(): kind for name, kind in table.items()}
     problems = [
         f"the table has no column {name} ({kind})" for name, kind in rows.items() if name.lower() not in table_columns
@@ -181,7 +185,7 @@ def different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, need
 
 
 def is_about_columns(failure: Exception) -> bool:
-    """Tell whether a write failed because of the table's columns, as far as the libraries say."""
+    """Tell whether a write failed because of the table's columns, as far as the error of Spark or delta-rs says."""
     return any(part in f"{type(failure).__name__}: {failure}" for part in OTHER_COLUMNS)
 
 
@@ -225,10 +229,13 @@ def _one_of(place: Location) -> Location:
 
 
 def _require_delta_or_nothing(table: object, folder: Path) -> None:
-    """Raise InvalidParameterValue for a file, and for a folder that has other things than a table in it."""
+    """Raise InvalidParameterValue for a file, and for a folder that is no Delta table and has other things in it.
+
+    Hidden files, and folders of staged rows, do not count as other things.
+    """
     try:
         is_delta = (folder / "_delta_log").is_dir()
-        # A write that staged rows for a new table has made a folder here.
+        # A write that stages rows for a new table makes the folder FOLDER here, before there is a table.
         names = [] if is_delta else [entry.name for entry in folder.iterdir()]
         others = [name for name in names if name[0] not in "._" and name != FOLDER]
     except FileNotFoundError:

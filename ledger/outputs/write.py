@@ -1,4 +1,7 @@
-"""The write of a claim's output and the acknowledgement, as one; see `rules.output_doubts`."""
+"""The write of a claim's output and the acknowledgement, which take effect as one. See `rules.output_doubts`.
+
+Messages are given as RUNS (`store.protocol`): a table with a row for each run of messages.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class Acknowledgement(NamedTuple):
-    """The changes to a claim's messages in one commit.
+    """The changes to a claim's messages that take effect together.
 
-    `done` (RUNS) is acknowledged with the rows. `beside` has actions on other messages.
+    The messages `done` (RUNS) are acknowledged with the rows. `beside` has actions on other messages.
     """
 
     done: pa.Table
@@ -46,7 +49,10 @@ RACES = 3
 def retry_lost_races(
     write: Callable[[], Answer], on_lost_race: Callable[[OutputNotWritten], None] = lambda error: None
 ) -> Answer:
-    """Return what `write` returns, or raise what it raises. After a lost race, call `on_lost_race` and try again."""
+    """Return what `write` returns, or raise what it raises. After a lost race, call `on_lost_race` and try again.
+
+    `write` is called at most RACES times. If the last call loses, too, its error is raised.
+    """
     for _ in range(RACES - 1):
         try:
             return write()
@@ -60,9 +66,9 @@ def retry_lost_races(
 class WrittenOutput(NamedTuple):
     """The result of a write.
 
-    `done` is the number of messages that are acknowledged with the rows. `changed` is the number of other messages that
-    were changed. If `earlier` is true, an earlier call under the same receipt wrote rows for these messages, and the
-    rows of this call are not in the table.
+    `done` is the number of messages that are acknowledged with rows. `changed` is the number of other messages that
+    were changed. If `earlier` is true, an earlier call under the same receipt wrote the rows for the `done` messages,
+    and the rows of this call are not in the table.
     """
 
     done: int
@@ -73,9 +79,10 @@ class WrittenOutput(NamedTuple):
 def decided_by(
     grant: Grant, messages: Any, failed: Any, timeout: int
 ) -> Callable[[QueueRecord, Writer], Acknowledgement]:
-    """Return the function that decides, once the rows are computed, what the arguments of Claim.write ask for.
+    """Return the function that decides what becomes of the messages, by the arguments of Claim.write.
 
-    Raises InvalidParameterValue for arguments that contradict each other.
+    `write_output` calls that function once the rows are computed. Raises InvalidParameterValue for arguments that
+    contradict each other.
     """
     if messages is not None and failed is not None:
         raise InvalidParameterValue(
@@ -116,16 +123,17 @@ def write_output(
         grant: the claim, or a part of it.
         rows: the rows, a DataFrame or an Arrow table.
         table: the output table.
-        decide: returns what becomes of the messages, once the rows are computed.
-        ending: returns, for the messages (RUNS) that end, the context in which they end.
-        failed: a column. Rows with a value in it are not written.
+        decide: is called once the rows are computed, and returns what becomes of the messages.
+        ending: returns the context in which messages (RUNS) are acknowledged or released.
+        failed: a column of the rows, or None. Rows with a value in it are not written.
         asked: what is asked of the table's columns.
     """
     record, writer = access.record(), writer_of(access, rows, table, failed, asked)
     access.store.outputs.require_writable()
     with access.named_jobs("write", grant.receipt_id), writer.evaluated():
         if is_spark(rows) and access.frames is not None:
-            # Check after the rows are computed: messages that are missing now may have been missing in the rows.
+            # Check after the rows are computed: a file of messages that is missing now may have been missing for the
+            # rows.
             access.frames.require_readable(record, grant, rows.sparkSession)
         done, beside = decide(record, writer)
         if done.num_rows:
@@ -145,7 +153,7 @@ def _written(
     done: pa.Table,
     beside: Sequence[Action],
 ) -> tuple[int, bool]:
-    """Return how many other messages were changed, and whether an earlier call wrote rows for all of `done`."""
+    """Write. Return how many other messages were changed, and whether an earlier call wrote the rows for `done`."""
     if done.num_rows:
         outputs = access.store.outputs
         location = writer.make(lambda: outputs.require_held(record, receipt_id, done, access.clock)).text
@@ -157,10 +165,11 @@ def _written(
         if changed is not None:
             return changed, False
     else:
-        # There are no rows to commit. Make the table for its readers, if the rows tell its columns.
+        # Without a message to acknowledge, no row is committed. Make the table for its readers, if the rows tell its
+        # columns.
         with contextlib.suppress(OutputNotWritten):
             writer.make(lambda: None)
-    # This call writes no rows: there are none, or an earlier call has written rows for these messages.
+    # This call writes no rows: no message is acknowledged, or an earlier call has written the rows for `done`.
     limits, receipts = attribute_rules.limits_of(record.attributes), attribute_rules.receipts_of(record.attributes)
     answers = access.store.apply(record, beside, limits, receipts, access.clock) if beside else []
     changed = sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
@@ -178,7 +187,10 @@ def _write(
     clock: Clock,
     beside: Sequence[Action],
 ) -> int | None:
-    """Return how many messages the actions `beside` changed; None if an earlier call wrote rows for all of `runs`."""
+    """Write the rows and acknowledge `runs`. Return how many messages the actions `beside` changed.
+
+    Return None, and write nothing, if an earlier call wrote rows for all of `runs`.
+    """
     identifier = outputs.begin(record, receipt_id, runs, location, table_id, clock)
     if identifier is None:
         return None
@@ -187,7 +199,7 @@ def _write(
     failure = _failure(writer, location, identifier, metadata)
     outputs.step("written")
     if failure is not None:
-        # Ask the table: a write that raised an error may still have committed.
+        # Ask the table: a write that raised an error may have committed all the same.
         try:
             fenced = outputs.is_fenced(location, identifier)
             written = outputs.written_or_fenced(location, identifier)
@@ -214,8 +226,10 @@ class _OutcomeUnknown(Exception):
 
 
 def _failure(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
-    """Write. Return the error, or _OutcomeUnknown if the writer does not know whether the rows are in the table; else
-    None."""
+    """Write the rows. Return None if they are certain to be in the table, else the error of the write.
+
+    If the writer cannot tell whether they are in, the error is _OutcomeUnknown.
+    """
     try:
         if not writer.write(location, output_doubts.application(identifier), metadata):
             return _OutcomeUnknown()

@@ -1,7 +1,7 @@
 """The choice among three writers of a claim's rows to an output table.
 
-A DataFrame is staged by Spark and published by delta-rs, or written by Spark alone. An Arrow table is written by
-delta-rs alone.
+A DataFrame is staged by Spark and published by delta-rs. If delta-rs cannot publish to the table, Spark alone writes
+the rows. An Arrow table is written by delta-rs alone.
 """
 
 from __future__ import annotations
@@ -61,14 +61,18 @@ if TYPE_CHECKING:
 
     from ledger.output_tables.protocol import OutputPublishing
 
-#: Settings of a session. With EVOLVES, a write changes the table's columns. The names of settings that give properties
-#: to new tables begin with OF_NEW.
+#: Settings of a session. With AUTO_MERGE_SETTING, a write by Spark may change the table's columns. The names of
+#: settings that give properties to new tables begin with TABLE_DEFAULTS_PREFIX.
 AUTO_MERGE_SETTING = "spark.databricks.delta.schema.autoMerge.enabled"
 TABLE_DEFAULTS_PREFIX = "spark.databricks.delta.properties.defaults."
 
 
 class Writer(Protocol):
-    """Writes rows to one table."""
+    """Writes rows to one table.
+
+    *Failed rows* are rows with a value in the column of failures, if there is such a column. They are about messages
+    that failed, and are not written.
+    """
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -78,19 +82,20 @@ class Writer(Protocol):
         """Compute the rows once for the block: the rows that `named` reads are the rows that `write` writes."""
 
     def named(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the rows names."""
+        """Return which messages a column of the rows names. `queue` is the queue's id."""
 
     def named_failed(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the failed rows names. Failed rows are not written."""
+        """Return which messages a column of the failed rows names. `queue` is the queue's id."""
 
     def failed(self, column: str) -> pa.Table:
-        """Return a table of the failed rows: this column, and the column of reasons."""
+        """Return a table of the failed rows: this column, and the column of failures."""
 
     def make(self, before_changing: Callable[[], None]) -> Location:
         """Return the place of the table. Make an empty table if there is none.
 
-        `before_changing` is called before the table is made, or gets other columns. If that call raises, the table
-        stays unchanged. Raises OutputNotWritten.
+        Some writers also change the table's columns here, and others in `write`. `before_changing` is called before
+        this method makes or changes the table. If that call raises, the table stays unchanged, and its error is raised.
+        Raises OutputNotWritten.
         """
 
     def table_id(self, location: str) -> str:
@@ -99,7 +104,8 @@ class Writer(Protocol):
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
         """Write the rows in one commit, under the transaction id `application`. Raise any error.
 
-        Return True if the rows are certain to be in the table, False if the table has to be asked.
+        A commit before that one may change the table's columns. Return True if the rows are certain to be in the table,
+        and False if the table has to be asked.
         """
 
     def ended(self, *, written: bool) -> None:
@@ -108,14 +114,16 @@ class Writer(Protocol):
     def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
         """Return the error that says why the rows were not written.
 
-        The reason is a value that is refused, columns that differ from the table's, or the text of the failure.
+        The error names a value that is refused, or columns that differ from the table's. Else it has the text of
+        `failure`.
         """
 
 
 def columns_asked(schema: Any) -> ColumnsAsked:
     """Return what the argument `schema` of Claim.write asks of the table's columns.
 
-    The argument is None, "widen", or an Arrow schema. Raises InvalidParameterValue for any other.
+    The argument is None, "widen", or an Arrow schema. Raises InvalidParameterValue for any other, and for a schema with
+    types that Delta does not have.
     """
     if schema is None:
         return NOTHING_ASKED
@@ -125,7 +133,7 @@ def columns_asked(schema: Any) -> ColumnsAsked:
         raise InvalidParameterValue("schema", schema, f'Must be "{WIDEN}", or a schema of Arrow (pyarrow.schema(...))')
     try:
         with reading_by_library():
-            # Through Arrow's C interface a name ends at its first NUL character.
+            # Take a schema of pyarrow as it is: through Arrow's C interface a name would end at its first NUL.
             arrow_schema = schema if isinstance(schema, pa.Schema) else pa.schema(schema)
             require_no_nul(arrow_schema.empty_table())
             rows = arrow_table("schema", arrow_schema.empty_table())
@@ -147,8 +155,8 @@ def columns_asked(schema: Any) -> ColumnsAsked:
 def require_declared(access: Access, table: object, schema: Any) -> None:
     """Raise InvalidParameterValue for an Arrow `schema` that gives a column another type than the existing table has.
 
-    The caller checks this before a receive. Tables of Spark's catalog, and tables that delta-rs does not read, are
-    checked when rows are written.
+    Callers check this before a receive. Do nothing for tables of Spark's catalog, and for tables that delta-rs cannot
+    read: they are checked when rows are written.
     """
     asked = columns_asked(schema)
     if asked.declared is None:
@@ -169,12 +177,12 @@ def writer_of(
 ) -> Writer:
     """Return the writer of these rows to this table. Rows with a value in the column `failed` are not written.
 
-    All errors are raised before anything is made.
+    This function makes nothing. Arrow rows are compared with the table's columns only later, in `make`.
 
     Raises:
         InvalidParameterValue, SparkIsNeeded: for rows or a table that cannot be written.
-        OutputNotWritten: for rows that do not fit the table's columns.
-        UnsafeStorage: if Spark would have to commit, and another driver could write over its commit.
+        OutputNotWritten: for a DataFrame that does not fit the table's columns.
+        UnsafeStorage: if one commit to the table could overwrite another.
     """
     outputs = access.store.outputs
     if not is_spark(rows):
@@ -185,7 +193,7 @@ def writer_of(
     written = schema_of(rows if failed is None else rows.drop(failed))
     place = place_of(table, spark)
     if place is None:
-        # The catalog does not have the table. Spark makes it, and only then its place is certain.
+        # The catalog does not have the table. Spark makes the table, and only then its place is certain.
         planned = place_of_new(str(table), spark)
         if planned is not None:
             outputs.require_allowed(planned.text)
@@ -209,9 +217,11 @@ def writer_of(
 def _to_publish(
     publishing: OutputPublishing, spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked
 ) -> tuple[Target | None, Columns, str]:
-    """Return the target, its columns with the rows, and "". If only Spark may commit, return None, columns, and why.
+    """Return the target, the columns that it has once the rows are in, and "".
 
-    The target has the demands of the table, or of the table that will be made. Raises ColumnsDiffer.
+    If only Spark may commit to the table, return None, columns that the caller must not use, and the reason in words.
+    The target has the demands (see `rules.publishable`) of the table, or of the table that will be made. Raises
+    ColumnsDiffer.
     """
     unchanged = Columns(rows)
     if _evolves(spark):
@@ -239,7 +249,7 @@ def _to_publish(
 
 
 def _columns_by_spark(spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked) -> Columns:
-    """Return the columns of a table that Spark commits to, once the rows are in. Raises OutputNotWritten."""
+    """Return the columns that a table has once Spark has committed the rows. Raises OutputNotWritten."""
     with not_written(location), columns_differ(location, lambda: WHY_SPARK_DOES_NOT_WIDEN):
         current = table_of_spark(spark, location)
         if current is None:
@@ -262,14 +272,20 @@ def _columns_of_new(spark: SparkSession, rows: Mapping[str, Any], asked: Columns
 
 
 def _added(columns: Columns) -> Mapping[str, Any]:
-    """Return the columns that are added to a table, as a schema, for a check of their names."""
+    """Return the columns that are added to a table as a schema, only for a check of their names.
+
+    For a column inside a column, the schema has the last part of the path, as a string.
+    """
     whole = {column["name"]: column["type"] for column in columns.schema["fields"]}
     names = [name if name in whole else name.rpartition(".")[2] for name in columns.added]
     return {"fields": [{"name": name, "type": whole.get(name, "string")} for name in names]}
 
 
 def _require_names(schema: Mapping[str, Any], mapping: str | None) -> None:
-    """Raise ColumnsDiffer for a column name that Spark refuses without column mapping, before anything is made."""
+    """Raise ColumnsDiffer for a column name that Spark refuses if the table has no column mapping.
+
+    `mapping` is the table's mode of column mapping.
+    """
     odd = odd_name(schema) if mapping in (None, "none") else None
     if odd is not None:
         raise ColumnsDiffer(
@@ -283,7 +299,7 @@ def _evolves(spark: SparkSession) -> bool:
 
 
 def _with_ids_as_texts(rows: DataFrame) -> DataFrame:
-    """Return the rows. Columns of CARRIED that have only nulls (type void) become columns of strings."""
+    """Return the rows. Columns of CARRIED with the type void (nulls without a type) become columns of strings."""
     for name, kind in rows.dtypes:
         if name in CARRIED and kind == "void":
             rows = rows.withColumn(name, rows[name].cast("string"))

@@ -63,7 +63,7 @@ def _entries(call: Call) -> list[dict[str, Any]]:
 def _told(
     entries: Sequence[Mapping[str, Any]], outcomes: Sequence[SendOutcome | HandleOutcome], done: Sequence[Result]
 ) -> Result:
-    """Return the outcomes as the two lists of an answer. Recorded: the service leaves out an empty list."""
+    """Return the outcomes as the two lists of an answer. Recorded: SQS leaves out an empty list."""
     successful, failed = [], []
     for entry, outcome, more in zip(entries, outcomes, done):
         if outcome.error_code is None:

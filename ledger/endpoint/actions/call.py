@@ -16,10 +16,10 @@ from ledger.rules.arns import Account, not_ours, queue_of
 
 @dataclass(frozen=True)
 class Call:
-    """One request: its action and parameters, checked by the model.
+    """One request: its action, and parameters that were checked against the model (`service_model`).
 
-    `base` is the beginning of queue URLs. `new_queues` has attributes that new queues get in addition to the attributes
-    in the request. `trace` is the request's X-Amzn-Trace-Id.
+    `base` is the beginning of queue URLs. `new_queues` has attributes that new queues get if the request does not give
+    them. `trace` is the request's X-Amzn-Trace-Id.
     """
 
     ledger: Ledger
@@ -42,17 +42,20 @@ class Call:
 
     @property
     def queue_named(self) -> str:
-        """The queue's name in any form of QueueUrl, without a check; empty if there is no QueueUrl."""
+        """The last part of QueueUrl, which is the queue's name in every form of it. It is not checked.
+
+        It is empty if there is no QueueUrl.
+        """
         return str(self.parameters.get("QueueUrl", "")).rstrip("/").rpartition("/")[2]
 
     @property
     def known_queue(self) -> str | None:
-        """The id of the queue that the action looked up last; None before."""
+        """The id of the queue that the action looked up last; None if it has looked up none."""
         return self._found[-1].id if self._found else None
 
     @property
     def known_name(self) -> str | None:
-        """The name of the queue that the action looked up last; None before."""
+        """The name of the queue that the action looked up last; None if it has looked up none."""
         return self._found[-1].name if self._found else None
 
     def queue(self) -> Queue:
@@ -66,7 +69,7 @@ class Call:
     def named(self, name: str, action: str | None = None) -> Queue:
         """Return the queue with a name. Raise AccessDenied if the caller may not do the request's action to it.
 
-        If `action` is given, the check is for this action instead.
+        If `action` is given, the check is for this action instead. Raises QueueDoesNotExist.
         """
         queue = self.ledger.queue(name)
         self._found.append(queue)
@@ -89,7 +92,7 @@ class Call:
             raise _no_resource(parameter) from None
 
     def require_owner(self) -> None:
-        """Raise AccessDenied for a caller of another account. For actions that concern no existing queue."""
+        """Raise AccessDenied for a caller of another account. Actions that concern no existing queue call this."""
         callers.require(self.caller, self.action, "", None, self.account)
 
     def url(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Actions on one message: send, receive, delete, change visibility; and PurgeQueue."""
+"""Actions on messages that are no batches: send, receive, delete, change visibility, and PurgeQueue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result = Mapping[str, object]
 
 
 class Waiting:
-    """A receive that found nothing and may wait `seconds`. Each `poll` makes one commit or none."""
+    """A receive that found nothing and may wait `seconds`. Each `poll` makes one commit to the ledger, or none."""
 
     def __init__(self, call: Call, queue_id: str, attempt: ReceiveAttempt) -> None:
         self._call, self._attempt = call, attempt
@@ -36,7 +36,7 @@ def send(call: Call) -> Result:
 
 
 def receive(call: Call) -> Result | Waiting:
-    """ReceiveMessage: do the first poll at once."""
+    """ReceiveMessage. Poll once. If that finds nothing and the receive may wait, return a Waiting."""
     queue = call.queue()
     most, wait = call.get("MaxNumberOfMessages"), call.get("WaitTimeSeconds")
     # Q4: SQS's limits hold even for a queue without limits, because one response has the whole answer.

@@ -31,7 +31,7 @@ def listed(call: Call) -> Result:
 
 
 def cancel(call: Call) -> Result:
-    """CancelMessageMoveTask: the handle contains the ARN of the task's queue.
+    """CancelMessageMoveTask. The task's handle contains the ARN of its source queue.
 
     Source: LocalStack's test_cancel_with_invalid_source_arn_in_task_handle and ..._task_id_in_task_handle, recorded.
     """
@@ -41,7 +41,7 @@ def cancel(call: Call) -> Result:
 
 
 def _as_sqs(call: Call, source: Queue, task: MoveTask) -> dict[str, Any]:
-    """Return a task's entry. Recorded: only the entry of a running task has the handle."""
+    """Return a task as an answer has it. Recorded: only a running task has its handle in the answer."""
     fields = {
         "TaskHandle": task.task if task.is_running else None,
         "Status": str(getattr(task.status, "value", task.status)),

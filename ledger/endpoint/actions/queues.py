@@ -16,7 +16,7 @@ Result = Mapping[str, object]
 
 
 def create(call: Call) -> Result:
-    """CreateQueue. Q4: a new queue has SQS's limits and one lane by default. An existing queue keeps its own."""
+    """CreateQueue. Q4: a new queue has SQS's limits and one lane by default. An existing queue keeps what it has."""
     call.require_owner()
     name, given, tags = call.parameters["QueueName"], call.get("Attributes") or {}, call.get("tags")
     try:
@@ -29,10 +29,11 @@ def create(call: Call) -> Result:
     except InvalidParameterValue as error:
         if error.field != "QueueName":
             raise
-        # The service's sentence has the rule for names, but not the wrong name. Source: moto, and a quote in kombu.
+        # SQS's sentence has the rule for names, but not the wrong name. Source: moto, and a quote in kombu.
         raise InvalidParameterValue(error.field, name, error.bound, message=error.bound) from None
     except QueueNameExists as error:
-        # Another caller made the queue between the two calls, for example with other limits.
+        # Another caller made the queue after `queue` found none, for example with other limits. Only the attributes
+        # that the request gives must be equal.
         if error.attribute in given:
             raise
         queue = call.ledger.create_queue(name, given, tags)
@@ -54,7 +55,10 @@ def url(call: Call) -> Result:
 
 
 def listed(call: Call) -> Result:
-    """ListQueues. A page has MaxResults URLs, and a NextToken if more follow. Without MaxResults: up to 1,000 URLs."""
+    """ListQueues. A page has up to MaxResults URLs, and a NextToken if more follow.
+
+    Without MaxResults the answer has up to 1,000 URLs, and no NextToken.
+    """
     call.require_owner()
     most, after = _page(call)
     queues: list[Queue] = call.ledger.list_queues(call.get("QueueNamePrefix") or "", after, most + 1)
@@ -71,7 +75,7 @@ def dead_letter_sources(call: Call) -> Result:
 def _page(call: Call) -> tuple[int, str]:
     """Return the size of the page, and the name after which the page begins.
 
-    Raises InvalidParameterValue for a wrong size or token. Raises UnsupportedOperation, as the service does, for a
+    Raises InvalidParameterValue for a wrong size or token. Raises a Refusal (UnsupportedOperation), as SQS does, for a
     token without MaxResults.
     """
     max_results, token = call.get("MaxResults"), call.get("NextToken")
@@ -83,9 +87,9 @@ def _page(call: Call) -> tuple[int, str]:
 
 
 def _name_in(token: str) -> str:
-    """Return the name in a NextToken. Raise InvalidParameterValue for a token that the endpoint did not issue.
+    """Return the name in a NextToken. Raise InvalidParameterValue for a text that is not in the form of these tokens.
 
-    Without this check, such a token could mean another page, or the first page again.
+    Without this check, such a text could mean another page, or the first page again.
     """
     try:
         name = base64.b64decode(token, b"-_", validate=True).decode()
@@ -101,7 +105,7 @@ def _token(name: str) -> str:
 
 
 def _names(call: Call, member: str, names: Sequence[str], most: int) -> Result:
-    """Return a page of queue URLs. As at the service, only a request with MaxResults gets a token."""
+    """Return a page of queue URLs. As in SQS, only a request with MaxResults gets a token."""
     result: dict[str, object] = {member: [call.url(name) for name in names[:most]]}
     if len(names) > most and call.get("MaxResults") is not None:
         result["NextToken"] = _token(names[most - 1])

@@ -19,7 +19,7 @@ _KNOWN = {*ATTRIBUTES, *FIFO_ATTRIBUTES, *_COUNTED, "All", "QueueArn", "CreatedT
 
 
 def attributes(call: Call) -> Result:
-    """GetQueueAttributes. `All` means SQS's attributes. Attributes of the ledger must be named."""
+    """GetQueueAttributes. `All` means SQS's attributes. Attributes of the ledger's own must be named."""
     queue, names = call.queue(), call.get("AttributeNames") or []
     for name in names:
         if name not in _KNOWN:
@@ -78,8 +78,8 @@ def add_permission(call: Call) -> Result:
     except (InvalidParameterValue, MissingParameter) as error:
         if error.field != "AWSAccountIds":
             raise
-        # The service's error for invalid accounts. Source: moto's test_add_permission_errors, and a test of a
-        # connector against the service ("Value [%s] for parameter PrincipalId is invalid. Reason: Unable to verify.").
+        # SQS's error for invalid accounts. Source: moto's test_add_permission_errors, and a test of a connector against
+        # SQS ("Value [%s] for parameter PrincipalId is invalid. Reason: Unable to verify.").
         account_list = f"[{', '.join(accounts)}]"
         raise InvalidParameterValue("PrincipalId", account_list, "Unable to verify") from None
     return {}
