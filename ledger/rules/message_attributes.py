@@ -39,7 +39,7 @@ class Attribute(NamedTuple):
         return self.binary_value if self.binary_value is not None else self.string_value or ""
 
     def as_sqs(self) -> dict[str, object]:
-        """Return the attribute as SQS does: DataType, and StringValue or BinaryValue."""
+        """Return the attribute in SQS's form: DataType, and StringValue or BinaryValue."""
         name = "StringValue" if self.binary_value is None else "BinaryValue"
         return {"DataType": self.data_type, name: self.value}
 
@@ -71,7 +71,7 @@ def attributes_of_json(text: str) -> object:
 
 
 def size_of(attributes: Mapping[str, Attribute]) -> int:
-    """Return how many bytes count towards the message's size: those of names, types and values."""
+    """Return how many bytes of attributes count towards the message's size: those of names, types and values."""
     return sum(
         len(text)
         for name, one in attributes.items()
@@ -175,7 +175,7 @@ def require_characters(field: str, place: str, text: str) -> None:
 
 
 def has_lists(given: object) -> bool:
-    """Tell whether an attribute has list values, which SQS has only in its model. An empty list does not count."""
+    """Tell whether an attribute has list values, which only SQS's API model knows. An empty list does not count."""
     return isinstance(given, Mapping) and any(given.get(name) for name in ("StringListValues", "BinaryListValues"))
 
 
@@ -192,7 +192,7 @@ def _advice(given: object, value: object, kind: str) -> str:
 
 
 def _number(name: str, given: Real | Decimal) -> str:
-    """Return the text of a number: as the JSON text has it, or as Python or numpy writes the number.
+    """Return the text of a number: as a JSON text has it, or as Python or numpy writes the number.
 
     numpy writes a float32 with fewer digits than Python writes a float.
     """
