@@ -120,8 +120,8 @@ def is_of_function(error: BaseException) -> bool:
     """Tell whether an error may come from the function or its rows, so that other rows may succeed.
 
     The answer is no for the ledger's own errors (except OutputNotWritten), for a lost race, and for a full or failing
-    disk. It is also no if the process is told to end, the JVM has ended, or somebody cancelled the Spark job.
-    Exceptions outside `Exception`, such as KeyboardInterrupt, do not come from the function either.
+    disk. It is also no if the process is told to end, the JVM has ended, or somebody cancelled the Spark job. It is
+    also no for an exception that is no `Exception`, such as KeyboardInterrupt.
     """
     if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
         return False

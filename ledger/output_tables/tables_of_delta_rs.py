@@ -46,7 +46,7 @@ from ledger.store.protocol import ArrowOutputs
 
 #: The metadata by which Spark marks a text column as CHAR(n) or VARCHAR(n). delta-rs does not know this metadata.
 LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
-#: How often an append, or a change to wider types, is tried at most beside other writers.
+#: How often an append, or a change to wider types, is tried at most while other writers commit.
 TRIES = 10
 #: How many decimal digits a double always keeps.
 DIGITS = 15
@@ -94,7 +94,7 @@ def _row_named(rows: pa.Table) -> Iterator[None]:
 
 
 class DeltaRsOutputTables:
-    """ForeignTables and ArrowOutputs without a JVM. Threads may share one object."""
+    """ForeignTables and ArrowOutputs through delta-rs, without a JVM. Threads may share an object of this class."""
 
     name = "delta-rs"
 

@@ -50,9 +50,10 @@ class Attempt(NamedTuple):
 
     @property
     def transaction(self) -> tuple[str, int]:
-        """The application id and version of the send's transaction in Delta's log. The id does not name the queue.
+        """The application id and version of the send's transaction in Delta's log.
 
-        The version is the number of the content. Such numbers are even, so that no version directly follows another.
+        The application id does not name the queue, so one attempt id cannot send to two queues. The version is the
+        number of the content. Such numbers are even, so that no version directly follows another.
         """
         return f"attempt/{self.attempt_id}", self.content
 

@@ -9,7 +9,10 @@ from ledger.rules import limits
 
 @dataclass(frozen=True)
 class WholeNumber:
-    """An attribute that is a number from `least` to `most`. On an UNBOUNDED queue `lifted`, if given, replaces `most`."""
+    """An attribute that is a number from `least` to `most`.
+
+    On a queue with Limits=UNBOUNDED, `lifted` replaces `most`, if it is given.
+    """
 
     default: int
     least: int

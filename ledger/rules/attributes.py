@@ -131,7 +131,7 @@ def complete(
 
 
 def answered(stored: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes that a caller gets who asks for a queue's attributes, from the stored attributes.
+    """Return the attributes as a call for a queue's attributes answers them, from the stored attributes.
 
     Recorded: the answer has KmsDataKeyReusePeriodSeconds only if the queue has a key (KmsMasterKeyId).
     """

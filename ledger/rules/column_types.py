@@ -19,9 +19,9 @@ stored as another value. `fit` compares a type of rows with a type of a column:
 | timestamp_ntz |                                 | date: a midnight; timestamp: as UTC              |
 | void          | all                             |                                                  |
 
-Arrays, maps and structs fit as their contents do. Without its sign, a double below 2**53 stands for the decimal that is
-written for it (9.99, and not its fifty digits). A double from 2**53 on stands for its exact whole number. Spark's store
-assignment allows more: it rounds, and it turns numbers into texts, which two engines write differently.
+Arrays, maps and structs fit as their contents do. A double between -2**53 and 2**53 stands for the decimal that is
+written for it (9.99, and not its fifty digits). A larger double, with either sign, stands for its exact whole number.
+Spark's store assignment allows more: it rounds, and it turns numbers into texts, which two engines write differently.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from enum import IntEnum
 from typing import Any
 
 VOID = "void"
+#: The whole-number types, and how many decimal digits the greatest number of each has.
 INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 #: How many decimal digits a whole number may have so that a float or a double always holds it exactly.
 FLOATS = {"float": 7, "double": 15}
@@ -40,7 +41,7 @@ WHOLE_IN = {"float": ("byte", "short"), "double": ("byte", "short", "integer")}
 #: From this double on every double is a whole number, and the shortest text of a double may be that of another number.
 FIRST_OF_WHOLE = 2.0**53
 INSTANTS = ("date", "timestamp", "timestamp_ntz")
-#: The longest decimal, and the one that Spark makes of Python's decimals.
+#: How many digits the longest decimal has, and the decimal type that Spark makes of Python's decimals.
 MOST_DIGITS, USUAL_DECIMAL = 38, (38, 18)
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _SQL_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
@@ -55,7 +56,7 @@ class Fit(IntEnum):
 
 
 def fit(given: Any, column: Any) -> Fit:
-    """Return whether values of the type `given` may be stored in a column of the type `column`: see the module's text."""
+    """Return whether a column of the type `column` holds values of the type `given`: see the module's docstring."""
     given, column = plain(given), plain(column)
     if given in (VOID, column):
         return Fit.ALWAYS

@@ -1,9 +1,9 @@
 """Copies of messages from another ledger's queue or an exported file.
 
 A copy proceeds in parts, and each part is one commit to the target. The commit appends messages and notes the copy's
-progress: the number of its parts and messages, and marks that say where the next part begins. A part is committed only
-as the next part after the parts that are committed. A process that copies again, after a crash or beside another
-process, reads the progress and continues with the next part. So no message is sent twice, and none is skipped.
+progress: the number of its parts and messages, and marks that say where the next part begins. A part can only be
+committed directly after the part before it. A process that copies again, after a crash or beside another process, reads
+the progress and continues with the next part. So one copy sends no message twice, and skips none that is still there.
 
 The marks must stay true while the source changes. For a queue the marks are an instant, `until`, and the `Position` of
 the last message that was read. A message that is in the queue when the copy begins keeps its position. A message that

@@ -22,7 +22,7 @@ class Member(NamedTuple):
     status: Status
     #: When the message came, or its delay passed, whichever is later.
     since: int
-    #: See `hold_ended`.
+    #: When the last hold of the message ended or will end: see the function `hold_ended`.
     hold_ended: int | None = None
 
 

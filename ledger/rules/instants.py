@@ -64,7 +64,7 @@ def require_alike(
 def require_steady(now: int, expected: int, maximum_skew: float) -> None:
     """Raise ClocksDisagree when a clock says `now` and differs from `expected` by more than `maximum_skew` seconds.
 
-    `expected` is the last reading of the clock, plus the time that passed since.
+    `expected` is the last reading of the clock, plus the time that passed since that reading.
     """
     apart = (now - expected) / MILLISECONDS
     if abs(apart) > maximum_skew:

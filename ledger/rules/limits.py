@@ -28,7 +28,7 @@ LONGEST_RETENTION = 36_525 * 86_400
 #: S1: "For standard queues, there can be a maximum of 120,000 inflight messages per queue", "For FIFO queues, [...]
 #: 20,000".
 MAXIMUM_IN_FLIGHT, MAXIMUM_IN_FLIGHT_FIFO = 120_000, 20_000
-#: F1, F3: how long a deduplication id and a receive request attempt id are remembered, in seconds.
+#: F1: how long a deduplication id is remembered, in seconds.
 DEDUPLICATION_INTERVAL = 300
 #: Recorded: "Invalid value for maxReceiveCount: ..., valid values are from 1 to 1000 both inclusive".
 MAXIMUM_RECEIVES = 1_000
@@ -44,8 +44,8 @@ DEFAULT_LANES, MAXIMUM_LANES = 8, 256
 #: The greatest MaximumMessages of a queue: the largest number that an attribute holds.
 MAXIMUM_STORED = 999_999_999_999
 MILLISECONDS = 1_000
-#: How many bytes a disk must have free. It is enough for some commits of the largest batches. With fewer bytes the
-#: endpoint is not ready.
+#: How many bytes a disk must have free: enough for some commits of the largest batches. With fewer bytes the endpoint
+#: reports that it is not ready.
 LEAST_FREE_BYTES = 32 << 20
 
 

@@ -22,7 +22,7 @@ from ledger.rules.text import forbidden
 
 #: Recorded: "can only include alphanumeric and punctuation characters. 1 to 128 in length."
 IDENTIFIER = r"[!-~]{1,128}"
-#: Recorded: the first sentence of errors about a single message, and about a message of a batch.
+#: Recorded: the first sentence of the error about a message that is too long, sent alone and in a batch.
 _INVALID, _NOT_VALIDATED = "One or more parameters are invalid.", "One or more parameters cannot be validated."
 #: The advice about a dictionary that is meant as a body, not as an entry.
 AS_JSON = "To send it as a JSON body, send json.dumps of it; rows of a table without a column body are sent so."
@@ -55,8 +55,8 @@ class Entry(NamedTuple):
 #: The fields' names in tables, by their names in entries.
 _NAMES = {field.sqs: field.name for field in GIVEN}
 _GIVEN = {field.name for field in GIVEN}
-#: A table without a column of bodies sends each whole row as a JSON body. A FIFO queue reads these columns of such a
-#: table, too.
+#: Without a column of bodies, each row of a table is sent whole, as a JSON body. A FIFO queue reads also these columns
+#: of such a table.
 WITH_WHOLE_ROWS = ("message_group_id", "message_deduplication_id")
 #: Other names that users give to columns (without separators between words), and the fields that they mean.
 _SHORTER = {
@@ -100,9 +100,9 @@ def require_columns(names: Iterable[str], body: str | None = None) -> None:
     """Raise InvalidParameterValue for a table with a wrong column name.
 
     These names are wrong: a name that two columns have, SQS's name of a field, and a special name by which the table
-    `messages` stores a field. A name is also wrong if it differs from a meaningful column in capitals only, and is not
-    the `body`. A column with a misspelled name would mean nothing, and its bodies, delays or groups would silently be
-    left out.
+    `messages` stores a field. A name is also wrong if it differs from a meaningful column in capitals only, and does
+    not name the column of bodies (`body`). A column with a misspelled name would mean nothing, and its bodies, delays
+    or groups would silently be left out.
     """
     seen = set[str]()
     for name in names:

@@ -21,8 +21,9 @@ JAVA_NAME = NAME.replace(r"\w", r"\p{L}\p{N}_")
 TYPE = r"(String|Number|Binary)(\.[!-~]+)?"
 NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 LONGEST_NAME = 256
-#: The id of a message's sender is stored among the attributes, under a name that no user's attribute can have. So every
-#: release reads and writes the same columns. A release that does not know the name shows the id as an attribute.
+#: The id of a message's sender is stored among the attributes, under a name that no user's attribute can have. So
+#: releases before and after sender ids read and write the same columns. A release that does not know this name shows
+#: the id as an attribute.
 SENDER = "AWS.SenderId"
 
 
@@ -167,7 +168,7 @@ def _attribute(name: str, given: object) -> Attribute:
 
 
 def require_characters(field: str, place: str, text: str) -> None:
-    """M1: raise InvalidParameterValue when a text has a character that SQS refuses, also in bodies."""
+    """M1: raise InvalidParameterValue if a text has a character that SQS also refuses in bodies."""
     refused = forbidden(text)
     if refused is not None:
         bound = f"It holds {refused}, which the service does not take"
@@ -214,7 +215,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def sender_id(given: object) -> str | None:
-    """Return `given` if it can be a SenderId: a text of 1 to 128 characters without spaces. None stays None."""
+    """Return `given` if it can be a SenderId: 1 to 128 printable ASCII characters, no spaces. None stays None."""
     if given is not None and (not isinstance(given, str) or not re.fullmatch(r"[!-~]{1,128}", given)):
         bound = "Must be 1 to 128 letters, digits and punctuation"
         raise InvalidParameterValue("SenderId", given, bound, "Name an account or a user.")

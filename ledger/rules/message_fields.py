@@ -60,7 +60,7 @@ FIELDS = (
     Field("message_deduplication_id", TEXT, "MessageDeduplicationId", is_given=True),
     # The one message system attribute that senders give. Its column keeps the field's first name.
     Field("aws_trace_header", TEXT, "AWSTraceHeader", is_given=True, stored_as="trace_header"),
-    # Only messages of FIFO queues have a sequence number. It grows in the order of the commits.
+    # Only messages of FIFO queues have a sequence number. The number grows in the order of the commits.
     Field("sequence_number", NUMBER, "SequenceNumber", has_statistics=True),
     Field("sent_at", INSTANT, "SentTimestamp", has_statistics=True),
     Field("available_at", INSTANT, is_shown=False, has_statistics=True),

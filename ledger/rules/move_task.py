@@ -15,7 +15,7 @@ from ledger.rules.limits import MILLISECONDS
 
 #: SQS's own ids have dashes, ours have none. A handle with an id of SQS's is valid, but its task does not exist.
 _ID_IN_A_HANDLE = re.compile(r"[0-9a-f-]{1,64}")
-#: A task without an update for this many milliseconds counts as abandoned.
+#: A running task without an update for this many milliseconds counts as abandoned.
 ABANDONED_AFTER = 60_000
 
 
@@ -59,8 +59,9 @@ def new_task(
 ) -> MoveTask:
     """Return a task that starts now; `others` are all tasks of the same source. Recorded: only one may run at a time.
 
-    The id of the new task is computed from the ids of the others. So if two processes start a task at once, both tasks
-    have the same id, and a store keeps only one of the two. (Spark's MERGE notices such a pair only by an equal id.)
+    The id of the new task is computed from the ids of the others. So if two processes start a task at once, and see the
+    same others, both tasks have the same id. A store keeps only one of the two. (Spark's MERGE notices such a pair only
+    by an equal id.)
     """
     others = list(others)
     if any(task.is_running for task in others):
@@ -75,7 +76,7 @@ def new_task(
 def follows(task: MoveTask, stored_tasks: Iterable[MoveTask]) -> bool:
     """Tell whether `task` may be stored beside the stored tasks.
 
-    A revision may follow the task's previous revision. A new task may be stored while no other task of its source runs.
+    A stored task may be replaced by its next revision. A new task may be stored if no other task of its source runs.
     """
     stored = next((one for one in stored_tasks if one.task == task.task), None)
     if stored is not None:

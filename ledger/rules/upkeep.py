@@ -1,4 +1,4 @@
-"""When upkeep is due and overdue, by the commits since the last round.
+"""When upkeep is due and overdue, by the commits and the time since the last round.
 
 The load decides, not a timetable: first the number of commits, and the time since the last round where there are few
 commits. Upkeep removes what the commits of `messages` and `visibility` leave behind. Both tables number their commits,
@@ -58,8 +58,9 @@ class Round(NamedTuple):
 class Load(NamedTuple):
     """How many commits upkeep has not gone over, and how many seconds ago the last round began (`age`).
 
-    The age is None without a round on record. The age is infinite for a record in the future, because nobody knows the
-    right time of that round. So a wrong clock never delays the next round.
+    The age is None if no round is on record. The age is infinite if the recorded start is more than FUTURE seconds in
+    the future, because nobody knows the right time of that round. So a wrong record delays the next round by no more
+    than FUTURE seconds.
     """
 
     commits: int

@@ -58,7 +58,8 @@ class Receipts(str, Enum):
     RECORDED = "also those of a receipt that a later receive replaced"
 
 
-#: V8, V9, V10, V13 in one place. An invariant of this table: only HELD, LATE, RELEASED and POSTPONED change anything.
+#: V8, V9, V10, V13 in one place. An invariant of this table: only a receipt that is HELD, LATE, RELEASED or POSTPONED
+#: changes anything.
 TABLE: dict[tuple[Standing, Verb], Outcome] = {
     (Standing.HELD, Verb.CHANGE): Outcome.CHANGED,
     (Standing.LATE, Verb.CHANGE): Outcome.NOT_IN_FLIGHT,
@@ -84,8 +85,8 @@ LATE_TABLE = {
     (Standing.RELEASED, Verb.CHANGE): Outcome.CHANGED,
 }
 #: V8: the differences of queues with Receipts=recorded: "The recorded service lets the change through". The deadline
-#: changes, and the message keeps the newer receipt. Without a newer receipt (after a lock, a restore, a move) nothing
-#: changes.
+#: changes, and the message keeps the newer receipt. If the message has no newer receipt (after a lock, a restore, a
+#: move), nothing changes.
 RECORDED_TABLE = {**LATE_TABLE, (Standing.REPLACED, Verb.CHANGE): Outcome.CHANGED}
 #: V10: the differences of FIFO queues. Recorded: "Reason: The receipt handle has expired." FIFO queues accept no late
 #: change, and no change through a replaced receipt. After the deadline other messages of the group may be in flight
@@ -155,7 +156,9 @@ def change(
     counted: bool = True,
     mark: int = 0,
 ) -> tuple[Outcome, Record]:
-    """V4 to V9: set the deadline to `timeout` seconds from `now`; 0 releases. `receipts`, `fifo`: see `table`.
+    """V4 to V9: set the deadline to `timeout` seconds from `now`. A timeout of 0 releases the message.
+
+    For `receipts` and `fifo` see `table`.
 
     Args:
         ceiling: The latest deadline, in seconds from the receive that granted the receipt; None for no ceiling. V7, S4:
