@@ -120,7 +120,7 @@ def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> di
     """Return the schema of rows, as Delta's log writes it. Raises ColumnsDiffer for a type that no Delta table has.
 
     `table` is the schema of the rows' table, if the table exists. With `table`, a column of nulls gets the type void if
-    its own type never fits the table's column: pandas gives such a column a number type.
+    its own type never fits the table's column. The reason: pandas gives such a column a number type.
     """
     fields, table_types = [], {one["name"].lower(): one["type"] for one in (table or {"fields": ()})["fields"]}
     for field in rows.schema:

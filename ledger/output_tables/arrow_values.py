@@ -9,6 +9,7 @@ The left column has the types that libraries hand over, the right column the typ
     list_view, large_list_view, fixed-size list   list, large_list, list
     extension: uuid, json, bool8, 1-d tensors     string, string, bool, list
     all other extensions                          refused: their storage alone does not say what they mean
+    union                                         refused: a column of Delta has one type
 """
 
 from __future__ import annotations

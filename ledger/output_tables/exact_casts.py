@@ -1,8 +1,8 @@
 """Casts of Arrow's values that change no value.
 
-`rules.column_types` says which casts are possible. `fitted` gives rows the columns of a table. For a cast that keeps
-only some values of a type, each value is checked: Arrow refuses a value that would change, or this module compares the
-value with its cast back. The error names the first value that would change.
+`rules.column_types` says which casts are possible. `fitted` gives rows the columns of a table. A cast may keep only
+some values of a type. Then each value is checked: Arrow refuses a change, or this module compares the value with its
+cast back. The error names the first value that would change.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class Changed(Exception):
 def fitted(rows: pa.Table, schema: Mapping[str, Any]) -> pa.Table:
     """Return the rows with the columns of a table: its names and types, in its order. Raises ColumnsDiffer.
 
-    A column that the rows lack becomes a column of nulls. It stays absent if it may not be null, if its type has no
-    Arrow type here, or if it has metadata (such as an expression by which Delta computes it). Columns of the rows that
-    the schema lacks are left out: `rules.output_columns` lets only columns pass whose type no row tells.
+    A column that the rows lack becomes a column of nulls. The column stays absent if it may not be null, or if its type
+    has no Arrow type here. It also stays absent if it has metadata, such as an expression by which Delta computes it.
+    Columns of the rows that the schema lacks are left out: `rules.output_columns` lets only columns pass whose type no
+    row tells.
     """
     names_in_rows = {name.lower(): name for name in rows.column_names}
     columns: dict[str, pa.ChunkedArray] = {}

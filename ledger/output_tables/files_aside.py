@@ -9,7 +9,7 @@ DataFrames see `outputs.staging`. Some statistics and partitions that delta-rs n
   write.
 - *Floats that are no numbers.* Spark takes NaN for greater than all numbers, but the bounds leave NaN out. For infinity
   deltalake's dataset compares with null. So if a row of a write has NaN or infinity, each file of the write gets no
-  statistics but its number of rows.
+  statistics but its number of rows. No reader skips a file without any bounds.
 - *Partitions by instants.* delta-rs leaves out the zone, and Spark then takes the zone of its session. The commit adds
   a Z, for UTC.
 """

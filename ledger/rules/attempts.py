@@ -157,7 +157,7 @@ def content_of_rows(queue: str, count: int, hashes: int) -> int:
 def _number(digest: bytes) -> int:
     """Return an even number from 61 bits of a digest, at least 2.
 
-    The numbers of older releases, which did not count the content, are smaller.
+    The number is the version of a transaction: see `Attempt.transaction`.
     """
     return (int.from_bytes(digest[:8], "big") >> 3) * 2 + 2
 

@@ -74,8 +74,8 @@ def complete(
     Raises:
         InvalidAttributeName: An attribute is unknown, or a queue would get two types of encryption.
         InvalidAttributeValue: A value is out of its range, fixed, not understood, or does not go with another value.
-        InvalidParameterValue: `given` is no mapping, a text is no UTF-8, or a RedrivePolicy or RedriveAllowPolicy is
-            wrong, or names queues of another account.
+        InvalidParameterValue: `given` is no mapping, or a text cannot be stored as UTF-8. A RedrivePolicy or
+            RedriveAllowPolicy is wrong, or names queues of another account.
     """
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Attributes", given, "Must be values by names", 'Write {"DelaySeconds": 5}.')

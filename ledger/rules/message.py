@@ -99,10 +99,10 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
 def require_columns(names: Iterable[str], body: str | None = None) -> None:
     """Raise InvalidParameterValue for a table with a wrong column name.
 
-    These names are wrong: a name that two columns have, SQS's name of a field, and a special name by which the table
-    `messages` stores a field. A name is also wrong if it differs from a meaningful column in capitals only, and does
-    not name the column of bodies (`body`). A column with a misspelled name would mean nothing, and its bodies, delays
-    or groups would silently be left out.
+    These names are wrong: a name of two columns, SQS's name of a field, and a special name by which `messages` stores a
+    field. A name is also wrong if it differs from a meaningful column in capitals only, and does not name the column of
+    bodies (`body`). A column with a misspelled name would mean nothing, and its bodies, delays or groups would silently
+    be left out.
     """
     seen = set[str]()
     for name in names:
@@ -155,9 +155,9 @@ def left_out(names: Iterable[str], body: str | None) -> list[str]:
 def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool) -> list[str]:
     """Return the mistaken columns of a table whose rows are sent whole, because it has no column of bodies.
 
-    A name is mistaken if it resembles the column of bodies. For a FIFO queue a name is also mistaken if it resembles
-    the column of the group or of the deduplication id, which are read although rows are sent whole. The name is shown
-    with the column that is perhaps meant. Columns that mean something only beside a body are mistaken, too.
+    A name is mistaken if it resembles the column of bodies. For a FIFO queue a name is also mistaken if it resembles a
+    column of WITH_WHOLE_ROWS. The name is shown with the column that is perhaps meant. Columns that mean something only
+    beside a body are mistaken, too.
     """
     columns = list(names)
     if (body or "body") in columns:

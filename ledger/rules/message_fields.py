@@ -1,8 +1,8 @@
 """The fields of a message, each listed once.
 
-Every other list of fields is made from this list. The other lists are the fields of entries that senders give, the
-columns of tables that are sent, and the columns and statistics of the table `messages`. A claim's DataFrame and the
-views also get their columns from this list.
+Every other list of fields is made from this list. The other lists are the fields of entries, the columns of tables that
+are sent, and the columns and statistics of the table `messages`. A claim's DataFrame and the views also get their
+columns from this list.
 
 A new field also needs a typed attribute in each of the classes `Entry`, `StoredMessage` and `Message` that shall have
 the field. A field that senders give needs a rule for its value in `rules.message.entry`, and the same rule in

@@ -53,8 +53,8 @@ OFFER = f', or give schema="{WIDEN}", which makes '
 #: A task that refuses a value raises an error with this text, then a sentence about the value, then the id of the row's
 #: message.
 REFUSES = "ledger refuses a value: "
-#: The sentence and the id each end in END. Inside the sentence and the id a POINT follows each BAR, so a bar in a name
-#: or a value is not taken for the end.
+#: The sentence and the id each end in END. Inside either of the two a POINT follows each BAR, so a bar in a name or a
+#: value is not taken for the end.
 BAR, POINT, END = "|", ".", "||"
 REFUSED = re.compile(f"{REFUSES}(.*?){re.escape(END)}(.*?){re.escape(END)}", re.DOTALL)
 

@@ -11,11 +11,11 @@ the table first (`decided`). If the rows are in, the later receiver deletes the 
 again. Otherwise the later receiver commits FENCED under the same id, so that the first receiver can no longer write.
 Then the later receiver receives the messages.
 
-At most one of the two versions is ever committed. Once one is, each message of the write is either deleted, with its
-rows written, or can be received again, without rows. So a message's rows are written under at most one receipt, unless
-the owner restores the message later. A lock and a restore ask the table, too. A table that cannot be asked (gone,
-replaced, out of sight or broken) decides nothing. Its messages stay in doubt, and nobody receives them. If the table is
-gone for good, the owner restores them.
+At most one of the two versions is ever committed. With WRITTEN, the rows are written and the messages are deleted. With
+FENCED, no rows are written and the messages can be received again, except those that somebody deleted meanwhile. So a
+message's rows are written under at most one receipt, unless the owner restores the message later. A lock and a restore
+ask the table, too. A table that cannot be asked (gone, replaced, out of sight or broken) decides nothing. Its messages
+stay in doubt, and nobody receives them. If the table is gone for good, the owner restores them.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ def begin(record: Record, table: str, identifier: str) -> Record:
 
 
 def finish(record: Record, identifier: str | None, now: int) -> Record | None:
-    """Return the record of a message whose rows are written: deleted, even after its deadline.
+    """Return the record of a message whose rows are written: deleted, even if its deadline has passed.
 
-    Return None if the end of this write is recorded already.
+    Return None if the message is not in doubt because of this write: then the write's end is recorded already.
     """
     if not in_doubt(record) or record.write_id != identifier:
         return None
@@ -111,7 +111,7 @@ def finish(record: Record, identifier: str | None, now: int) -> Record | None:
 
 
 def undo(record: Record, identifier: str) -> Record | None:
-    """Return the record as before a write that is fenced off; None if the end of this write is recorded already."""
+    """Return the record without a write that is fenced off; None if the write's end is recorded already."""
     if not in_doubt(record) or record.write_id != identifier:
         return None
     return record._replace(writing_to=None, write_id=None)

@@ -1,9 +1,9 @@
 """The output tables that accept files which were written elsewhere.
 
-Spark writes the rows of a claim into a separate table, which is made with the demands of the output table. The demands
-are the output table's columns with their limits (NOT NULL, CHAR(n)) and generated columns, its constraints, its
-partitioning, and its properties. So Spark applies the demands as in the output table itself, and a commit may add the
-files to the output table.
+Spark writes a DataFrame with the rows of a claim into a separate table, which is made with the demands of the output
+table. The demands are the output table's columns with their limits (NOT NULL, CHAR(n)) and generated columns, its
+constraints, its partitioning, and its properties. So Spark applies the demands as in the output table itself, and a
+commit may add the files to the output table.
 
 To other output tables only Spark itself may commit. Their demands depend on the table's own state (identity columns,
 row ids), or delta-rs, which publishes the files, does not know the demands.
@@ -59,7 +59,7 @@ class Demands:
     properties: Mapping[str, str]
 
     def same(self, other: Demands) -> bool:
-        """Tell whether both demands are equal, so that files which meet the ones meet the others."""
+        """Tell whether these demands equal the other demands, so that files for the one table also suit the other."""
         return self._canonical() == other._canonical()
 
     def _canonical(self) -> tuple[Any, ...]:
@@ -109,8 +109,8 @@ def _is_stateful(column: Mapping[str, Any]) -> bool:
 def demands_of_new(schema: str, properties: Mapping[str, str] | None = None) -> Demands | None:
     """Return the demands of a new table for rows with these columns (a JSON of Spark's) and these properties.
 
-    Every value may be null, and nothing else is demanded. Return None if Spark has to make the table: if a column
-    demands more of Delta, if two names differ at most in capitals, or if there is no column.
+    Every value may be null, and nothing else is demanded. Return None if Spark has to make the table. Spark has to if a
+    column demands more of Delta, if two names differ at most in capitals, or if there is no column.
     """
     try:
         fields = [_nullable_field(field) for field in json.loads(schema)["fields"]]

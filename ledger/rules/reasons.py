@@ -1,6 +1,6 @@
 """The reasons that workers give for released messages.
 
-The receipts ledger keeps a reason as a text of limited length.
+The receipts ledger (the table and view `receipts`) keeps a reason as a text of limited length.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ no file is counted.
 **Due.** At COMMITS_DUE a round is worth its price. All figures are measured on 2 cores. These are on the page
 docs/how-to/operate/upkeep.md: 2,000 commits take some 40 MB and 4,000 files (a third of the page's run). A round over
 2,000 commits takes 0.4 to 0.6 s of a processor. A round that finds nothing to do takes 0.13 s. Two figures are of other
-runs, without a page: 20,000 commits slow a receive from 6.3 to 9.2 ms, so 2,000 commits slow it by some 0.3 ms. And
-2,000 commits themselves took 12 to 20 s. A round therefore costs 2 to 5 % of the work before the round. A round after
+runs, without a page. 20,000 commits slow a receive from 6.3 to 9.2 ms, so 2,000 commits slow it by some 0.3 ms.
+Committing 2,000 times took 12 to 20 s. A round therefore costs 2 to 5 % of the work before the round. A round after
 fewer commits costs a greater share. If rounds wait for more commits, verbs stay slow for longer than necessary.
 
 Where few commits happen, the time since the last round decides, because records and files grow old without another
