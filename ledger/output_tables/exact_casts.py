@@ -246,9 +246,9 @@ def _plain(array: pa.Array, to: pa.DataType) -> pa.Array:
 
 def _of_floats(array: pa.Array, to: pa.DataType) -> pa.Array:
     if types.is_floating(to):
-        made = array.cast(to)
+        converted = array.cast(to)
         is_nan = pc.is_nan(array)
-        return _unless(pc.and_not(pc.not_equal(made.cast(pa.float64()), array), is_nan), made)
+        return _unless(pc.and_not(pc.not_equal(converted.cast(pa.float64()), array), is_nan), converted)
     if types.is_decimal(to):
         return _decimals(array, to)
     return _unless(pc.greater_equal(pc.fill_null(array, 0.0), BEHIND_INT64), array.cast(to))

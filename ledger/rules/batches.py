@@ -58,9 +58,9 @@ def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
             "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be at most 80 "
             "letters long."
         )
-    again = next((one for number, one in enumerate(ids) if one in ids[:number]), None)
-    if again is not None:
-        raise BatchEntryIdsNotDistinct(f"Id {again} repeated.")
+    repeated = next((one for number, one in enumerate(ids) if one in ids[:number]), None)
+    if repeated is not None:
+        raise BatchEntryIdsNotDistinct(f"Id {repeated} repeated.")
 
 
 def require_length(entries: Sequence[Mapping[str, object]]) -> None:

@@ -135,8 +135,8 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 def seconds_of_time(text: str, units: str = "smhd") -> float | None:
     """Return the seconds of a text such as 90, 90s, 5m, 1h or 7d; None for another text or a unit not in `units`."""
-    read = _TIME.fullmatch(text)
-    return None if read is None or read[2] not in ("", *units) else float(read[1]) * _UNITS[read[2]]
+    match = _TIME.fullmatch(text)
+    return None if match is None or match[2] not in ("", *units) else float(match[1]) * _UNITS[match[2]]
 
 
 def milliseconds_of_age(field: str, value: object) -> int:

@@ -133,8 +133,8 @@ def meant_by(name: str, absent: Collection[str]) -> str | None:
 
 def with_meaning(name: str, absent: Collection[str]) -> str:
     """Return a column's name for users. If it resembles a meaningful column, the text asks whether that is meant."""
-    meant = meant_by(name, absent)
-    return name if meant is None else f"{name} (is {meant} meant?)"
+    resembled = meant_by(name, absent)
+    return name if resembled is None else f"{name} (is {resembled} meant?)"
 
 
 def left_out(names: Iterable[str], body: str | None) -> list[str]:

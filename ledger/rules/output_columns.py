@@ -322,8 +322,8 @@ class _Merge:
             if place is not None:
                 fields[place]["type"] = self.kind(fields[place]["type"], kind, name)
                 continue
-            told_type = with_known_types(kind)
-            if told_type is None:
+            known_type = with_known_types(kind)
+            if known_type is None:
                 continue
             if _is_nameless(field["name"], kind):
                 self.wrong.append(_nameless_sentence(name))
@@ -340,7 +340,7 @@ class _Merge:
                 fix = f'rename it, leave it out, or give schema="{WIDEN}", which adds it'
                 self.wrong.append(f"the table has no column {name} ({name_of(kind)}): {fix}")
                 continue
-            fields.append(field_of(field["name"], told_type))
+            fields.append(field_of(field["name"], known_type))
             self.added.append(name)
         return {"type": "struct", "fields": fields}
 
@@ -422,8 +422,8 @@ def _is_nameless(name: str, kind: Any) -> bool:
 
 def paths_without_type(name: str, kind: Any) -> list[str]:
     """Return the paths of the parts of a column whose type the rows do not tell: see `with_known_types`."""
-    told_type = with_known_types(kind)
-    if told_type is None:
+    known_type = with_known_types(kind)
+    if known_type is None:
         return [name]
     if not isinstance(kind, str) and kind["type"] == "struct":
         return [path for one in kind["fields"] for path in paths_without_type(f"{name}.{one['name']}", one["type"])]

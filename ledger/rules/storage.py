@@ -110,8 +110,8 @@ def bare(option: str) -> str:
 
 def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
     """Return the options, and those of `defaults` that the options do not have, whatever the prefix."""
-    spelled = set(map(bare, given))
-    return {**{name: value for name, value in defaults.items() if name not in spelled}, **given}
+    given_names = set(map(bare, given))
+    return {**{name: value for name, value in defaults.items() if name not in given_names}, **given}
 
 
 def of_hadoop(options: Mapping[str, str]) -> tuple[str, str] | None:

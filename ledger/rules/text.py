@@ -47,9 +47,9 @@ class JsonFloat(float):
 
     def __new__(cls, text: str) -> JsonFloat:
         """Return the number of a text."""
-        made = super().__new__(cls, text)
-        made.text = text
-        return made
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
 
 
 def _no_constant(name: str) -> None:
