@@ -311,7 +311,7 @@ def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, An
 
     If `bounds` is None, no column gets statistics. Otherwise columns of decimals with more than DIGITS digits get none,
     because delta-rs would write their bounds as floats. The settings cannot leave out the bounds of a decimal in a
-    struct.
+    struct. If the files are published by `_publish_rows`, `corrected` puts the exact bounds in.
     """
     none = ColumnProperties(statistics_enabled="NONE")
     if bounds is None:
