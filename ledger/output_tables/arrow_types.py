@@ -2,7 +2,8 @@
 
 Delta has no unsigned numbers, no nanoseconds and no decimals of more than 38 digits. Unsigned numbers become the next
 longer signed type (uint64 becomes decimal(20,0)). Nanoseconds become microseconds, and longer decimals become decimals
-of 38 digits. All other types that Delta does not have are refused: times of day, durations, intervals and more.
+of 38 digits. Half floats become float, large and view types become string and binary, and date64 becomes date. Other
+types that Delta does not have are refused: times of day, durations, intervals and more.
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ def arrow_type(kind: Any) -> pa.DataType | None:
 def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the schema of rows, as Delta's log writes it. Raises ColumnsDiffer for a type that no Delta table has.
 
-    `table` is the schema of the rows' table, if the table exists. With `table`, a column without values gets
-    the type void if its own type does not fit the table's column. pandas gives such a column a number type.
+    `table` is the schema of the rows' table, if the table exists. With `table`, a column of nulls gets the type void if
+    its own type never fits the table's column. The reason: pandas gives such a column a number type.
     """
     fields, table_types = [], {one["name"].lower(): one["type"] for one in (table or {"fields": ()})["fields"]}
     for field in rows.schema:

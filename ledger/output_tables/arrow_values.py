@@ -9,6 +9,7 @@ The left column has the types that libraries hand over, the right column the typ
     list_view, large_list_view, fixed-size list   list, large_list, list
     extension: uuid, json, bool8, 1-d tensors     string, string, bool, list
     all other extensions                          refused: their storage alone does not say what they mean
+    union                                         refused: a column of Delta has one type
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Tell whether a type is plain, with all types inside it: no value has an encoding of its own."""
+    """Tell whether a type is plain, with all types inside it: `plain` does not change such a type."""
     if types.is_nested(kind):
         if types.is_map(kind):
             return is_plain(kind.key_type) and is_plain(kind.item_type)
@@ -74,7 +75,7 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 def _is_short_decimal(kind: pa.DataType) -> bool:
-    """Tell whether a type is a decimal of 32 or 64 bits, which few functions of Arrow accept."""
+    """Tell whether a type is a decimal of 32 or 64 bits, for which many functions of Arrow are missing."""
     return bool(types.is_decimal(kind)) and kind.bit_width < 128
 
 
@@ -98,7 +99,7 @@ def require_single_names(kind: pa.DataType) -> None:
 
 
 def plain_column(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the column with plain types. Raises NotPlain for a type that is refused, and what Arrow raises."""
+    """Return the column with plain types. Raises NotPlain, and what Arrow raises for a value that it cannot convert."""
     require_single_names(field.type)
     name = _extension_of(field)
     if not name and is_plain(field.type):
@@ -139,7 +140,8 @@ def plain(array: pa.Array) -> pa.Array:
 def rebuilt(array: pa.Array, child: Callable[[pa.Array, pa.Field, int], pa.Array]) -> pa.Array:
     """Return nested values (list, struct, map) with new inner values from `child`. Nulls stay null.
 
-    `child` gets the inner values of one field, the field, and the field's number.
+    `child` gets the inner values of one field, the field, and the field's number. A list has one field, its elements. A
+    map has two, its keys and its values.
     """
     kind = array.type
     if types.is_struct(kind):
@@ -182,7 +184,10 @@ def in_microseconds(kind: pa.DataType) -> pa.DataType:
 
 
 def first_failing(array: pa.Array, act: Callable[[pa.Array], Any]) -> int | None:
-    """Return the number of the first value for which `act` raises an error; None if `act` accepts the array."""
+    """Return the number of the first value for which `act` raises an error; None if `act` accepts the array.
+
+    `act` must raise an error for a part of the array exactly if the part has such a value.
+    """
     low, high = 0, len(array)
     if not high or not _fails(act, array):
         return None
@@ -206,7 +211,7 @@ def _plain_child(array: pa.Array, field: pa.Field, number: int) -> pa.Array:
 
 
 def _extension_of(field: pa.Field) -> str:
-    """Return the name of a field's extension type that pyarrow does not know, else the empty text.
+    """Return the name of a field's extension type if pyarrow does not know that type, else the empty text.
 
     The type of such a field is the storage's type.
     """
@@ -244,8 +249,8 @@ def _offsets(lengths: pa.Array, *, large: bool = False) -> pa.Array:
 def first_changed(values: Iterable[Any], kind: pa.DataType) -> int | None:
     """Return the place of the first Python value that changes in the type that Arrow found for all; None if none does.
 
-    Arrow makes dates of instants that follow a date, without their time. It makes bytes of texts beside bytes. It drops
-    the nanoseconds of pandas' instants and durations.
+    Arrow makes dates of instants that follow a date, and so drops their time. Arrow makes bytes of texts beside bytes.
+    It drops the nanoseconds of pandas' instants and durations, except in a type with nanoseconds.
     """
     if not _may_change(kind):
         return None

@@ -22,16 +22,17 @@ from ledger.rules.output_columns import ColumnsDiffer
 REFUSED = "failed validation check"
 #: The properties of a table that hold its CHECK constraints, and the metadata of fields that holds their invariants.
 CHECK, INVARIANT = "delta.constraints.", "delta.invariants"
-#: The metadata of fields that Delta computes: rows need not have them.
+#: The keys in the metadata of columns that Delta computes. Rows need not have these columns.
 COMPUTED = ("delta.generationExpression", "delta.identity.")
 #: The column of row numbers beside the rows, during the search.
 ROW = "ledger_row_number"
 
 
 def require_not_null(loaded: DeltaTable, rows: pa.Table) -> None:
-    """Raise ColumnsDiffer for a NOT NULL column of a table that the rows lack, or in which a row has null.
+    """Raise ColumnsDiffer if the rows lack a NOT NULL column of a table, or if a row has null in one.
 
-    Fields of structs are checked, too.
+    The rows may lack columns that Delta computes. The fields of a struct are checked, too, if no row has null for the
+    whole struct.
     """
     if rows.num_rows:
         _require_not_null(schema_of(loaded), {name: rows[name] for name in rows.column_names}, "")
@@ -56,7 +57,7 @@ def _require_not_null(schema: Mapping[str, Any], columns: Mapping[str, pa.Chunke
 
 
 def broken_constraint(loaded: DeltaTable, rows: pa.Table) -> ColumnsDiffer:
-    """Return the error for rows that break one of a table's constraints, as delta-rs reported.
+    """Return the error for rows that delta-rs refused, because one of them breaks a constraint of the table.
 
     The rows have the table's columns.
     """
@@ -82,10 +83,10 @@ def _checks_of(loaded: DeltaTable) -> Iterator[tuple[str, str]]:
 
 
 def _first_broken(checks: Mapping[str, str], rows: pa.Table) -> tuple[str, int] | None:
-    """Return the first broken constraint, and the number of the first row that breaks it; None if unknown."""
+    """Return the first broken constraint, and the number of the first row that breaks it; None if none is found."""
     try:
         with tempfile.TemporaryDirectory(prefix="ledger-rows-") as folder:
-            # Queries need a table.
+            # Queries of delta-rs need a table.
             numbers = pa.array(range(rows.num_rows), pa.int64())
             write_deltalake(folder, rows.append_column(ROW, numbers))
             query = QueryBuilder().register("rows", DeltaTable(folder))

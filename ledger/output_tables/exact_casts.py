@@ -1,7 +1,8 @@
 """Casts of Arrow's values that change no value.
 
-`rules.column_types` says which casts are possible. `fitted` gives rows the columns of a table. If a cast does not keep
-every value of a type, each value is compared with its cast back. The error names the first value that differs.
+`rules.column_types` says which casts are possible. `fitted` gives rows the columns of a table. A cast may keep only
+some values of a type. Then each value is checked: Arrow refuses a change, or this module compares the value with its
+cast back. The error names the first value that would change.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ MICROSECONDS_OF_DAY = 86_400_000_000
 #: From the first of January of year 1 to the end of year 9999, counted from 1970.
 YEARS_IN_DAYS = -719_162, 2_932_896
 YEARS_IN_MICROSECONDS = -719_162 * MICROSECONDS_OF_DAY, 2_932_897 * MICROSECONDS_OF_DAY - 1
-#: The first float above the whole numbers of 64 bits. A cast may turn it into the greatest of these numbers.
+#: The first float above the signed whole numbers of 64 bits. A cast may turn this float into the greatest of these
+#: numbers.
 BEHIND_INT64 = 2.0**63
 
 
@@ -35,9 +37,10 @@ class Changed(Exception):
 def fitted(rows: pa.Table, schema: Mapping[str, Any]) -> pa.Table:
     """Return the rows with the columns of a table: its names and types, in its order. Raises ColumnsDiffer.
 
-    A column that the rows lack is null. A column that may not be null, or that has metadata (such as an expression by
-    which Delta computes it), stays absent. Columns of the rows that the schema lacks are left out: nothing tells their
-    type (`rules.output_columns`).
+    A column that the rows lack becomes a column of nulls. The column stays absent if it may not be null, or if its type
+    has no Arrow type here. It also stays absent if it has metadata, such as an expression by which Delta computes it.
+    Columns of the rows that the schema lacks are left out: `rules.output_columns` lets only columns pass whose type no
+    row tells.
     """
     names_in_rows = {name.lower(): name for name in rows.column_names}
     columns: dict[str, pa.ChunkedArray] = {}
@@ -73,7 +76,7 @@ def _require_none(find: Callable[[pa.Array], str | None], array: pa.Array) -> No
 def first_value(rows: pa.Table, path: str) -> str:
     """Return the first value of a column as a text for users; the empty text if the column has no value.
 
-    `path` is the path of the column, or of a value inside the column.
+    `path` is the path of the column, or of a value inside the column. In both cases the result is the column's value.
     """
     for name in rows.column_names:
         if path == name or path.startswith(f"{name}."):
@@ -138,9 +141,9 @@ def _repeated(parents: pa.Array, keys: pa.Array) -> str | None:
 
 
 def _outside_years(array: pa.Array) -> str | None:
-    """Return, in words, the first day or instant outside the years of Delta's readers, at any depth of an array.
+    """Return, in words, a day or an instant outside the years 1 to 9999, at any depth of an array.
 
-    Return None if there is none.
+    Many readers of Delta tables fail on other years. Return None if there is no such value.
     """
     kind = array.type
     if types.is_nested(kind):
@@ -243,16 +246,19 @@ def _plain(array: pa.Array, to: pa.DataType) -> pa.Array:
 
 def _of_floats(array: pa.Array, to: pa.DataType) -> pa.Array:
     if types.is_floating(to):
-        made = array.cast(to)
+        converted = array.cast(to)
         is_nan = pc.is_nan(array)
-        return _unless(pc.and_not(pc.not_equal(made.cast(pa.float64()), array), is_nan), made)
+        return _unless(pc.and_not(pc.not_equal(converted.cast(pa.float64()), array), is_nan), converted)
     if types.is_decimal(to):
         return _decimals(array, to)
     return _unless(pc.greater_equal(pc.fill_null(array, 0.0), BEHIND_INT64), array.cast(to))
 
 
 def _decimals(doubles: pa.Array, to: pa.DataType) -> pa.Array:
-    """Return the decimals that doubles stand for (`rules.column_types`). Raises what Arrow raises if digits lack."""
+    """Return the decimals that doubles stand for (`rules.column_types`).
+
+    Raises what Arrow raises if the type `to` has too few digits.
+    """
     is_whole = pc.greater_equal(pc.abs(doubles), FIRST_OF_WHOLE)
     written = pc.if_else(is_whole, pa.scalar(None, pa.float64()), doubles).cast(pa.string()).cast(to)
     if not pc.any(is_whole).as_py():
@@ -264,7 +270,7 @@ def _decimals(doubles: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _differ(integers: pa.Array, floats: pa.Array) -> pa.Array:
-    """Return for each whole number whether it differs from the float at the same place."""
+    """Tell for each whole number whether it differs from the float at the same place."""
     near = pc.and_(pc.less(floats, BEHIND_INT64), pc.greater_equal(floats, -BEHIND_INT64))
     back = pc.if_else(near, floats, 0.0).cast(pa.int64(), safe=False)
     return pc.or_(pc.invert(near), pc.not_equal(back, integers.cast(pa.int64())))
@@ -277,7 +283,10 @@ def _unless(is_wrong: pa.Array, converted: pa.Array) -> pa.Array:
 
 
 def _given_type(kind: pa.DataType, column: Any) -> Any:
-    """Return the type of the rows as Delta's log writes it; if that is the column's type, Arrow's own name."""
+    """Return the type of the rows as Delta's log writes it.
+
+    If that is the column's own type, return Arrow's name of the type: an error must show a difference.
+    """
     log_type = delta_type(kind)
     return str(kind) if log_type == column else log_type
 
@@ -286,6 +295,6 @@ def _shown(value: pa.Scalar) -> str:
     try:
         shown = str(value.as_py())
     except Exception:
-        # The value is a date outside the years of Python.
+        # Python has no value for a date outside the years 1 to 9999.
         shown = str(value.cast(pa.string()).as_py())
     return shown if len(shown) <= 80 else f"{shown[:80]}..."

@@ -1,14 +1,17 @@
-"""Files that delta-rs writes below an output table, with corrected log entries.
+"""Files that delta-rs writes into a folder below an output table, with corrected statistics and partitions.
 
-The files lie in a folder of their own, and the table's log does not name them yet. The commit that publishes them gives
-the correct statistics and partitions. For DataFrames see `outputs.staging`. Some entries of delta-rs mislead readers:
+The table's log does not name the files until a commit publishes them, and this commit has the corrections. For
+DataFrames see `outputs.staging`. Some statistics and partitions that delta-rs notes for a file mislead readers:
 
 - *Bounds of decimals.* delta-rs writes them as floats, which have some sixteen digits. Readers that filter then skip a
-  file that has the value. A column without bounds is worse: deltalake's own dataset compares with null, and finds no
-  row. So the exact bounds of all rows of a write replace the bounds in the statistics of each of its files.
+  file that has the value. To leave out the bounds of one column is worse: deltalake's own dataset compares with null,
+  and finds no row. So the exact bounds of all rows of a write replace the bounds in the statistics of each file of the
+  write.
 - *Floats that are no numbers.* Spark takes NaN for greater than all numbers, but the bounds leave NaN out. For infinity
-  deltalake's dataset compares with null. So a file with NaN or infinity gets no statistics but its number of rows.
-- *Partitions by instants.* delta-rs leaves out the zone, and Spark takes the zone of its session. The commit adds a Z.
+  deltalake's dataset compares with null. So if a row of a write has NaN or infinity, each file of the write gets no
+  statistics but its number of rows. No reader skips a file without any bounds.
+- *Partitions by instants.* delta-rs leaves out the zone, and Spark then takes the zone of its session. The commit adds
+  a Z, for UTC.
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ from ledger.rules.publishable import FOLDER, Demands
 
 
 class RowsAside:
-    """A folder below the table at `location`, for the files of one write by these demands."""
+    """A folder below the table at `location`, for the files of one write.
+
+    The folder's own log has the `demands` of the output table, so that delta-rs applies these demands to the rows.
+    """
 
     def __init__(self, location: str, options: dict[str, str] | None, demands: Demands, *, sync: bool = True) -> None:
         now = system_clock()
@@ -49,7 +55,7 @@ class RowsAside:
     def write(self, rows: Any, **how: Any) -> list[StagedFile]:
         """Write rows as `write_deltalake` does, and return the files as delta-rs describes them.
 
-        Without a row there is no file.
+        If there is no row, there is no file.
         """
         write_deltalake(DeltaTable(self._place, storage_options=self._options), rows, mode="append", **how)
         entry = self._stored.read(log_file(1)) or b""
@@ -110,7 +116,7 @@ def corrected(file: StagedFile, bounds: Bounds, schema: Mapping[str, Any]) -> St
 
 
 def together(first: Bounds, second: Bounds) -> Bounds:
-    """Return the bounds of two parts of the rows of a write."""
+    """Return the bounds of two parts of a write's rows together."""
     if first is None or second is None:
         return None
     joined = dict(first)

@@ -1,7 +1,7 @@
 """The seam between writes of a claim's output and the engines that reach output tables.
 
 An output table belongs to the user. The ledger identifies the table by its place. The methods raise what the engine and
-the storage raise, and OutputUnreadable where their docstrings say so.
+the storage raise, and the errors that their docstrings name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def require_same(before: Target, now: Target) -> None:
 
 
 class OutputPublishing(Protocol):
-    """The commits of rows that do not go through this process. The methods identify output tables by their place.
+    """The commits of files with rows that Spark has written. The methods identify output tables by their place.
 
     Raises what the engine and the storage raise.
     """
@@ -57,13 +57,13 @@ class OutputPublishing(Protocol):
         """Return a table as of its newest version; None if there is none."""
 
     def make(self, location: str, demands: Demands, now: int) -> None:
-        """Make an empty table. If several callers do so at once, the first makes it, and the others have no effect."""
+        """Make an empty table. If several callers make it at once, only one call has an effect."""
 
     def evolve(self, location: str, target: Target, columns: Columns) -> None:
         """Give a table the columns that rows ask for: new columns, and wider types.
 
-        The `columns` were found when the table was the `target`. Raises Conflict, OutputUnreadable if the table is
-        gone, and OutputNotWritten for a change that this engine cannot make.
+        The `columns` were found when the table was the `target`. Raises Conflict if others changed the table meanwhile,
+        OutputUnreadable if the table is gone, and OutputNotWritten for a change that this engine cannot make.
         """
 
     def why_not_widened(self, location: str) -> str | None:
@@ -90,7 +90,7 @@ class OutputPublishing(Protocol):
 
         Raises Conflict if any version of the transaction is already committed, whatever the snapshot. Raises Conflict
         also if another table has taken the place of the `target`, or the table's demands have changed. Raises
-        OutputUnreadable if the table is gone.
+        StorageFailed if a file is gone, and OutputUnreadable if the table is gone.
         """
 
 
@@ -122,7 +122,7 @@ class ForeignTables(Protocol):
 
 @contextmanager
 def unreadable(location: str) -> Iterator[None]:
-    """Turn any error about an output table into OutputUnreadable; a Conflict stays a Conflict."""
+    """Turn any error about an output table into OutputUnreadable, except Conflict and ForkedProcess."""
     try:
         yield
     except (Conflict, OutputUnreadable, ForkedProcess):

@@ -55,7 +55,7 @@ class DeltaRsOutputs:
             raise OutputUnreadable(location, "the table is gone", gone=True)
         with columns_differ(location):
             if columns.retyped:
-                # If others have changed the columns meanwhile, their types may be wider than these.
+                # If others have changed the columns meanwhile, the new types may be wider than those of `columns`.
                 require_same(target, target_of(loaded))
                 widen(loaded, columns, location, self._files(location), self.storage_options)
             if columns.added:
@@ -81,7 +81,10 @@ class DeltaRsOutputs:
         metadata: Mapping[str, Any],
         schema: str | None = None,
     ) -> None:
-        """See OutputPublishing. `schema` has the columns that a table on a local path gets by this commit."""
+        """See OutputPublishing. On a local path, the commit also gives the table the columns of `schema`, if given.
+
+        Elsewhere the caller has added the columns in a commit before.
+        """
         loaded = self._open(location)
         if loaded is None:
             raise OutputUnreadable(location, "the table is gone", gone=True)
@@ -95,9 +98,9 @@ class DeltaRsOutputs:
 
             commit_files(loaded, stored, files, metadata, [transaction], still_valid, schema=schema, cleans_log=True)
             return
-        # Commit directly after the version that was looked at, or not at all. When delta-rs itself commits after other
-        # commits, it ignores some that demand more of rows (a further feature). It takes others that demand nothing
-        # (DELETE) for a conflict.
+        # Each try commits directly after the version that was looked at, or fails. If delta-rs itself followed commits
+        # of others, it would ignore some that demand more of rows (a further feature). It would take others that demand
+        # nothing (DELETE) for a conflict.
         commit_properties = properties(metadata, transaction, rebases=0)
         for tried in range(REBASES):
             require_uncommitted(loaded, transaction[0])
@@ -122,7 +125,10 @@ class DeltaRsOutputs:
 
 
 def loaded_output(location: str, storage_options: dict[str, str] | None) -> DeltaTable | None:
-    """Return a table as of its newest version; None if there is none. Raises Flawed if its log is damaged."""
+    """Return a table as of its newest version; None if there is none.
+
+    Raises Flawed if the log on a local path is damaged, ForkedProcess in a forked process, and what delta-rs raises.
+    """
     forks.require_own("delta-rs")
     if not DeltaTable.is_deltatable(location, storage_options):
         return None

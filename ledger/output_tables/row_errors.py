@@ -30,7 +30,8 @@ _WORKER_ENDED = "Python worker exited unexpectedly (crashed)"
 _FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+), in .+')
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\]")
-#: Types of errors, in Python and Java, that no row causes: something is missing or not reached, whatever the row.
+#: Types of errors, in Python and Java, that no row causes: a module, a column, memory or a server is missing or not
+#: reached.
 _NOT_OF_ROWS = re.compile(
     r"ImportError|ModuleNotFoundError|AnalysisException|ParseException|MemoryError|gaierror|TimeoutError|OperationalError"
     r"|UnknownHostException|SocketTimeoutException|\w*Connect(ion)?\w*(Error|Exception|Timeout|Refused)"
@@ -62,7 +63,8 @@ _RAISED_IN_SQL = re.escape("[USER_RAISED_EXCEPTION] ")
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "part of cancelled job group", "cancelled part of")
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
-#: Paths of Spark's code, which calls the user's function, or which the function calls. They are never the user's own.
+#: Paths of Spark's code, which calls the user's function, or which the function calls. These paths are never the user's
+#: own.
 _NEVER_OWN = re.compile(r"[/\\](pyspark|py4j)[/\\]|^<frozen ")
 _PACKAGE_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -82,13 +84,16 @@ class RowError(NamedTuple):
 
     @property
     def is_of_surroundings(self) -> bool:
-        """Whether the type shows that the rows are not the cause: a missing module or column, no connection."""
+        """Whether the error shows that the rows are not the cause: a missing module or column, no connection."""
         if _NO_SESSION in self.message:
             return True
         return _NOT_OF_ROWS.fullmatch(self.type.rpartition(".")[2]) is not None
 
     def is_like(self, other: RowError) -> bool:
-        """Tell whether both are of one kind, whatever values their messages name."""
+        """Tell whether both errors are of one kind and place, whatever values their messages name.
+
+        Two errors of the surroundings are always alike.
+        """
         if self.is_of_surroundings and other.is_of_surroundings:
             return True
         return (self._kind, self.place) == (other._kind, other.place)
@@ -115,7 +120,8 @@ def is_of_function(error: BaseException) -> bool:
     """Tell whether an error may come from the function or its rows, so that other rows may succeed.
 
     The answer is no for the ledger's own errors (except OutputNotWritten), for a lost race, and for a full or failing
-    disk. It is also no if the process is told to end, the JVM has ended, or somebody cancelled the Spark job.
+    disk. It is also no if the process is told to end, the JVM has ended, or somebody cancelled the Spark job. It is
+    also no for an exception that is no `Exception`, such as KeyboardInterrupt.
     """
     if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
         return False
@@ -129,8 +135,8 @@ def is_of_function(error: BaseException) -> bool:
 def failure_of_storage(error: BaseException) -> str | None:
     """Return the system's sentence about a full or failing disk in an error, also of Spark's tasks, or None.
 
-    A user's exception may have any text, and quote any value. So only errors of the operating system count, and errors
-    of Spark and delta-rs about them.
+    A user's exception may have any text, and quote any value. So only these errors count: errors of the operating
+    system, and errors by which Spark and delta-rs report such an error.
     """
     first = _first(error)
     if isinstance(first, OSError) and first.errno is not None:
@@ -145,8 +151,8 @@ def failure_of_storage(error: BaseException) -> str | None:
 def raised_in_sql(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] | None:
     """Return the match of a pattern in the text of SQL's `raise_error` that ended a task; None for any other error.
 
-    An exception of a user's function may quote the same text. If it comes from a Python worker, a traceback begins
-    before the text. If it comes from the driver, its type is not Spark's.
+    An exception of a user's function may quote the same text. An exception from a Python worker has a traceback before
+    the text. An exception from the driver has no type of Spark's.
     """
     if not _is_of(error, "pyspark", "py4j"):
         return None
@@ -170,7 +176,7 @@ def value_refused(error: BaseException) -> tuple[str, str] | None:
 def _text_of_spark(error: BaseException) -> str:
     """Return the text of a Spark error. Return the empty text for other errors.
 
-    Return the empty text, too, for an error that quotes a Python exception or a value of a row.
+    Return the empty text also for a Spark error that quotes a Python exception or a value of a row.
     """
     if not _is_of(error, "pyspark", "py4j"):
         return ""
@@ -204,7 +210,7 @@ def row_error(error: BaseException) -> RowError:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the first cause of an OutputNotWritten, if it has a cause. Return any other error unchanged."""
+    """Return the first cause of an OutputNotWritten, if there is one. Return any other error unchanged."""
     if isinstance(error, OutputNotWritten) and error.__cause__ is not None:
         return _first(error.__cause__)
     return error

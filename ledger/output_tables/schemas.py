@@ -34,8 +34,8 @@ TRIES = 5
 def columns_differ(location: object, why_not_widened: Callable[[], str | None] = lambda: None) -> Iterator[None]:
     """Turn ColumnsDiffer into OutputNotWritten.
 
-    `why_not_widened` returns why the table is not widened here, or None. With a reason, the error does not offer to
-    widen the table.
+    `why_not_widened` returns why the table is not widened here, or None. If it returns a reason, the error does not
+    offer to widen the table.
     """
     try:
         yield
@@ -44,7 +44,10 @@ def columns_differ(location: object, why_not_widened: Callable[[], str | None] =
 
 
 def truly_offered(sentence: str, why_not_widened: Callable[[], str | None]) -> str:
-    """Return an error about columns that offers to widen only a table that is widened here; see `columns_differ`."""
+    """Return the sentence of an error, without the offer to widen the table if it is not widened here.
+
+    `why_not_widened` is as in `columns_differ`.
+    """
     why = why_not_widened() if OFFER in sentence else None
     return sentence if why is None else without_offer(sentence, why)
 
@@ -83,9 +86,13 @@ def create(location: str, columns: Columns, options: dict[str, str] | None, file
 
 
 def add(loaded: DeltaTable, columns: Columns) -> None:
-    """Add the columns that a table lacks, in a commit of its own."""
+    """Add the columns that a table lacks, in a commit of their own.
+
+    delta-rs does not see that a timestamp_ntz inside a map needs the feature timestampNtz. For such a column a commit
+    before adds the feature.
+    """
     for tried in range(TRIES):
-        # Another writer may have added the same columns.
+        # Another writer may have added the same columns meanwhile.
         names = {one["name"].lower() for one in schema_of(loaded)["fields"]}
         fields = [one for one in columns.schema["fields"] if one["name"].lower() not in names]
         if not fields:

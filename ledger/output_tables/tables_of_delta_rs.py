@@ -1,4 +1,4 @@
-"""Output tables through delta-rs: see ForeignTables and ArrowOutputs."""
+"""Output tables through delta-rs: see the protocols ForeignTables and ArrowOutputs."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ from ledger.store.protocol import ArrowOutputs
 
 #: The metadata by which Spark marks a text column as CHAR(n) or VARCHAR(n). delta-rs does not know this metadata.
 LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
-#: How often an append, or a change to wider types, is tried beside other writers.
+#: How often an append, or a change to wider types, is tried at most while other writers commit.
 TRIES = 10
-#: How many decimal digits a double keeps.
+#: How many decimal digits a double always keeps.
 DIGITS = 15
 
 
@@ -57,9 +57,9 @@ def _columns_for(loaded: DeltaTable, rows: pa.Table, asked: ColumnsAsked) -> Col
 
 
 def _require_appendable(location: str, loaded: DeltaTable) -> None:
-    """Raise OutputNotWritten for a table that this process cannot commit to.
+    """Raise OutputNotWritten for a table with features that keep delta-rs from committing to it.
 
-    A write that was begun on such a table would stay in doubt, because a fence is a commit, too.
+    A write that was begun for such a table would stay in doubt, because a fence is a commit, too.
     """
     beyond = unappendable(loaded) if not_applied(read_demands(loaded)) else []
     if beyond:
@@ -68,15 +68,15 @@ def _require_appendable(location: str, loaded: DeltaTable) -> None:
 
 
 def _fitted(rows: pa.Table, columns: Columns) -> pa.Table:
-    """Return the rows with the columns of a table."""
+    """Return the rows with the columns of a table. Raises ColumnsDiffer."""
     with _row_named(rows):
         return fitted(rows, columns.schema)
 
 
 def _with_absent_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
-    """Return the rows, with nulls in the columns that they lack if the table has column mapping.
+    """Return the rows. If the table has column mapping, add the columns that the rows lack, as nulls.
 
-    delta-rs accepts only rows with all columns for a table with column mapping.
+    For a table with column mapping delta-rs accepts only rows with all columns.
     """
     is_mapped = loaded.metadata().configuration.get(MAPPING, "none") != "none"
     return with_all_columns(loaded, rows) if is_mapped else rows
@@ -94,7 +94,7 @@ def _row_named(rows: pa.Table) -> Iterator[None]:
 
 
 class DeltaRsOutputTables:
-    """ForeignTables and ArrowOutputs without a JVM. Threads may share it."""
+    """ForeignTables and ArrowOutputs through delta-rs, without a JVM. Threads may share an object of this class."""
 
     name = "delta-rs"
 
@@ -107,8 +107,8 @@ class DeltaRsOutputTables:
     ) -> None:
         """
         Args:
-            storage_options: The settings for the ledger's own storage.
-            known_elsewhere: Returns the settings for a given bucket of S3. `storage_options` override them.
+            storage_options: The settings for the ledger's own storage, which also reach output tables.
+            known_elsewhere: Returns the settings for a given bucket of S3. `storage_options` override these settings.
             sync: If true, a commit on a local path survives a power cut.
         """
         self._storage_options = dict(storage_options or {}) or None
@@ -179,7 +179,7 @@ class DeltaRsOutputTables:
                 with _row_named(rows):
                     _require_partitions_kept(loaded, ready)
             if columns.retyped:
-                # Others have made the table, or its columns, since the rows were prepared.
+                # Another writer has made the table, or changed its columns, since the rows were prepared.
                 self._widen(location, rows, asked)
                 continue
             schema_before, applied = schema_of(loaded), _without_offsets(_with_lengths_applied(loaded, ready))
@@ -187,7 +187,7 @@ class DeltaRsOutputTables:
             how = _without_wrong_statistics(applied.schema, bounds)
             try:
                 here, is_plain = commits_here(loaded, stored), not not_applied(read_demands(loaded))
-                # delta-rs's own append would describe the files misleadingly.
+                # delta-rs's own append would describe the files misleadingly (see `files_aside`).
                 is_misdescribed = bounds is None or any(_has_long_decimal(one.type) for one in applied.schema)
                 is_staged = here or (is_misdescribed and is_plain)
                 if columns.added and (_asks_for_feature(loaded, columns) or (is_staged and not here)):
@@ -206,7 +206,7 @@ class DeltaRsOutputTables:
                 stored.make_durable(loaded.version())
                 return
             except Conflict:
-                # Another writer added columns, perhaps the same columns.
+                # Try again if another writer changed the columns, perhaps in the way of this write.
                 if tried + 1 == TRIES or schema_of(self._output(location)) == schema_before:
                     raise
             except DeltaError as error:
@@ -217,7 +217,7 @@ class DeltaRsOutputTables:
         raise Conflict(f"others changed the columns of {location} {TRIES} times in the meantime")
 
     def _widen(self, location: str, rows: pa.Table, asked: ColumnsAsked) -> None:
-        """Give a table the wider types that rows ask for. Raises OutputNotWritten."""
+        """Give a table the wider types that rows need. Raises OutputNotWritten, and Conflict after TRIES lost races."""
         for tried in range(TRIES):
             loaded, stored = self._output(location), self._stored(location)
             with columns_differ(location, partial(why_not_widened, loaded)):
@@ -245,8 +245,8 @@ class DeltaRsOutputTables:
     ) -> None:
         """Write rows into a folder below a table, as Spark does, and publish the files in one commit.
 
-        The same commit gives the table another `schema`, if there is one. If the write dies, VACUUM removes its files;
-        see `outputs.staging`.
+        The same commit gives the table another `schema`, if that is not None. If the process dies before the commit,
+        VACUUM removes the files; see `outputs.staging`.
         """
         target = target_of(loaded)
         demands = target.demands if schema is None else replace(target.demands, schema=schema)
@@ -254,7 +254,7 @@ class DeltaRsOutputTables:
         aside, is_unneeded = RowsAside(location, self._options_of(location), demands, sync=self._sync), True
         try:
             files = [corrected(one, bounds, columns) for one in aside.write(rows, **how)]
-            # If an error leaves open whether the files are published, they stay, because others may read them.
+            # If an error leaves open whether the files are published, the files stay, because others may read them.
             is_unneeded = False
             publishing.publish(location, target, files, transaction, metadata, schema)
             aside.settle()
@@ -298,7 +298,7 @@ def _partitions_in(loaded: DeltaTable, rows: pa.Table) -> list[str]:
 
 
 def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
-    """Tell whether a table lacks a feature of the protocol that its new columns need: timestampNtz.
+    """Tell whether new columns need the feature timestampNtz of Delta's protocol, and the table lacks it.
 
     If so, delta-rs has to add the columns in a separate commit.
     """
@@ -310,8 +310,9 @@ def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
 def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, Any]:
     """Return the settings by which delta-rs leaves out bounds that would make readers skip a file wrongly.
 
-    Without bounds (None) no column gets statistics. Otherwise decimals of more than DIGITS digits get none, because
-    delta-rs would write their bounds as floats. The settings cannot leave out the bounds of a decimal in a struct.
+    If `bounds` is None, no column gets statistics. Otherwise columns of decimals with more than DIGITS digits get none,
+    because delta-rs would write their bounds as floats. The settings cannot leave out the bounds of a decimal in a
+    struct. If the files are published by `_publish_rows`, `corrected` puts the exact bounds in.
     """
     none = ColumnProperties(statistics_enabled="NONE")
     if bounds is None:
@@ -330,7 +331,7 @@ def _has_long_decimal(kind: pa.DataType) -> bool:
 
 
 def _without_offsets(rows: pa.Table) -> pa.Table:
-    """Return the rows in arrays that begin at their first value.
+    """Return the rows with each nested column copied, so that its arrays are no slices of longer arrays.
 
     delta-rs ends the whole process (SIGABRT) for a struct inside a struct that is a slice of a longer array.
     """

@@ -37,9 +37,9 @@ class SparkOutputTables:
             return OutputLog(str(state.metadata().id()), int(state.version()), committed)
 
     def fence_output(self, location: str, application: str, version: int) -> None:
-        # A write of a DataFrame commits every version above the committed version, so a fence could follow a committed
-        # write. This transaction sees any version in its snapshot, and conflicts with any version that is committed
-        # after the snapshot.
+        # Spark's writer of DataFrames commits a transaction's version if it is above the committed version. So a fence
+        # by that writer could follow a committed write. The transaction here finds any version in its snapshot, and
+        # conflicts with any version that is committed after the snapshot.
         from ledger.delta_log.by_spark import commit_nothing
 
         with unreadable(location), self._engine.committing({"verb": "fence"}) as session:

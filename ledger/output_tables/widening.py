@@ -1,9 +1,9 @@
 """Wider columns of an output table: delta-rs writes its rows anew, in one commit.
 
-Only Spark can change a type in place, and many readers do not read a table whose types Spark changed. Each stored value
-is compared with its cast back. The commit directly follows the version that was read. If others commit between the two,
-the commit fails, and the caller looks at the new columns first. Like other writes, delta-rs writes the files into a
-folder below the table, so that the log describes them correctly (`output_tables.files_aside`).
+Only Spark can change a type in place, and many readers do not read a table whose types Spark changed. A stored value
+that the new type does not hold exactly is an error. The commit directly follows the version that was read. If another
+commit comes after that version, this commit fails, and the caller looks at the new columns. delta-rs writes the files
+into a folder below the table, so that the log describes the files correctly (`output_tables.files_aside`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ledger.output_tables.schemas import schema_of
 from ledger.rules.output_columns import Columns, ColumnsDiffer
 
 log = logging.getLogger("ledger.output")
-#: A table with more bytes is not written anew beside a write.
+#: A table with more bytes is not written anew for the rows of a write.
 WIDENED_BYTES = 1 << 30
 #: Properties of tables whose rows must not be written anew.
 KEPT = ("delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableDeletionVectors", "delta.columnMapping.mode")
@@ -49,7 +49,7 @@ def widen(
     schema = {**columns.schema, "fields": [one for one in columns.schema["fields"] if one["name"] in names]}
     files = _Rewritten(loaded, schema, columns.retyped).files(location, options)
     commit_properties = properties({"verb": "widen", "columns": list(columns.retyped)}, rebases=0)
-    # The commit removes the table's files: the new files must survive a power cut before it.
+    # The commit removes the table's old files. So the new files must be safe from a power cut before the commit.
     stored.sync([one.path for one in files])
     with conflicts():
         new_schema = Schema.from_json(json.dumps(schema))
@@ -111,7 +111,7 @@ class _Rewritten:
 
 
 def why_not_widened(loaded: DeltaTable) -> str | None:
-    """Return why a table is not written anew here, in words that can follow "because of"; None if it is."""
+    """Return why a table is not written anew here, in words that can follow "because of"; None if it may be."""
     configuration = loaded.metadata().configuration
     size = sum(pa.table(loaded.get_add_actions())["size_bytes"].to_pylist())
     why = [f"its property {name}" for name in KEPT if configuration.get(name, "false").lower() not in ("false", "none")]

@@ -10,10 +10,10 @@ NOTHING_SENT = "Nothing was sent. "
 
 
 def admit(requested: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> int | None:
-    """Return how many messages a receive gets: `requested`, or as many as the quota leaves. None means all.
+    """Return how many messages a receive may get: `requested`, or as many as the quota leaves. None means all.
 
     Raises OverLimit if the quota leaves none. S1: "If you reach this limit, Amazon SQS returns the OverLimit error
-    message". For FIFO queues return 0 then: "Amazon SQS returns no error messages".
+    message". For a FIFO queue whose quota leaves none, return 0: "Amazon SQS returns no error messages".
     """
     most = limits.maximum_in_flight
     if most is None:
@@ -34,7 +34,8 @@ def require_room(queue: str, stored: int, added: int, limits: Limits) -> None:
     `stored` is how many messages the queue has in any state, without those deleted, expired or moved.
     """
     most = limits.maximum_messages
-    # A repeated send adds no message (`more` is 0). It gets its earlier answer, however full the queue is now.
+    # A repeated send adds no message (`added` is 0). Such a send gets its earlier answer, however full the queue is
+    # now.
     if most is None or not added or stored + added <= most:
         return
     room = max(0, most - stored)
@@ -46,7 +47,7 @@ def require_room(queue: str, stored: int, added: int, limits: Limits) -> None:
 
 
 def counted_sends(queue: str) -> str:
-    """Return the application id that counts the sends to a queue with a bound.
+    """Return the application id that counts the sends to a queue with MaximumMessages.
 
     A send that has not seen the previous send cannot commit, so two sends at once cannot pass the bound together.
     """

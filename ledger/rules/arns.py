@@ -1,4 +1,4 @@
-"""ARNs: the names of queues in policies and for dead letters.
+"""ARNs: the names of queues in policies, in redrive policies and in move tasks.
 
 The account and the region in them are settings of the ledger.
 """
@@ -24,7 +24,8 @@ class Account(NamedTuple):
 
 
 DEFAULT = Account()
-#: The account that ledgers had before the settings of account and region existed. Their policies still name it.
+#: The account that ledgers had before the settings of account and region existed. Policies from that time still name
+#: it.
 FORMER = Account("000000000000", "ledger")
 
 

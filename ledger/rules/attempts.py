@@ -1,8 +1,12 @@
 """Attempt ids: a retried send or receive is the same call again (F3).
 
-A different call under the same id is an error. Otherwise, if two tasks shared an id, the second task's messages would
-silently be dropped, or the second task would silently get the first task's claim. So a send records a number in the
-log, under the id. The number is made of the send's queue and content.
+A different send under the same id is an error. Otherwise, if two tasks shared an id, the second task's messages would
+silently be dropped. So a send records a number in the log, under the id. The number is made of the send's queue and
+content.
+
+A receive gets the claim that an earlier receive under the same id still holds. Two tasks that share an id would share
+this claim, too. The ledger notices that only if the second task asks for fewer messages than the claim has: that is an
+error.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from ledger.rules.message_id import send_key
 from ledger.rules.text import storable
 
 LONGEST = 128
-#: The parts of an id that tell an Airflow task from all other tasks: those of other runs and other DAGs, and mapped
+#: The parts of an id that tell an Airflow task from all other tasks: from tasks of other runs and DAGs, and from mapped
 #: tasks.
 RECIPE = "{{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}"
 OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
@@ -26,8 +30,8 @@ OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
 class Share(NamedTuple):
     """The number of a worker, from 0, among several processes that consume under one attempt.
 
-    The worker continues an earlier run's claims of processes with the worker's number, or with a number that is greater
-    by a multiple of `processes`.
+    After a restart, the worker continues the claims of each process of the earlier run whose number, modulo
+    `processes`, is the worker's number.
     """
 
     number: int
@@ -46,15 +50,16 @@ class Attempt(NamedTuple):
 
     @property
     def transaction(self) -> tuple[str, int]:
-        """The application id and version of the send's transaction in Delta's log. The id holds for all queues.
+        """The application id and version of the send's transaction in Delta's log.
 
-        Versions are even, so that no version directly follows another.
+        The application id does not name the queue, so one attempt id cannot send to two queues. The version is the
+        number of the content. Such numbers are even, so that no version directly follows another.
         """
         return f"attempt/{self.attempt_id}", self.content
 
     @property
     def key(self) -> str:
-        """The send's key, which names its segments. A retry has the same key, any other send another key."""
+        """The send's key, which names the send's segments. A retry has the same key. Any other send has another."""
         return send_key("attempt", self.queue, self.attempt_id, str(self.content))
 
     def require_same(self, content: int) -> None:
@@ -78,7 +83,7 @@ def attempt_id(value: object, field: str) -> str | None:
 
 
 def require_not_smaller(value: str | None, held: int, maximum: int | None) -> None:
-    """Raise InvalidParameterValue when the claim that an attempt holds is larger than the present request."""
+    """Raise InvalidParameterValue when the claim that an attempt holds has more messages than the request asks for."""
     if maximum is not None and held > maximum:
         raise InvalidParameterValue(
             "ReceiveRequestAttemptId",
@@ -91,7 +96,7 @@ def require_not_smaller(value: str | None, held: int, maximum: int | None) -> No
 def require_different(ids: Iterable[str | None]) -> None:
     """Raise InvalidParameterValue when two receives of one call have the same attempt id.
 
-    Nobody could tell which receive is a retry of the other.
+    Nobody could tell which of the two receives is a retry of the other one.
     """
     seen: set[str | None] = set()
     for attempt in ids:
@@ -104,7 +109,7 @@ def require_different(ids: Iterable[str | None]) -> None:
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """Return an id of at most `longest` characters for any text: the text, or its start with the SHA-256 of all."""
+    """Return an id of at most `longest` characters: the text, or its start and the SHA-256 of the whole text."""
     digest = hashlib.sha256(text.encode()).hexdigest()
     return text if len(text) <= longest else f"{text[: longest - len(digest) - 1]}.{digest}"
 
@@ -120,8 +125,8 @@ def claim_id(attempt: str, process: int | None, number: int) -> str:
 def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, int] | None:
     """Return the process and the number of a claim, from the id that a worker gave it (see `claim_id`).
 
-    The process is None if there is only one. Return None for an id that is not of this attempt. An attempt may itself
-    contain a slash, and begin like another attempt.
+    The process is None if the worker is the only process. Return None for an id that is not of this attempt. An attempt
+    may itself contain a slash, and may begin like another attempt.
     """
     before, slash, numbers = (attempt_id or "").rpartition("/")
     process, point, number = numbers.rpartition(".")
@@ -133,7 +138,8 @@ def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, 
 def content_of(queue: str, entries: Iterable[Entry]) -> int:
     """Return a number that stands for a list of messages, in their order.
 
-    Bodies, attributes, groups and trace headers count. Delays do not count, because they may be a queue's default.
+    Bodies, attributes, groups and trace headers count. Delays do not count, because a delay may be the queue's default,
+    which can change before a retry.
     """
     digest = hashlib.sha256(_framed([queue, "list"]))
     for entry in entries:
@@ -144,14 +150,14 @@ def content_of(queue: str, entries: Iterable[Entry]) -> int:
 
 
 def content_of_rows(queue: str, count: int, hashes: int) -> int:
-    """Return a number that stands for a DataFrame's messages, in any order, from their count and sum of hashes."""
+    """Return a number for a DataFrame's messages, in any order, from their count and the sum of their hashes."""
     return _number(hashlib.sha256(_framed([queue, "rows", str(count), str(hashes)])).digest())
 
 
 def _number(digest: bytes) -> int:
     """Return an even number from 61 bits of a digest, at least 2.
 
-    The numbers of older releases, which did not count the content, are smaller.
+    The number is the version of a transaction: see `Attempt.transaction`.
     """
     return (int.from_bytes(digest[:8], "big") >> 3) * 2 + 2
 

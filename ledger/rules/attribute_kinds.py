@@ -1,4 +1,4 @@
-"""The queue attributes, SQS's and ours, with ranges and defaults."""
+"""The queue attributes, SQS's and our own, with ranges and defaults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from ledger.rules import limits
 
 @dataclass(frozen=True)
 class WholeNumber:
-    """An attribute that is a number from `least` to `most`, or to `lifted`, if given, on an UNBOUNDED queue."""
+    """An attribute that is a number from `least` to `most`.
+
+    On a queue with Limits=UNBOUNDED, `lifted` replaces `most`, if it is given.
+    """
 
     default: int
     least: int
@@ -42,7 +45,7 @@ class Document:
 
 BOOLEAN = ("false", "true")
 FENCED = "fenced"
-#: The attributes about encryption are kept and answered, and have no effect: the storage encrypts at rest.
+#: The attributes about encryption are kept and answered, and have no effect: encryption at rest is left to the storage.
 KEY, KEY_PERIOD, MANAGED = "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"
 #: SQS's attributes that every queue has.
 SQS_ATTRIBUTES: dict[str, WholeNumber | Choice | Document | Text] = {
@@ -68,7 +71,7 @@ OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
     "MaximumVisibilityTimeout": WholeNumber(
         limits.MAXIMUM_VISIBILITY_TIMEOUT, 1, limits.MAXIMUM_VISIBILITY_TIMEOUT, limits.MAXIMUM_RETENTION
     ),
-    # V8, V9: "fenced" gives the documented errors, "recorded" the recorded behaviour of standard queues. The latter
+    # V8, V9: "fenced" gives the documented errors, "recorded" the recorded behaviour of standard queues. "recorded"
     # accepts late changes, and changes through a receipt that a later receive replaced. On FIFO queues the attribute
     # has no effect: after the deadline another receiver may hold other messages of the group.
     "Receipts": Choice(FENCED, (FENCED, "recorded")),
@@ -78,8 +81,8 @@ OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
     # Q4: UNBOUNDED keeps the semantics and lifts the numbers.
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
     "Lanes": WholeNumber(limits.DEFAULT_LANES, 1, limits.MAXIMUM_LANES),
-    # How many messages the queue may have, in any state. The store refuses a send that would pass the bound. 0 means no
-    # bound.
+    # How many messages the queue may have, without those deleted, expired or moved. The store refuses a send that would
+    # pass the bound. 0 means no bound.
     "MaximumMessages": WholeNumber(0, 0, limits.MAXIMUM_STORED),
 }
 ATTRIBUTES = {**SQS_ATTRIBUTES, **OUR_ATTRIBUTES}
@@ -94,7 +97,8 @@ FIFO_ATTRIBUTES: dict[str, Choice] = {
 }
 #: Recorded: SQS has a special sentence about these attributes for standard queues, which do not have them.
 ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
-#: The errors for a change of attributes on which stored messages depend. The sentence about FifoQueue is recorded.
+#: The attributes that cannot change after a queue is made, each with the bound in its error. The sentence about
+#: FifoQueue is recorded.
 FIXED_AT_CREATION = {
     "Lanes": "It is fixed when the queue is created",
     "Limits": "It is fixed when the queue is created",

@@ -1,6 +1,6 @@
-"""Queue names and queue attributes, checked.
+"""Checks of queue names, queue attributes and tags.
 
-Values are text, as in SQS.
+The values of attributes are text, as in SQS.
 """
 
 from __future__ import annotations
@@ -67,12 +67,15 @@ def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> 
 def complete(
     given: Mapping[str, object], stored: Mapping[str, str] | None = None, account: Account = DEFAULT
 ) -> dict[str, str]:
-    """Return all attributes of a queue as text, each checked. `given` replaces `stored`, which replaces the defaults.
+    """Return all attributes of a queue as text. `given` replaces `stored`, which replaces the defaults.
+
+    Each attribute that this release knows is checked.
 
     Raises:
         InvalidAttributeName: An attribute is unknown, or a queue would get two types of encryption.
-        InvalidAttributeValue: A value is out of its range, fixed, or does not go with another value.
-        InvalidParameterValue: A RedrivePolicy or RedriveAllowPolicy is wrong, or names queues of another account.
+        InvalidAttributeValue: A value is out of its range, fixed, not understood, or does not go with another value.
+        InvalidParameterValue: `given` is no mapping, or a text cannot be stored as UTF-8. A RedrivePolicy or
+            RedriveAllowPolicy is wrong, or names queues of another account.
     """
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Attributes", given, "Must be values by names", 'Write {"DelaySeconds": 5}.')
@@ -128,9 +131,9 @@ def complete(
 
 
 def answered(stored: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes that a queue answers, from its stored attributes.
+    """Return the attributes as a call for a queue's attributes answers them, from the stored attributes.
 
-    Recorded: a queue answers KmsDataKeyReusePeriodSeconds only if it has a key.
+    Recorded: the answer has KmsDataKeyReusePeriodSeconds only if the queue has a key (KmsMasterKeyId).
     """
     kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(stored) else {})}
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
@@ -176,10 +179,10 @@ def tag_keys(given: Iterable[str]) -> frozenset[str]:
 
 
 def not_understood(attributes: Mapping[str, str]) -> str | None:
-    """Return the name of an attribute whose value a newer release made; None if there is none.
+    """Return the name of an attribute with a value that this release does not know; None if there is none.
 
-    This release would have to guess what a queue with such a value does. Attributes whose names this release does not
-    know do not count.
+    A newer release made such a value, and this release would have to guess what the queue does. Attributes whose names
+    this release does not know do not count.
     """
     kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(attributes) else {})}
     for name, kind in kinds.items():
@@ -199,7 +202,7 @@ def is_fifo(attributes: Mapping[str, str]) -> bool:
 
 
 def queue_name_of(queue_id: str) -> str:
-    """Return the queue's name from its id, which is the name, a hyphen and 8 digits."""
+    """Return the queue's name from its id, which is the name, a hyphen and 8 hexadecimal digits."""
     return queue_id.rpartition("-")[0]
 
 
@@ -209,7 +212,7 @@ def retention_period(attributes: Mapping[str, str]) -> int:
 
 
 def receipts_of(attributes: Mapping[str, str]) -> Receipts:
-    """V8, V9: return the receipts through which a queue with these attributes accepts changes."""
+    """V8, V9: return through which receipts a queue with these attributes accepts changes: see `Receipts`."""
     if attributes["Receipts"] == "recorded":
         return Receipts.RECORDED
     return Receipts.LATE if attributes["LateChange"] == "accept" else Receipts.FENCED
@@ -234,9 +237,9 @@ def limits_of(attributes: Mapping[str, str]) -> Limits:
 
 
 def _together(given: Mapping[str, str], values: dict[str, str]) -> None:
-    """Set LateChange in `values` as Receipts implies, if only Receipts is given.
+    """Set LateChange in `values` as Receipts implies, if Receipts is given without LateChange.
 
-    Raises InvalidAttributeValue if the two contradict each other: Receipts=recorded accepts late changes.
+    Raises InvalidAttributeValue if LateChange refuses late changes, and Receipts=recorded accepts them.
     """
     if "Receipts" in given and "LateChange" not in given:
         values["LateChange"] = "accept" if values["Receipts"] == "recorded" else "reject"

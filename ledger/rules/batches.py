@@ -12,7 +12,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
 class TooManyEntriesInBatchRequest(LedgerError, ValueError):
-    """A batch has more entries than ten."""
+    """A batch has more than ten entries."""
 
     code = "TooManyEntriesInBatchRequest"
 
@@ -58,15 +58,15 @@ def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
             "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be at most 80 "
             "letters long."
         )
-    again = next((one for number, one in enumerate(ids) if one in ids[:number]), None)
-    if again is not None:
-        raise BatchEntryIdsNotDistinct(f"Id {again} repeated.")
+    repeated = next((one for number, one in enumerate(ids) if one in ids[:number]), None)
+    if repeated is not None:
+        raise BatchEntryIdsNotDistinct(f"Id {repeated} repeated.")
 
 
 def require_length(entries: Sequence[Mapping[str, object]]) -> None:
-    """Raise BatchRequestTooLong when the bodies and attributes of a batch have more bytes than 1 MiB.
+    """Raise BatchRequestTooLong if the bodies and attributes of a batch together have more bytes than 1 MiB.
 
-    Recorded: the error, and that a queue's own MaximumMessageSize does not count for a batch.
+    The error is recorded. It is also recorded that a queue's own MaximumMessageSize does not count for a batch.
     """
     sent = sum(_length(entry.get("MessageBody")) + _length_of_attributes(entry) for entry in entries)
     if sent > MAXIMUM_MESSAGE_BYTES:

@@ -1,7 +1,7 @@
 """The rule for values that fit into a column of an output table.
 
-The rule is the same for both engines. It works on types as Delta's log writes them. No value is stored as another
-value. `fit` compares a type of rows with a type of a column:
+The rule is the same for both engines, Spark and delta-rs. It works on types as Delta's log writes them. No value is
+stored as another value. `fit` compares a type of rows with a type of a column:
 
     Fit.ALWAYS  every value of the rows' type is a value of the column's
     Fit.EXACT   some values are: each value is compared with its cast back, and refused if the two differ
@@ -19,9 +19,9 @@ value. `fit` compares a type of rows with a type of a column:
 | timestamp_ntz |                                 | date: a midnight; timestamp: as UTC              |
 | void          | all                             |                                                  |
 
-Arrays, maps and structs fit as their contents do. A double below 2**53 stands for the decimal that is written for it
-(9.99, and not its fifty digits). A double from 2**53 on stands for its exact whole number. Spark's store assignment
-allows more: it rounds, and it turns numbers into texts, which two engines write differently.
+Arrays, maps and structs fit as their contents do. A double between -2**53 and 2**53 stands for the decimal that is
+written for it (9.99, and not its fifty digits). A larger double, with either sign, stands for its exact whole number.
+Spark's store assignment allows more: it rounds, and it turns numbers into texts, which two engines write differently.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from enum import IntEnum
 from typing import Any
 
 VOID = "void"
+#: The whole-number types, and how many decimal digits the greatest number of each has.
 INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 #: How many decimal digits a whole number may have so that a float or a double always holds it exactly.
 FLOATS = {"float": 7, "double": 15}
 #: The whole-number types that always fit into a float or a double.
 WHOLE_IN = {"float": ("byte", "short"), "double": ("byte", "short", "integer")}
-#: From this double on every double is a whole number, and its shortest text may be the text of another number.
+#: From this double on every double is a whole number, and the shortest text of a double may be that of another number.
 FIRST_OF_WHOLE = 2.0**53
 INSTANTS = ("date", "timestamp", "timestamp_ntz")
-#: The longest decimal, and the one that Spark makes of Python's decimals.
+#: How many digits the longest decimal has, and the decimal type that Spark makes of Python's decimals.
 MOST_DIGITS, USUAL_DECIMAL = 38, (38, 18)
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _SQL_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
@@ -55,7 +56,7 @@ class Fit(IntEnum):
 
 
 def fit(given: Any, column: Any) -> Fit:
-    """Return whether values of the type `given` may be stored in a column of the type `column`: see the module."""
+    """Return whether a column of the type `column` holds values of the type `given`: see the module's docstring."""
     given, column = plain(given), plain(column)
     if given in (VOID, column):
         return Fit.ALWAYS
@@ -105,7 +106,7 @@ def name_of(kind: Any) -> str:
 def wider(given: Any, column: Any) -> str | None:
     """Return a column type that holds values of both types; None if there is none.
 
-    The cast back of each value decides whether the type holds the value (see Fit.EXACT).
+    The returned type may not hold every value. For each value its cast back decides (see Fit.EXACT).
     """
     given, column = plain(given), plain(column)
     if not isinstance(given, str) or not isinstance(column, str) or not fit(given, column):

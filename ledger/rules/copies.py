@@ -1,9 +1,9 @@
 """Copies of messages from another ledger's queue or an exported file.
 
 A copy proceeds in parts, and each part is one commit to the target. The commit appends messages and notes the copy's
-progress: the number of its parts and messages, and marks that say where the next part begins. A part is committed
-directly after the part before it, or not at all. A process that copies again, after a crash or beside another process,
-reads the progress and continues with the next part. So no message is sent twice, and none is skipped.
+progress: the number of its parts and messages, and marks that say where the next part begins. A part can only be
+committed directly after the part before it. A process that copies again, after a crash or beside another process, reads
+the progress and continues with the next part. So one copy sends no message twice, and skips none that is still there.
 
 The marks must stay true while the source changes. For a queue the marks are an instant, `until`, and the `Position` of
 the last message that was read. A message that is in the queue when the copy begins keeps its position. A message that
@@ -48,14 +48,14 @@ class CopyProgress(NamedTuple):
     def transactions(self, key: str) -> list[tuple[str, int]]:
         """Return the transactions of a part's commit.
 
-        The first transaction has the number of the part: the part commits only directly after the part before it.
+        The first transaction has the number of the part, and is committed only directly after the number before it.
         """
         marks = [(mark_application(key, number), mark) for number, mark in enumerate(self.marks)]
         return [(application(key), self.parts), (messages_application(key), self.messages), *marks]
 
 
 def position(arrived_at: int, sent_at: int, sequence_number: int | None, segment: str, seq: int) -> Position:
-    """Return the position of a message. Instants in milliseconds."""
+    """Return the position of a message. Instants are in milliseconds."""
     return Position(arrived_at, sent_at, sequence_number or 0, *segment_numbers(segment), seq)
 
 
@@ -93,7 +93,7 @@ def instants_in_target(
 
     Where possible, a copy is as old as its message. A message from the future counts as sent now. A message that the
     new queue would expire at once also counts as sent now: a copy must lose nothing. On a FIFO queue every copy counts
-    as sent now: an older message would come before others of its group.
+    as sent now: otherwise an older message would come before others of its group.
     """
     is_kept = not fifo and kept_since <= now < retention.ends(kept_since)
     sent_at = kept_since if is_kept else now

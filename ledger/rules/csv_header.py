@@ -1,4 +1,4 @@
-"""The check of a CSV file's header for signs of another format."""
+"""The check of a CSV file's header for mistaken names, and for signs of another format."""
 
 from __future__ import annotations
 

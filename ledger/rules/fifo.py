@@ -15,14 +15,14 @@ ORDINAL_BITS = 32
 
 
 class Member(NamedTuple):
-    """A message of a FIFO queue, gone or not, with the facts that decide its order. Instants in milliseconds."""
+    """A message of a FIFO queue, gone or not, with the facts that decide its order. Instants are in milliseconds."""
 
     message: Any
     group: str
     status: Status
     #: When the message came, or its delay passed, whichever is later.
     since: int
-    #: See `hold_ended`.
+    #: When the last hold of the message ended or will end: see the function `hold_ended`.
     hold_ended: int | None = None
 
 
@@ -31,14 +31,15 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
 
     S1: "When you receive a message with a message group ID, no more messages for the same message group ID are returned
     unless you delete the message or it becomes visible." A member that is not visible holds back the members after it.
-    Recorded (fifo_group_visibility_extends_with_change_message_visibility): it does not hold back the members before
-    it. F4: a member that is gone (deleted, moved or expired) holds back no member.
+    Recorded (fifo_group_visibility_extends_with_change_message_visibility): such a member does not hold back the
+    members before it. F4: a member that is gone (deleted, moved or expired) holds back no member.
 
     F2, recorded: groups come in the order in which they became receivable, and each is drained before the next. A group
     became receivable when its first visible message came, or when the last hold of any of its messages ended, gone
-    messages included. So a group that was served comes after the groups that were not. In one millisecond, a message's
-    arrival comes before the end of a hold. Between equal groups, the place of their first messages decides. All this is
-    computed from the records. The holds of messages that upkeep dropped are no longer known.
+    messages included. The later of the two instants counts. So a group that was just served comes after the groups that
+    were waiting. In one millisecond, a message's arrival comes before the end of a hold. Between groups with equal
+    instants, the place of their first messages decides. All this is computed from the records. The holds of messages
+    that upkeep dropped are no longer known.
     """
     hidden: set[str] = set()
     free: dict[str, list[Member]] = {}
@@ -57,10 +58,10 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
 
 
 def place_of_group(since: int, ended: int | None) -> tuple[int, bool]:
-    """Return a group's place among the others, smaller first.
+    """Return a group's place among the groups; the smallest place comes first.
 
-    `since` is when its first visible message could be received. `ended` is when the last hold of the group ended, or
-    None if the group had no hold.
+    `since` is when the group's first visible message came, or its delay passed. `ended` is when the last hold of the
+    group ended, or None if the group had no hold.
     """
     return (since, False) if ended is None or ended < since else (ended, True)
 
@@ -68,8 +69,8 @@ def place_of_group(since: int, ended: int | None) -> tuple[int, bool]:
 def hold_ended(record: Record, expires_at: int) -> int | None:
     """Return when the last hold of a message ended or will end; None if nobody held the message in this queue.
 
-    A hold ends at its deadline, by a delete, or when the message expires, whichever comes first. A release and a
-    restore set the deadline to their own instant. A lock is a hold, too.
+    A hold ends at its deadline, by a delete, or when the message expires, whichever comes first. A release without a
+    delay and a restore set the deadline to their own instant. A lock is a hold, too.
     """
     if record.visible_at is None:
         return None
@@ -80,7 +81,7 @@ def hold_ended(record: Record, expires_at: int) -> int | None:
 def drained(messages: Iterable[Message], group_of: Callable[[Message], str | None]) -> list[Message]:
     """Return the messages with each group before the next, in the order of the groups' first messages.
 
-    A claim has this order when the order of its grant is no longer known.
+    A claim has this order if the order in which its receive got the messages is no longer known.
     """
     groups: dict[str | None, list[Message]] = {}
     for message in messages:
@@ -89,12 +90,15 @@ def drained(messages: Iterable[Message], group_of: Callable[[Message], str | Non
 
 
 def lane(group: str, lanes: int) -> int:
-    """Return the lane of a group's messages: groups on different lanes never wait for each other."""
+    """Return the lane of a group's messages: all messages of a group are in one lane."""
     return zlib.crc32(group.encode()) % lanes
 
 
 def sequence_number(send: int, ordinal: int) -> int:
-    """Return F2's order as a number: the count of sends to the queue, then the order within the send."""
+    """Return F2's order as a number.
+
+    `send` is the count of sends to the queue, `ordinal` the message's number in the send.
+    """
     return (send << ORDINAL_BITS) | ordinal
 
 
@@ -115,14 +119,14 @@ REPAIRS = 8
 def clock_repairs(queue: str, slot: int = 0) -> str:
     """Return the application id under which a repair of a queue's clock notes how many sends came before it.
 
-    The instants of those sends may be ahead, so they do not tell the present time. Each of the last REPAIRS repairs has
-    a slot.
+    The instants of those sends may be in the future, so they do not tell the present time. Each of the last REPAIRS
+    repairs has a slot.
     """
     return f"clock/{queue}/{slot}" if slot else f"clock/{queue}"
 
 
 def repaired_at(queue: str, slot: int = 0) -> str:
-    """Return the application id under which a repair notes the new instant of the sends before it, by its clock."""
+    """Return the application id under which a repair notes its own instant: that of the sends before the repair."""
     return f"clock-at/{queue}/{slot}" if slot else f"clock-at/{queue}"
 
 

@@ -12,27 +12,27 @@ from ledger.errors import ClocksDisagree
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Record
 
-#: For this many seconds a commit of another owner is evidence of the time.
+#: For this many seconds after it, a commit of another owner is evidence of the time (see `explains`).
 WITNESSED = 600
 #: The instants of a record at which something happened.
 _HAPPENED = ("first_received_at", "received_at", "released_at", "deleted_at")
 
 
 def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
-    """Return `now`, but never before the last commit: time in a ledger only moves on.
+    """Return `now`, or the instant of the last commit if that is later: time in a ledger only moves on.
 
-    Raises ClocksDisagree when that commit is further ahead than `maximum_skew` seconds. Then one of the clocks is
-    wrong, and a verb by this clock could take over messages that another process still holds.
+    Raises ClocksDisagree if that commit is ahead by more than `maximum_skew` seconds. Then one of the clocks is wrong,
+    and a verb by a wrong clock could take over messages that another process still holds.
     """
     require_alike(now, last_commit, maximum_skew, "the last commit is ahead", only_behind=True)
     return max(now, last_commit)
 
 
 def require_expiry(now: int, noted_at: int, maximum_skew: float) -> None:
-    """Raise ClocksDisagree if a clock that was too far ahead may have noted what had expired in a queue.
+    """Raise ClocksDisagree if a clock that was too far ahead may have noted what has expired in a queue.
 
-    The note was made at `noted_at`; the bound is `maximum_skew` seconds. By such a note, messages that are sent now
-    would count as expired.
+    `noted_at` is the instant of the note. It may be ahead by at most `maximum_skew` seconds. By a note from the future,
+    messages that are sent now could count as expired.
     """
     what = "the queue was changed by a clock that is ahead, and with it what has expired"
     require_alike(now, noted_at, maximum_skew, what, only_behind=True)
@@ -49,7 +49,8 @@ def require_alike(
 ) -> None:
     """Raise ClocksDisagree when this clock (`now`) and another differ by more than `maximum_skew` seconds.
 
-    `bound` says in words where that limit comes from.
+    `bound` says in words where the limit comes from. If `only_behind` is true, only a clock that is behind the other
+    one is an error.
     """
     apart = (other - now) / MILLISECONDS
     if apart > maximum_skew or (not only_behind and -apart > maximum_skew):
@@ -63,7 +64,7 @@ def require_alike(
 def require_steady(now: int, expected: int, maximum_skew: float) -> None:
     """Raise ClocksDisagree when a clock says `now` and differs from `expected` by more than `maximum_skew` seconds.
 
-    `expected` is the last reading of the clock, plus the time that passed since.
+    `expected` is the last reading of the clock, plus the time that passed since that reading.
     """
     apart = (now - expected) / MILLISECONDS
     if abs(apart) > maximum_skew:
@@ -78,8 +79,9 @@ def require_steady(now: int, expected: int, maximum_skew: float) -> None:
 def explains(others: Iterable[int], now: int, expected: int, maximum_skew: float) -> bool:
     """Tell whether commits of others, at the instants `others`, explain that a clock says `now` and not `expected`.
 
-    They explain only a step forward: one commit is later than expected, and not long before `now`. Commits prove
-    nothing about a step back: a commit before the step may have the same instant as a commit after the step.
+    They explain only a step forward: one commit is later than expected (by more than the skew), and not long before
+    `now`. Commits prove nothing about a step back: a commit before the step may have the same instant as a commit after
+    the step.
     """
     skew = round(maximum_skew * MILLISECONDS)
     recent = now - WITNESSED * MILLISECONDS
@@ -98,13 +100,14 @@ def contradicts(others: Iterable[int], at: int, maximum_skew: float) -> bool:
 def put_back(
     record: Record, latest: int, now: int, skew: int, longest: int, arrivals: Mapping[int, int] | None = None
 ) -> Record:
-    """Return the record of a message as a right clock would have made it. Instants in milliseconds.
+    """Return the record of a message, as far as possible as a right clock would have made it.
 
-    `latest` is the time of the message's lane, ahead of `now`. `longest` is the longest hold of its queue, and `skew`
-    the time by which clocks may differ. An event in the future becomes an event now, and a hold that began in the
-    future begins now. A deadline further away than any hold comes back by as much as the lane does. A nearer deadline
-    may be right, and stays: no hold ends early. An arrival that is ahead by at most `skew` stays, because it is a place
-    in an order. A later arrival becomes its entry in `arrivals`, or `now` without an entry.
+    All times are in milliseconds. `latest` is the time of the message's lane, ahead of `now`. `longest` is the longest
+    hold of its queue, and `skew` the time by which clocks may differ. An event in the future becomes an event now. A
+    hold that began in the future, by more than `skew`, begins now. A deadline that is further away than any hold comes
+    back by as much as the lane does. A nearer deadline may be right, and stays: no hold ends early. An arrival that is
+    ahead by at most `skew` stays, because it is a place in an order. A later arrival becomes its value in `arrivals`,
+    or `now` if it has none.
     """
     visible = record.visible_at
     if record.received_at is not None and record.received_at > now + skew and visible is not None:

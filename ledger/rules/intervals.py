@@ -11,8 +11,8 @@ _SWITCH = "Queues with Limits=UNBOUNDED need not wait, nor do others with the se
 def require_purge(name: str, purged_at: int | None, limits: Limits, interval: int, now: int) -> None:
     """Raise PurgeQueueInProgress within `interval` seconds of the queue's last purge.
 
-    Recorded: "Only one PurgeQueue operation on <queue-name> is allowed every 60 seconds." For queues without limits
-    there is no such interval.
+    Recorded: "Only one PurgeQueue operation on <queue-name> is allowed every 60 seconds." Queues with Limits=UNBOUNDED
+    have no such interval.
     """
     if limits.has_intervals and purged_at is not None and now - purged_at < interval * MILLISECONDS:
         raise PurgeQueueInProgress(
@@ -25,7 +25,7 @@ def require_name(name: str, deleted_at: int | None, limits: Limits, interval: in
     """Raise QueueDeletedRecently within `interval` seconds of the deletion of a queue that had this name.
 
     The API reference of CreateQueue: "You must wait 60 seconds after deleting a queue before you can create another
-    queue with the same name." `limits` are those of the new queue. A queue without limits may be made at once.
+    queue with the same name." `limits` are those of the new queue. A queue with Limits=UNBOUNDED may be made at once.
     """
     if limits.has_intervals and deleted_at is not None and now - deleted_at < interval * MILLISECONDS:
         raise QueueDeletedRecently(

@@ -13,7 +13,8 @@ DEFAULT_VISIBILITY_TIMEOUT = 30
 MAXIMUM_VISIBILITY_TIMEOUT = 43_200
 #: The API reference of SendMessage: a body of 1 byte to 1 MiB; also the default of MaximumMessageSize (recorded).
 MAXIMUM_MESSAGE_BYTES = 1_048_576
-#: A queue made in Python may raise its MaximumMessageSize to this: one cell of a DataFrame can carry that much safely.
+#: An UNBOUNDED queue (see `Limits`) may raise its MaximumMessageSize to this: one cell of a DataFrame can carry that
+#: much safely.
 LARGEST_MESSAGE_BYTES = 1_073_741_824
 #: Recorded: "Value 11 for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10, if provided."
 MAXIMUM_MESSAGES = 10
@@ -22,12 +23,12 @@ MAXIMUM_WAIT = 20
 #: Q6, Q7 (botocore's model): delay 0 to 900 s; retention 60 s to 14 days, 4 days by default.
 MAXIMUM_DELAY = 900
 MINIMUM_RETENTION, DEFAULT_RETENTION, MAXIMUM_RETENTION = 60, 345_600, 1_209_600
-#: A queue made in Python may raise its retention to a hundred years.
+#: An UNBOUNDED queue may raise its retention to a hundred years.
 LONGEST_RETENTION = 36_525 * 86_400
 #: S1: "For standard queues, there can be a maximum of 120,000 inflight messages per queue", "For FIFO queues, [...]
 #: 20,000".
 MAXIMUM_IN_FLIGHT, MAXIMUM_IN_FLIGHT_FIFO = 120_000, 20_000
-#: F1, F3: how long a deduplication id and a receive request attempt id are remembered, in seconds.
+#: F1: how long a deduplication id is remembered, in seconds.
 DEDUPLICATION_INTERVAL = 300
 #: Recorded: "Invalid value for maxReceiveCount: ..., valid values are from 1 to 1000 both inclusive".
 MAXIMUM_RECEIVES = 1_000
@@ -43,8 +44,8 @@ DEFAULT_LANES, MAXIMUM_LANES = 8, 256
 #: The greatest MaximumMessages of a queue: the largest number that an attribute holds.
 MAXIMUM_STORED = 999_999_999_999
 MILLISECONDS = 1_000
-#: How many bytes a disk must have free. It is enough for some commits of the largest batches. With fewer bytes the
-#: endpoint is not ready.
+#: How many bytes a disk must have free: enough for some commits of the largest batches. With fewer bytes the endpoint
+#: reports that it is not ready.
 LEAST_FREE_BYTES = 32 << 20
 
 
@@ -52,9 +53,9 @@ LEAST_FREE_BYTES = 32 << 20
 class Limits:
     """The bounds of one queue. `None` lifts a bound. Times are in seconds.
 
-    Q4: queues made in Python or by a job are UNBOUNDED. These queues have the same semantics, without the limits that
-    only make sense for ten messages a call. The bound of 12 hours (V1, V7) stays until the queue's
-    MaximumVisibilityTimeout is raised.
+    Q4: queues made in Python or by a job are UNBOUNDED, unless they are made with Limits=SQS. UNBOUNDED queues have the
+    same semantics, without the limits that only make sense for ten messages a call. The bound of 12 hours (V1, V7)
+    stays until the queue's MaximumVisibilityTimeout is raised.
     """
 
     maximum_visibility_timeout: int | None = MAXIMUM_VISIBILITY_TIMEOUT
@@ -64,8 +65,8 @@ class Limits:
     maximum_move_rate: int | None = None
     #: How many messages the queue may have (see `admission.require_room`).
     maximum_messages: int | None = None
-    #: M3: whether an interval must pass between purges, and before a deleted queue's name is used again. Its length is
-    #: a setting.
+    #: M3: whether an interval must pass between purges, and before a deleted queue's name is used again. The settings
+    #: purge_interval and deletion_interval have the lengths.
     has_intervals: bool = False
 
 
@@ -84,8 +85,8 @@ def whole_number(
 ) -> int:
     """Return `value` as an int within [least, most].
 
-    Raises InvalidParameterValue naming the field and the bound, in the words of MaxNumberOfMessages (recorded) unless
-    `bound` is given.
+    Raises InvalidParameterValue, which names the field and the bound. The error has the words of MaxNumberOfMessages
+    (recorded), unless `bound` is given or `most` is None.
     """
     if most is None:
         bound = f"Must be a whole number >= {least}"
@@ -110,7 +111,10 @@ def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTi
 
 
 def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMessages") -> int | None:
-    """Return how many messages a receive may take. None means all, on a queue without a bound per call."""
+    """Return how many messages a receive may take. None means all.
+
+    If `value` is None, return the queue's bound per call: an UNBOUNDED queue has none.
+    """
     most = limits.maximum_messages_per_receive
     if value is None:
         return most
@@ -118,7 +122,7 @@ def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMes
 
 
 def move_rate(value: object, limits: Limits) -> int | None:
-    """D2: return how many messages a second a move task moves; None means all at once."""
+    """D2: return how many messages a second a move task moves; None means that all move at once."""
     if value is None:
         return None
     fix = "" if limits.maximum_move_rate is None else "Without a rate all messages move at once."
@@ -131,8 +135,8 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 def seconds_of_time(text: str, units: str = "smhd") -> float | None:
     """Return the seconds of a text such as 90, 90s, 5m, 1h or 7d; None for another text or a unit not in `units`."""
-    read = _TIME.fullmatch(text)
-    return None if read is None or read[2] not in ("", *units) else float(read[1]) * _UNITS[read[2]]
+    match = _TIME.fullmatch(text)
+    return None if match is None or match[2] not in ("", *units) else float(match[1]) * _UNITS[match[2]]
 
 
 def milliseconds_of_age(field: str, value: object) -> int:

@@ -1,8 +1,8 @@
 """The place of a table or a ledger: paths, URIs and catalog names.
 
-All of the package reads places through this module. The module refuses a name that two readers could take for two
+The whole package reads places through this module. The module refuses a name that two readers could take for two
 places, and says what to write instead. Otherwise one process could open a folder that another process does not lock, or
-look for a table in another place than its writer. Both errors lose messages silently.
+look for a table in another place than the table's writer. Either error loses messages silently.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SCHEMA_PREFIX = "schema:"
 WITH_A_DEFAULT = ("hdfs", "viewfs", "dbfs")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _NAME = re.compile(r"(\w+|`[^`/]+`)(\.(\w+|`[^`/]+`))*")
-#: delta-rs fails on the first four characters, and takes %20 for a space. Spark's SQL ends a path at `. Some readers
-#: take \ for a separator.
+#: Characters and escapes that no place may have. delta-rs fails on the first four characters, and takes %20 for a
+#: space. Spark's SQL ends a path at `. Some readers take \ for a separator.
 _UNUSABLE = re.compile(r"[\[\]^|`\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 _ESCAPES = re.compile(r"%(?![0-9A-Fa-f]{2})|%00|%2[fF]")
 
@@ -45,9 +45,9 @@ class Location(NamedTuple):
 
 
 def locate(field: str, given: object, folder: str, home: str) -> Location:
-    """Return the place that a user names: a path (relative ones begin at `folder`, `~` is `home`), or a URI.
+    """Return the place that a user names: a path or a URI. A relative path begins at `folder`; `~` is `home`.
 
-    Raises InvalidParameterValue, naming `field`, for a text that could name two places.
+    Raises InvalidParameterValue, which names `field`, for a text that is no place or could name two places.
     """
     text = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(text, str) or not text.strip():
@@ -65,9 +65,9 @@ def locate(field: str, given: object, folder: str, home: str) -> Location:
 
 
 def recorded(text: str) -> Location:
-    """Return a place that a ledger recorded. Raises InvalidParameterValue.
+    """Return the place that a ledger recorded as a text. Raises InvalidParameterValue.
 
-    A relative path is refused, because this process may work in another folder.
+    A relative path is refused, because this process may run in another folder than the process that recorded the path.
     """
     if not text.startswith("/") and not _SCHEME.fullmatch(text):
         raise InvalidParameterValue("location", text, "Is relative to a folder that is not known any more")
@@ -80,7 +80,7 @@ def is_relative(text: str) -> bool:
 
 
 def beside(field: str, text: str, root: Location) -> Location:
-    """Return the place of a relative path that begins at the folder of a ledger's root.
+    """Return the place of a relative path that begins beside a ledger: at the folder that has its root.
 
     The place is the same for every process that knows the ledger. Raises InvalidParameterValue.
     """
@@ -94,7 +94,7 @@ def beside(field: str, text: str, root: Location) -> Location:
 
 
 def of_spark(text: str) -> Location:
-    """Return the place that Spark reports for a table. The text looks like a URI, but escapes nothing by %."""
+    """Return the place that Spark reports for a table. Spark's text looks like a URI, but escapes nothing by %."""
     uri = _SCHEME.fullmatch(text)
     if uri and uri[1] == FILE:
         return _of_path("location", text, "/" + uri[2].lstrip("/"))

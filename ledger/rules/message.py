@@ -1,6 +1,7 @@
 """The rules for a message that is sent: body, delay, ids (Q6, F1, F2).
 
-The ids are the message's group id and deduplication id.
+The ids are the message's group id and deduplication id. The module also has the rules for the column names of a table
+of messages. A column is meaningful if it has the name of a field that senders give (`message_fields.GIVEN`).
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from ledger.rules.text import forbidden
 
 #: Recorded: "can only include alphanumeric and punctuation characters. 1 to 128 in length."
 IDENTIFIER = r"[!-~]{1,128}"
-#: Recorded: the first sentence of errors about a single message, and about a message of a batch.
+#: Recorded: the first sentence of the error about a message that is too long, sent alone and in a batch.
 _INVALID, _NOT_VALIDATED = "One or more parameters are invalid.", "One or more parameters cannot be validated."
 #: The advice about a dictionary that is meant as a body, not as an entry.
 AS_JSON = "To send it as a JSON body, send json.dumps of it; rows of a table without a column body are sent so."
-#: The bound in the error for a row that cannot be sent whole, as JSON.
+#: The words of the error for a row that cannot be sent whole, as JSON.
 NOT_IN_JSON = "It holds a number that JSON has no way to write (NaN or infinite)"
 NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this queue type"
 
@@ -54,7 +55,8 @@ class Entry(NamedTuple):
 #: The fields' names in tables, by their names in entries.
 _NAMES = {field.sqs: field.name for field in GIVEN}
 _GIVEN = {field.name for field in GIVEN}
-#: The columns that a FIFO queue reads even when rows are sent whole.
+#: Without a column of bodies, each row of a table is sent whole, as a JSON body. A FIFO queue reads also these columns
+#: of such a table.
 WITH_WHOLE_ROWS = ("message_group_id", "message_deduplication_id")
 #: Other names that users give to columns (without separators between words), and the fields that they mean.
 _SHORTER = {
@@ -70,10 +72,10 @@ _COLUMNS = {name: field.name for field in GIVEN for name in (field.sqs, field.st
 
 
 def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool = False) -> Entry:
-    """Return an entry from a body, or from a mapping with SQS's names. `common` has the fields that it lacks.
+    """Return an entry from a body, or from a mapping with SQS's names. Fields that `given` lacks come from `common`.
 
-    `in_batch` is True if the entry is one of several: SQS then has another sentence about its length. Raises what
-    `entry` raises.
+    `in_batch` is True if the entry is one of several: SQS's error for a message that is too long then begins with
+    another sentence. Raises what `entry` raises.
     """
     if in_batch:
         try:
@@ -97,9 +99,10 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
 def require_columns(names: Iterable[str], body: str | None = None) -> None:
     """Raise InvalidParameterValue for a table with a wrong column name.
 
-    These names are wrong: a name that two columns have, SQS's name of a field, and a special name by which `messages`
-    stores a field. A name is also wrong if it differs from a meaningful column in capitals only, and is not the `body`.
-    Columns with wrong names would mean nothing, and bodies, delays or groups would silently be left out.
+    These names are wrong: a name of two columns, SQS's name of a field, and a special name by which `messages` stores a
+    field. A name is also wrong if it differs from a meaningful column in capitals only, and does not name the column of
+    bodies (`body`). A column with a misspelled name would mean nothing, and its bodies, delays or groups would silently
+    be left out.
     """
     seen = set[str]()
     for name in names:
@@ -130,15 +133,15 @@ def meant_by(name: str, absent: Collection[str]) -> str | None:
 
 def with_meaning(name: str, absent: Collection[str]) -> str:
     """Return a column's name for users. If it resembles a meaningful column, the text asks whether that is meant."""
-    meant = meant_by(name, absent)
-    return name if meant is None else f"{name} (is {meant} meant?)"
+    resembled = meant_by(name, absent)
+    return name if resembled is None else f"{name} (is {resembled} meant?)"
 
 
 def left_out(names: Iterable[str], body: str | None) -> list[str]:
     """Return the columns of a table that are not sent, because they mean nothing beside the column of bodies.
 
-    A name that resembles a meaningful column is shown with that column. The result is empty for a table without a
-    column of bodies.
+    A name that resembles a meaningful column which the table lacks is shown with that column. The result is empty for a
+    table without a column of bodies.
     """
     columns = list(names)
     if (body or "body") not in columns:
@@ -152,9 +155,9 @@ def left_out(names: Iterable[str], body: str | None) -> list[str]:
 def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool) -> list[str]:
     """Return the mistaken columns of a table whose rows are sent whole, because it has no column of bodies.
 
-    A mistaken name resembles the column of bodies, or a FIFO queue's group or deduplication id: these count in whole
-    rows. The name is shown with the column that is perhaps meant. Columns that mean something only beside a body are
-    mistaken, too.
+    A name is mistaken if it resembles the column of bodies. For a FIFO queue a name is also mistaken if it resembles a
+    column of WITH_WHOLE_ROWS. The name is shown with the column that is perhaps meant. Columns that mean something only
+    beside a body are mistaken, too.
     """
     columns = list(names)
     if (body or "body") in columns:
@@ -166,9 +169,9 @@ def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool
 
 
 def require_group(names: Iterable[str]) -> None:
-    """Raise InvalidParameterValue for a table without the column that a FIFO queue needs.
+    """Raise InvalidParameterValue for a table without the column `message_group_id`, which a FIFO queue needs.
 
-    If a column of the table resembles it, the error names that column.
+    If the name of another column resembles `message_group_id`, the error names that column.
     """
     columns, group = list(names), "message_group_id"
     if group not in columns:
@@ -223,8 +226,8 @@ NO_DEDUPLICATION_ID = (
 def fails_the_batch(error: Exception) -> bool:
     """Tell whether the error of one entry is the error of the whole call (M2).
 
-    A FIFO queue's entry without its group or deduplication id fails the whole call. Recorded:
-    "send_batch_missing_deduplication_id_for_fifo_queue".
+    A FIFO queue's entry without its group or deduplication id fails the whole call. The scenario
+    `send_batch_missing_deduplication_id_for_fifo_queue` (tests/recorded) shows it for the deduplication id.
     """
     if isinstance(error, MissingParameter):
         return error.field == "MessageGroupId"
@@ -254,8 +257,8 @@ def require_common(
 def body(text: object, maximum_bytes: int) -> str:
     """Return `text` if it can be a body (M1): 1 byte to the queue's MaximumMessageSize in UTF-8.
 
-    Raises MissingParameter for the empty text (recorded), InvalidMessageContents for a character that SQS refuses, and
-    InvalidParameterValue otherwise.
+    Raises MissingParameter for None and the empty text (recorded), InvalidMessageContents for a character that SQS
+    refuses, and InvalidParameterValue for any other wrong value.
     """
     if text is None or (isinstance(text, str) and not text):
         raise MissingParameter("MessageBody")
@@ -296,8 +299,8 @@ def too_long(text: str, maximum_bytes: int, has: str = "It has more") -> Invalid
 def delay(seconds: object, queue: Mapping[str, str]) -> int:
     """Q6: return a message's own delay of 0 to 900 s, or else the queue's delay.
 
-    Messages of FIFO queues have only the queue's delay. For them a delay of 0 means the queue's delay (recorded: a
-    zero delay "defaults to queue delay").
+    Messages of FIFO queues have only the queue's delay. On such a queue a delay of 0 means the queue's delay (recorded:
+    a zero delay "defaults to queue delay"), and any other delay is an error.
     """
     default = int(queue["DelaySeconds"])
     if seconds is None:
@@ -321,14 +324,17 @@ def content_digest(text: str) -> str:
 
 
 def deduplication_key(queue: Mapping[str, str], group: str, deduplication_id: str) -> tuple[str, str]:
-    """Return the key that repeated messages share: the id, with its group when that is the DeduplicationScope."""
+    """Return the key that repeated messages share: the deduplication id, with the group if that is the scope.
+
+    The attribute DeduplicationScope says whether an id counts for a group or for the queue.
+    """
     return (group if queue["DeduplicationScope"] == "messageGroup" else ""), deduplication_id
 
 
 def require_no_attempt(attempt_id: object, queue: Mapping[str, str]) -> None:
-    """Raise InvalidParameterValue for an attempt id on a FIFO queue, which recognizes a repeated send by F1.
+    """Raise InvalidParameterValue for an attempt id on a FIFO queue, which knows repeated sends by F1.
 
-    An attempt id would be a second, different rule.
+    F1 is the rule of deduplication ids. An attempt id would be a second, different rule.
     """
     if attempt_id is not None and is_fifo(queue):
         raise InvalidParameterValue(

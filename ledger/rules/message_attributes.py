@@ -21,8 +21,9 @@ JAVA_NAME = NAME.replace(r"\w", r"\p{L}\p{N}_")
 TYPE = r"(String|Number|Binary)(\.[!-~]+)?"
 NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 LONGEST_NAME = 256
-#: The id of a message's sender is stored among the attributes, under a name that no user's attribute can have. So every
-#: release reads and writes the same columns. A release that does not know the name shows the id as an attribute.
+#: The id of a message's sender is stored among the attributes, under a name that no user's attribute can have. So
+#: releases before and after sender ids read and write the same columns. A release that does not know this name shows
+#: the id as an attribute.
 SENDER = "AWS.SenderId"
 
 
@@ -39,7 +40,7 @@ class Attribute(NamedTuple):
         return self.binary_value if self.binary_value is not None else self.string_value or ""
 
     def as_sqs(self) -> dict[str, object]:
-        """Return the attribute as SQS does: DataType, and StringValue or BinaryValue."""
+        """Return the attribute in SQS's form: DataType, and StringValue or BinaryValue."""
         name = "StringValue" if self.binary_value is None else "BinaryValue"
         return {"DataType": self.data_type, name: self.value}
 
@@ -71,7 +72,7 @@ def attributes_of_json(text: str) -> object:
 
 
 def size_of(attributes: Mapping[str, Attribute]) -> int:
-    """Return how many bytes count towards the message's size: those of names, types and values."""
+    """Return how many bytes of attributes count towards the message's size: those of names, types and values."""
     return sum(
         len(text)
         for name, one in attributes.items()
@@ -167,7 +168,7 @@ def _attribute(name: str, given: object) -> Attribute:
 
 
 def require_characters(field: str, place: str, text: str) -> None:
-    """M1: raise InvalidParameterValue when a text has a character that SQS refuses, also in bodies."""
+    """M1: raise InvalidParameterValue if a text has a character that SQS also refuses in bodies."""
     refused = forbidden(text)
     if refused is not None:
         bound = f"It holds {refused}, which the service does not take"
@@ -175,7 +176,7 @@ def require_characters(field: str, place: str, text: str) -> None:
 
 
 def has_lists(given: object) -> bool:
-    """Tell whether an attribute has list values, which SQS has only in its model. An empty list does not count."""
+    """Tell whether an attribute has list values, which only SQS's API model knows. An empty list does not count."""
     return isinstance(given, Mapping) and any(given.get(name) for name in ("StringListValues", "BinaryListValues"))
 
 
@@ -192,7 +193,7 @@ def _advice(given: object, value: object, kind: str) -> str:
 
 
 def _number(name: str, given: Real | Decimal) -> str:
-    """Return the text of a number: as the JSON text has it, or as Python or numpy writes the number.
+    """Return the text of a number: as a JSON text has it, or as Python or numpy writes the number.
 
     numpy writes a float32 with fewer digits than Python writes a float.
     """
@@ -214,7 +215,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def sender_id(given: object) -> str | None:
-    """Return `given` if it can be a SenderId: a text of 1 to 128 characters without spaces. None stays None."""
+    """Return `given` if it can be a SenderId: 1 to 128 printable ASCII characters, no spaces. None stays None."""
     if given is not None and (not isinstance(given, str) or not re.fullmatch(r"[!-~]{1,128}", given)):
         bound = "Must be 1 to 128 letters, digits and punctuation"
         raise InvalidParameterValue("SenderId", given, bound, "Name an account or a user.")

@@ -1,11 +1,11 @@
 """The fields of a message, each listed once.
 
-Every other list of fields is made from this list. The other lists are the entries that senders give, the columns of
-tables that are sent, and the columns and statistics of the table `messages`. A claim's DataFrame and the views also get
-their columns from this list.
+Every other list of fields is made from this list. The other lists are the fields of entries, the columns of tables that
+are sent, and the columns and statistics of the table `messages`. A claim's DataFrame and the views also get their
+columns from this list.
 
-A new field also needs a typed attribute in those of `Entry`, `StoredMessage` and `Message` that shall have the field. A
-field that senders give needs a rule for its value in `rules.message.entry`, and the same rule in
+A new field also needs a typed attribute in each of the classes `Entry`, `StoredMessage` and `Message` that shall have
+the field. A field that senders give needs a rule for its value in `rules.message.entry`, and the same rule in
 `bulk_rows.message_columns`. A stored field needs the next format of the table `messages`
 (`store/delta/model/formats.py`). The test `tests/delta/model/test_message_fields.py` says which of these is missing.
 """
@@ -38,10 +38,10 @@ class Field(NamedTuple):
     #: Whether the field has its own column in the table `messages`.
     is_stored: bool = True
     #: Whether the log has the field's smallest and greatest value for each data file, by which reads skip files. The
-    #: log repeats these values for every file. So only fields by which reads filter have them, and no text of unlimited
-    #: length has them.
+    #: log repeats these values for every file. So only fields by which reads filter have such values, and no text of
+    #: unlimited length has them.
     has_statistics: bool = False
-    #: The column's name in the table `messages`, if it differs.
+    #: The column's name in the table `messages`, if it differs from `name`.
     stored_as: str | None = None
 
     @property
@@ -60,7 +60,7 @@ FIELDS = (
     Field("message_deduplication_id", TEXT, "MessageDeduplicationId", is_given=True),
     # The one message system attribute that senders give. Its column keeps the field's first name.
     Field("aws_trace_header", TEXT, "AWSTraceHeader", is_given=True, stored_as="trace_header"),
-    # Only messages of FIFO queues have a sequence number. It grows in the order of the commits.
+    # Only messages of FIFO queues have a sequence number. The number grows in the order of the commits.
     Field("sequence_number", NUMBER, "SequenceNumber", has_statistics=True),
     Field("sent_at", INSTANT, "SentTimestamp", has_statistics=True),
     Field("available_at", INSTANT, is_shown=False, has_statistics=True),

@@ -1,7 +1,7 @@
 """The id of a message: its segment, and its number in the segment (`seq`).
 
-No id has to be stored. The id reads as a UUID of version 8 (RFC 9562, custom): 24 hexadecimal digits of the segment's
-name, and 8 of `seq`.
+No id has to be stored, as it follows from the message's place. The id reads as a UUID of version 8 (RFC 9562, custom):
+24 hexadecimal digits of the segment's name, and 8 of `seq`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MESSAGE_ID = re.compile(SEGMENT.pattern + r"[0-9a-f]{8}")
 SEGMENT_LENGTH = 28
 #: The numbers of messages in a segment (`seq`) run from 0 to below this bound.
 SEQ_BOUND = 2**32
-#: The ordinals of the segments that one send writes run from 0 to below this bound.
+#: A send numbers its segments. These numbers, the ordinals of the segments, run from 0 to below this bound.
 ORDINAL_BOUND = 2**18
 
 
@@ -32,7 +32,7 @@ def send_key(*parts: str) -> str:
 
 
 def segment(key: str, ordinal: int, *, is_open: bool = False) -> str:
-    """Return the name of a send's `ordinal`-th segment.
+    """Return the name of the segment with the number `ordinal` of a send.
 
     The name has 70 of the 72 bits of the send's key, and 18 bits of the ordinal. The one writer of an open segment may
     append to it. Nobody appends to any other segment.

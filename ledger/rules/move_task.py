@@ -15,7 +15,7 @@ from ledger.rules.limits import MILLISECONDS
 
 #: SQS's own ids have dashes, ours have none. A handle with an id of SQS's is valid, but its task does not exist.
 _ID_IN_A_HANDLE = re.compile(r"[0-9a-f-]{1,64}")
-#: A task without an update for this many milliseconds counts as abandoned.
+#: A running task without an update for this many milliseconds counts as abandoned.
 ABANDONED_AFTER = 60_000
 
 
@@ -29,10 +29,11 @@ class TaskStatus(str, Enum):
 
 
 class MoveTask(NamedTuple):
-    """A task that moves the messages of a dead-letter queue. Instants in milliseconds.
+    """A task that moves the messages of a dead-letter queue. Instants are in milliseconds.
 
-    `source` is the id of that queue. `destination` is a queue's name; None means the queue that each message came from.
-    `rate` is in messages a second; None means all at once. `moved` and `to_move` are approximate, as in SQS.
+    `source` is the id of the dead-letter queue. `destination` is a queue's name. None means the queue that each message
+    came from. `rate` is in messages a second. None means that all move at once. `moved` and `to_move` are approximate,
+    as in SQS.
     """
 
     task: str
@@ -49,7 +50,7 @@ class MoveTask(NamedTuple):
 
     @property
     def is_running(self) -> bool:
-        """Whether the task may move more."""
+        """Whether the task may move more messages."""
         return self.status == TaskStatus.RUNNING.value
 
 
@@ -58,8 +59,9 @@ def new_task(
 ) -> MoveTask:
     """Return a task that starts now; `others` are all tasks of the same source. Recorded: only one may run at a time.
 
-    The id of the new task is computed from the ids of the others. So two tasks that start at once, without knowing of
-    each other, have the same id, and a store keeps only one of them. Spark's MERGE detects only an equal id.
+    The id of the new task is computed from the ids of the others. So if two processes start a task at once, and see the
+    same others, both tasks have the same id. A store keeps only one of the two. (Spark's MERGE notices such a pair only
+    by an equal id.)
     """
     others = list(others)
     if any(task.is_running for task in others):
@@ -74,7 +76,7 @@ def new_task(
 def follows(task: MoveTask, stored_tasks: Iterable[MoveTask]) -> bool:
     """Tell whether `task` may be stored beside the stored tasks.
 
-    A revision may follow the task's previous revision. A new task may be stored while no other task of its source runs.
+    A stored task may be replaced by its next revision. A new task may be stored if no other task of its source runs.
     """
     stored = next((one for one in stored_tasks if one.task == task.task), None)
     if stored is not None:
@@ -85,7 +87,7 @@ def follows(task: MoveTask, stored_tasks: Iterable[MoveTask]) -> bool:
 def allowance(task: MoveTask, now: int) -> int | None:
     """Return how many messages a task may move now; None means all.
 
-    The task keeps its rate since its start. It may move the messages of the first second at once.
+    The task keeps its rate, counted from its start. It may move the messages of the first second at once.
     """
     if task.rate is None:
         return None
@@ -99,9 +101,9 @@ def is_abandoned(task: MoveTask, now: int) -> bool:
 
 
 def put_back(task: MoveTask, now: int) -> MoveTask:
-    """Return a task as it should be if a clock that was ahead of `now` started it or carried it on.
+    """Return the task as it should be, if a clock that was ahead of `now` dated its start or its last update.
 
-    A task with a rate continues at once: its new start is early enough for the messages that it has moved.
+    A task with a rate continues at once, because its new start is early enough for the messages that it has moved.
     """
     begun = now if task.rate is None else now - task.moved * MILLISECONDS // task.rate
     started_at, updated_at = min(task.started_at, begun), min(task.updated_at, now)
@@ -117,14 +119,17 @@ def taken(task: MoveTask, now: int) -> MoveTask:
 
 
 def progressed(task: MoveTask, moved: int, allowed: int | None, now: int) -> MoveTask:
-    """Return the task after `moved` more messages. It is completed if `moved` < `allowed`, or `allowed` is None."""
+    """Return the task after `moved` more messages.
+
+    A running task is completed if `moved` < `allowed`, or `allowed` is None.
+    """
     done = allowed is None or moved < allowed
     status = TaskStatus.COMPLETED.value if done and task.is_running else task.status
     return task._replace(moved=task.moved + moved, updated_at=now, status=status, revision=task.revision + 1)
 
 
 def ended(task: MoveTask, status: TaskStatus, now: int, failure: str | None = None) -> MoveTask:
-    """Return the task as it is when it ends before it is done."""
+    """Return the task as it is when it is cancelled or has failed."""
     return task._replace(status=status.value, updated_at=now, failure=failure, revision=task.revision + 1)
 
 

@@ -23,7 +23,7 @@ NOT_AVAILABLE = "Message does not exist or is not available for visibility timeo
 
 
 def error(verb: Verb, outcome: Outcome, handle: object, timeout: object, ceiling: int | None) -> LedgerError | None:
-    """Return the error to raise for an outcome, or None when it is a success."""
+    """Return the error to raise for an outcome, or None if the outcome is a success."""
     kind = ERRORS.get((verb, outcome))
     if kind is None:
         return None

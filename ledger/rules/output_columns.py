@@ -1,8 +1,13 @@
-"""The columns of a new or existing output table, from its rows.
+"""The columns of a new or existing output table, from the rows of a write.
 
-A new table leaves out a column whose type no row tells (None only, [], {}), and remembers its name in the property
-LEFT_OUT. The first rows that tell the type add the column. Other missing columns are added, and columns are widened,
-only when the writer asks for it (WIDEN). Otherwise the rows are refused, so that a mistyped name makes no new column.
+A new table leaves out a column whose type no row tells (None only, [], {}). The table's property LEFT_OUT has the names
+of such columns, and the first rows that tell the type add the column. Rows with any other column that the table lacks
+are refused, so that a mistyped name makes no new column. A writer can ask for the column: by WIDEN, by an Arrow schema
+that has the column, or by Spark's setting for schema evolution.
+
+A column gets a wider type only if the writer asks for it by WIDEN. There is one exception: a number type that only came
+from the first Python values (BY_CHANCE) becomes wider for later Python values. In a column that keeps its type, a value
+is stored if the type holds it exactly. Otherwise the rows are refused.
 """
 
 from __future__ import annotations
@@ -42,17 +47,20 @@ BY_CHANCE = "ledger.columnsTypedByChance"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
-#: An error's offer to widen a column. `without_offer` replaces it for tables that are not widened here.
+#: The part of an error that offers to widen a column. `without_offer` replaces this part for tables that are not
+#: widened here.
 OFFER = f', or give schema="{WIDEN}", which makes '
-#: A task that refuses a value raises an error with this text, then the sentence, then the id of the row's message.
+#: A task that refuses a value raises an error with this text, then a sentence about the value, then the id of the row's
+#: message.
 REFUSES = "ledger refuses a value: "
-#: The sentence and the id both end in END. Inside them a POINT follows each BAR, so a bar in a name or a value is not
-#: taken for the end.
+#: The sentence and the id each end in END. Inside either of the two a POINT follows each BAR, so a bar in a name or a
+#: value is not taken for the end.
 BAR, POINT, END = "|", ".", "||"
 REFUSED = re.compile(f"{REFUSES}(.*?){re.escape(END)}(.*?){re.escape(END)}", re.DOTALL)
 
 
-#: How pandas and Arrow convert all values of a column. The keys: whether the rows have texts, and the column's type.
+#: How pandas and Arrow convert all values of a column. Each key says whether the rows have texts, and names the
+#: column's type.
 _FLOAT = 'pandas: .astype("{0}"), pyarrow: .cast("{0}", safe=False)'
 _CASTS = {
     **{(False, kind): _FLOAT.format(f"float{bits}") for kind, bits in (("float", 32), ("double", 64))},
@@ -66,7 +74,8 @@ _CASTS = {
 class ColumnsDiffer(Exception):
     """The rows do not fit the table. The error says which columns, and what to do.
 
-    If the error is about one row, `row` is the row's number, and `place` names the row in words, as far as known.
+    If the error is about one row, `row` is the row's number (from 0), and `place` names the row in words, as far as
+    known.
     """
 
     def __init__(self, sentence: str, row: int | None = None, place: str = "") -> None:
@@ -78,9 +87,9 @@ class ColumnsDiffer(Exception):
 class ColumnsAsked:
     """A writer's requests about a table's columns.
 
-    `widen` asks for wider types and missing columns, `add` for missing columns only. `declared` has the types of some
-    columns, as a schema of Delta's log. `by_chance` is True if the rows are Python values. Then each column has the
-    type of its first values.
+    `widen` asks for wider types and missing columns, `add` for missing columns only (by a setting of Spark's session).
+    `declared` has the types of some columns, as a schema of Delta's log. `by_chance` is True if the rows are Python
+    values: then the first values alone decide the types of the columns that are not declared.
     """
 
     widen: bool = False
@@ -97,7 +106,8 @@ class Columns:
     """The columns that a table shall have.
 
     `schema` has the form of Delta's log. `added` names its new columns, `retyped` the columns with a changed type, and
-    `left_out` those that are left out. `by_chance` names columns with the accidental type of their first numbers.
+    `left_out` those that are left out. `by_chance` names the columns of numbers whose type only came from the first
+    Python values.
     """
 
     schema: Mapping[str, Any]
@@ -116,7 +126,7 @@ def columns_of_new(rows: Mapping[str, Any], requests: ColumnsAsked = NOTHING_ASK
     """Return the columns of a new table for rows with this schema.
 
     Raises ColumnsDiffer if no column has a type, a name or type cannot be used, or two names differ in capitals only.
-    It also raises ColumnsDiffer if a column can never have its declared type (Fit.NEVER).
+    It also raises ColumnsDiffer if no value of a column fits the column's declared type (Fit.NEVER).
     """
     declared = requests.declared
     types = {field["name"]: field["type"] for field in rows["fields"]}
@@ -167,14 +177,15 @@ def columns_of(
 ) -> Columns:
     """Return the columns that a table with this schema and these properties has once the rows are in.
 
-    `first` returns the first value of a column of the rows, by the column's path. Raises ColumnsDiffer, which names
+    `first` returns the first value of a column of the rows, by the column's path. Callers with rows of Arrow give
+    `first`. Without it the rows are a DataFrame of Spark, and errors advise in SQL. Raises ColumnsDiffer, which names
     each column that does not fit.
     """
     merge = _Merge(_named(properties, LEFT_OUT), _named(properties, BY_CHANCE), requests, first)
     before = table
     if requests.declared is not None:
         kinds = {field["name"]: _type_of(table, field["name"]) for field in requests.declared["fields"]}
-        # An error about a declared column is an error about `schema=`, not about rows.
+        # A declared column that can never fit is left out here: the error below is about `schema=`, not about rows.
         differ = {name for name, kind in kinds.items() if kind is not None and _clashes(requests.declared, name, kind)}
         agreeing = [field for field in requests.declared["fields"] if field["name"] not in differ]
         before = merge.struct(table, {**requests.declared, "fields": agreeing}, "")
@@ -203,7 +214,7 @@ def with_points(text: str) -> str:
 
 
 def advice(name: str, given: Any, column: Any, *, inside: str = "", sql: bool = False) -> str:
-    """Return what to do about a column whose values are not of the table's type.
+    """Return what to do about a column with a value that the table's type does not hold.
 
     If `name` is a path inside a column, `inside` is that column. `sql` is True if the rows are a DataFrame of Spark,
     and False for rows of pandas or Arrow.
@@ -240,10 +251,10 @@ def _change(name: str, given: Any, column: Any, inside: str, *, sql: bool) -> st
 def differing(
     name: str, given: Any, column: Any, example: str = "", first: str = "", inside: str = "", *, sql: bool = False
 ) -> str:
-    """Return the sentence for a column whose values are not of the table's type.
+    """Return the sentence for a column with a value that the table's type does not hold.
 
-    `example` is a value that is not of the table's type. `first` is the column's first value, if no value is of that
-    type. `inside` and `sql` are as in `advice`.
+    `example` is such a value. `first` is the column's first value, if the two types never fit. `inside` and `sql` are
+    as in `advice`.
     """
     value = f": the value {example} would be changed" if example else f": its first value is {first}" if first else ""
     sentence = f"column {name} is {name_of(given)}, and {name_of(column)} in the table{value}"
@@ -257,7 +268,10 @@ def not_finite(name: str, given: Any, column: Any, example: str, inside: str = "
 
 
 def _offer(given: Any, column: Any, path: str = "") -> str:
-    """Return the part of an error about the wider type that the column, or the `path` inside it, may have."""
+    """Return the part of an error that offers a wider type, or says that no wider type holds both.
+
+    The wider type is for the column, or for the value at `path` inside the column.
+    """
     to = widened(given, column)
     if to == plain(column):
         return f' (schema="{WIDEN}" does not help: no wider type holds both)'
@@ -265,7 +279,7 @@ def _offer(given: Any, column: Any, path: str = "") -> str:
 
 
 def without_offer(sentence: str, why: str) -> str:
-    """Return an error about columns for a table that is not widened here because of `why`: it offers Spark instead."""
+    """Return an error that offers a rewrite by Spark, for a table that is not widened here because of `why`."""
     return sentence.replace(
         OFFER, f', or have Spark write the table anew (schema="{WIDEN}" does not, because of {why}), with '
     )
@@ -281,7 +295,7 @@ class _Merge:
         asked: ColumnsAsked,
         first: Callable[[str], str] | None,
     ) -> None:
-        # Only Arrow's rows give a column's first value.
+        # Only callers with Arrow's rows give `first`, so without `first` the rows are a DataFrame of Spark.
         self._first, self._sql = first or (lambda name: ""), first is None
         declared: Mapping[str, Any] = asked.declared or {"fields": ()}
         self._widen, self._add = asked.widen, asked.widen or asked.add
@@ -308,8 +322,8 @@ class _Merge:
             if place is not None:
                 fields[place]["type"] = self.kind(fields[place]["type"], kind, name)
                 continue
-            told_type = with_known_types(kind)
-            if told_type is None:
+            known_type = with_known_types(kind)
+            if known_type is None:
                 continue
             if _is_nameless(field["name"], kind):
                 self.wrong.append(_nameless_sentence(name))
@@ -326,7 +340,7 @@ class _Merge:
                 fix = f'rename it, leave it out, or give schema="{WIDEN}", which adds it'
                 self.wrong.append(f"the table has no column {name} ({name_of(kind)}): {fix}")
                 continue
-            fields.append(field_of(field["name"], told_type))
+            fields.append(field_of(field["name"], known_type))
             self.added.append(name)
         return {"type": "struct", "fields": fields}
 
@@ -394,7 +408,10 @@ def _nameless_sentence(name: str) -> str:
 
 
 def _is_nameless(name: str, kind: Any) -> bool:
-    """Tell whether a column, or a field inside it, has a name of spaces only: Spark cannot refer to such a name."""
+    """Tell whether a column, or a field inside it, has a name without a character other than spaces.
+
+    Spark cannot refer to such a name.
+    """
     if not name.strip():
         return True
     if isinstance(kind, str):
@@ -404,9 +421,9 @@ def _is_nameless(name: str, kind: Any) -> bool:
 
 
 def paths_without_type(name: str, kind: Any) -> list[str]:
-    """Return the paths of the parts of a column whose type the rows do not tell: see `told`."""
-    told_type = with_known_types(kind)
-    if told_type is None:
+    """Return the paths of the parts of a column whose type the rows do not tell: see `with_known_types`."""
+    known_type = with_known_types(kind)
+    if known_type is None:
         return [name]
     if not isinstance(kind, str) and kind["type"] == "struct":
         return [path for one in kind["fields"] for path in paths_without_type(f"{name}.{one['name']}", one["type"])]
@@ -419,7 +436,8 @@ def paths_without_type(name: str, kind: Any) -> list[str]:
 def without_maps_of_local_times(columns: Columns) -> Columns:
     """Return the columns with which delta-rs makes a new table. Raises ColumnsDiffer if none are left.
 
-    Columns that delta-rs cannot make (`has_local_time_in_map`) are left out. The first append of rows adds them.
+    Columns that delta-rs cannot make (`has_local_time_in_map`) are left out. The first append of rows adds these
+    columns.
     """
     fields = columns.schema["fields"]
     later = [one["name"] for one in fields if has_local_time_in_map(one["type"])]

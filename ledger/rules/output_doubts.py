@@ -1,18 +1,21 @@
-"""Effectively-once output: a claim's rows and messages, settled as if at once.
+"""Effectively-once output: a claim's rows are written and its messages deleted as if in one commit.
 
 The rows go into a Delta table and the messages out of the queue, but no commit spans two tables. So before a receiver
-writes, it records in the queue where it will write and under which transaction id (`begin`). Delta commits a
-transaction id and version at most once. So the output table itself decides: version WRITTEN says that the rows are in,
-version FENCED that they never will be. After the write the receiver deletes the messages (`finish`).
+writes, it records in the queue where it will write and under which transaction id (`begin`). Nobody commits a version
+of this id to the output table if the table already has one. So the output table itself decides: version WRITTEN says
+that the rows are in, version FENCED that they never will be. After the write the receiver deletes the messages
+(`finish`).
 
-The receiver may die in between or lose its lease. A later receiver of these messages asks the table first (`decided`).
-If the rows are in, the later receiver deletes the messages instead of receiving them again. Otherwise it commits FENCED
-under the same id, so that the first receiver can no longer write. Then it receives the messages.
+Between these commits the receiver may die, or the claim's deadline may pass. A later receiver of these messages asks
+the table first (`decided`). If the rows are in, the later receiver deletes the messages instead of receiving them
+again. Otherwise the later receiver commits FENCED under the same id, so that the first receiver can no longer write.
+Then the later receiver receives the messages.
 
-Exactly one of the two versions is committed. So a message's rows are written under at most one receipt. Each message is
-either deleted with its rows written, or received again without rows. A lock and a restore ask the table, too. A table
-that cannot be asked (gone, replaced, out of sight or broken) decides nothing. Its messages stay in doubt, and nobody
-receives them. If the table is gone for good, the owner restores them.
+At most one of the two versions is ever committed. With WRITTEN, the rows are written and the messages are deleted. With
+FENCED, no rows are written and the messages can be received again, except those that somebody deleted meanwhile. So a
+message's rows are written under at most one receipt, unless the owner restores the message later. A lock and a restore
+ask the table, too. A table that cannot be asked (gone, replaced, out of sight or broken) decides nothing. Its messages
+stay in doubt, and nobody receives them. If the table is gone for good, the owner restores them.
 """
 
 from __future__ import annotations
@@ -30,14 +33,14 @@ WRITTEN, FENCED = 1, 2
 def new_write_id(table_id: str) -> str:
     """Return a new id for a write that begins. The id also names the table.
 
-    A new table in the place of the old table has no record of the write. That proves nothing about the rows in the old
-    table.
+    A new table in the place of the old table has no record of the write. So the new table proves nothing about the rows
+    in the old table.
     """
     return f"{secrets.token_hex(16)}@{table_id}"
 
 
 def table_of(write_id: str) -> str | None:
-    """Return the id of the table that a write was begun for; None for a write by an older version of ledger."""
+    """Return the id of the table that a write was begun for; None for a write by an older version of the package."""
     return write_id.partition("@")[2] or None
 
 
@@ -73,9 +76,9 @@ def to_ask(record: Record, receipt_id: str) -> bool:
 def to_fence(record: Record, receipt_id: str, now: int) -> bool:
     """Tell whether a restore under `receipt_id` releases a message for which a write was begun.
 
-    If so, the write's table must be asked first. The question fences the write off if its rows are not in. The message
-    may be in doubt, or was acknowledged separately. In both cases its writer may still run, and could write a row that
-    the next receiver writes, too.
+    If so, the write's table must be asked first, and the write is fenced off if its rows are not in. The message may be
+    in doubt, or was acknowledged separately. In both cases the writer may still run, and could write a row that the
+    next receiver also writes.
     """
     return record.write_id is not None and restore(record, receipt_id, now) is not None
 
@@ -98,9 +101,9 @@ def begin(record: Record, table: str, identifier: str) -> Record:
 
 
 def finish(record: Record, identifier: str | None, now: int) -> Record | None:
-    """Return the record of a message whose rows are written: deleted, even after its deadline.
+    """Return the record of a message whose rows are written: deleted, even if its deadline has passed.
 
-    Return None if the end of this write is recorded already.
+    Return None if the message is not in doubt because of this write: then the write's end is recorded already.
     """
     if not in_doubt(record) or record.write_id != identifier:
         return None
@@ -108,7 +111,7 @@ def finish(record: Record, identifier: str | None, now: int) -> Record | None:
 
 
 def undo(record: Record, identifier: str) -> Record | None:
-    """Return the record as before a write that is fenced off; None if the end of this write is recorded already."""
+    """Return the record without a write that is fenced off; None if the write's end is recorded already."""
     if not in_doubt(record) or record.write_id != identifier:
         return None
     return record._replace(writing_to=None, write_id=None)

@@ -1,9 +1,9 @@
 """The permissions of a ledger's files and folders that a group shares.
 
 The permissions follow git's core.sharedRepository, on a local path. The group reads and writes, and everybody else
-reads or has no access. No file of a table is ever rewritten, so only the right to read it counts. Every user writes
-locks. Later files get their group from the folder's set-group-ID bit. They get their permissions from the folder's
-default ACL, whatever the umask of the process that makes them.
+reads or has no access. No file of a table is ever written again in place, so for such a file only the right to read
+counts. Every user of the ledger writes locks. Later files get the folder's group by the folder's set-group-ID bit. They
+get their permissions by the folder's default ACL, whatever the umask of the process that makes them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def shared_mode(mode: int, *, everyone: bool, is_lock: bool = False) -> int:
     """Return the permissions of a file or folder once it is shared.
 
     In a folder, the owner and the group may do everything. For a file, the owner's permissions stay, and the group
-    reads. The group also writes a lock, and any file that its owner may write. With `everyone` all others may read.
+    reads. The group also writes a lock, and any file that its owner may write. If `everyone` is true, all others may
+    read.
     """
     bits = stat.S_IMODE(mode)
     if stat.S_ISDIR(mode):
@@ -62,7 +63,7 @@ def is_shared(root: LocalEntry) -> bool:
 
 
 def lacking(root: LocalEntry, entry: LocalEntry) -> str | None:
-    """Return what keeps others of the group from using a part of a shared ledger, in words; None if nothing does."""
+    """Return, in words, what keeps the group from using a file or folder of a shared ledger; None if nothing does."""
     if entry.group != root.group:
         return "is of another group"
     needed = stat.S_IRWXG if entry.is_folder else stat.S_IRGRP | (stat.S_IWGRP if entry.is_lock else 0)

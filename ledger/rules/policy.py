@@ -16,7 +16,7 @@ from ledger.errors import InvalidParameterValue, MissingParameter, OverLimit
 MOST_ACTIONS = 7
 #: The API reference of AddPermission: a Label, and an id in AWSAccountIds.
 _LABEL, _ACCOUNT = re.compile(r"[A-Za-z0-9_-]{1,80}"), re.compile(r"[0-9]{12}")
-#: The actions that may be granted to others. A grant of an action includes its batch action.
+#: The actions that may be granted to other accounts. A grant of an action includes its batch action.
 ACTIONS = (
     "*",
     "ChangeMessageVisibility",
@@ -53,9 +53,9 @@ UNDERSTOOD = (
 
 
 def is_understood(policy: Mapping[str, Any]) -> bool:
-    """Tell whether every statement of a policy has the members that it needs.
+    """Tell whether every statement of a policy has the members that it needs, in the form of UNDERSTOOD.
 
-    A misspelled statement would silently deny nothing.
+    A statement with a misspelled member would silently deny nothing.
     """
     statements = policy.get("Statement", [])
     return all(map(_is_statement, statements if isinstance(statements, list) else [statements]))
@@ -87,8 +87,8 @@ def with_permission(
     """Return the policy with one more statement.
 
     Raises:
-        InvalidParameterValue: The label has other characters, or is taken (recorded: "Already exists"). An account's id
-            is wrong. M4: an action is unknown, or the owner's alone.
+        InvalidParameterValue: The label has wrong characters, or is taken (recorded: "Already exists"). An account's id
+            or a list is wrong. M4: an action is unknown, or the owner's alone.
         MissingParameter: No account or no action is given.
         OverLimit: M4: there are more than MOST_ACTIONS actions.
     """

@@ -1,8 +1,9 @@
 """The decision of a queue's policy about a caller.
 
-Only the endpoint enforces policies; the library itself does not. The rules are IAM's. An explicit Deny wins. The
-owner's account needs no Allow. Other accounts need an Allow, and may never do the actions that are the owner's alone.
-No Condition is evaluated: a Deny with a Condition denies, and an Allow with a Condition does not allow.
+Only the endpoint enforces policies; the library itself does not. The rules are IAM's. An explicit Deny wins, also
+against the owner's account. The owner's account needs no Allow. Other accounts need an Allow, and may never do the
+actions that are the owner's alone. No Condition is evaluated: a Deny with a Condition denies, and an Allow with a
+Condition does not allow.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _is_about(statement: Mapping[str, Any], account_id: str, caller_arn: str, ac
 
 
 def _named(statement: Mapping[str, Any], member: str, matches: Any) -> bool:
-    """Tell whether a member of a statement matches, or its `Not` member is there and does not match."""
+    """Tell whether a member of a statement matches, or its `Not` member, if the statement has that, does not."""
     if member in statement:
         return any(map(matches, _listed(statement[member])))
     return f"Not{member}" in statement and not any(map(matches, _listed(statement[f"Not{member}"])))

@@ -1,12 +1,12 @@
 """The output tables that accept files which were written elsewhere.
 
-Spark writes the rows of a claim into a separate table, which is made with the demands of the output table. The demands
-are the output table's columns with their limits (NOT NULL, CHAR(n)) and generated columns, its constraints, its
-partitioning, and its properties. So Spark applies the demands as in the output table itself, and the files may be
-published.
+Spark writes a DataFrame with the rows of a claim into a separate table, which is made with the demands of the output
+table. The demands are the output table's columns with their limits (NOT NULL, CHAR(n)) and generated columns, its
+constraints, its partitioning, and its properties. So Spark applies the demands as in the output table itself, and a
+commit may add the files to the output table.
 
-Other output tables accept only commits by Spark itself. Their demands depend on the table's own state (identity
-columns, row ids), or delta-rs, which publishes the files, does not know the demands.
+To other output tables only Spark itself may commit. Their demands depend on the table's own state (identity columns,
+row ids), or delta-rs, which publishes the files, does not know the demands.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ APPLIED = ("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "ge
 READER, WRITER, READER_OF_FEATURES, WRITER_OF_FEATURES = 1, 4, 3, 7
 #: The protocol of a table without demands.
 PROTOCOL_OF_NEW = {"minReaderVersion": 1, "minWriterVersion": 2}
-#: Properties that demand more than appended files, whatever the protocol says. With a value of NOTHING they demand
-#: nothing.
+#: How the names of properties begin that demand more than appended files, whatever the protocol says. A property with a
+#: value of NOTHING demands nothing.
 REFUSED = (
     *("delta.columnMapping.", "delta.universalFormat.", "delta.enableRowTracking", "delta.rowTracking"),
-    # A file list for other readers, which Spark rewrites after each of its own commits.
+    # A list of files for other readers, which Spark rewrites after each of its own commits.
     "delta.compatibility.symlinkFormatManifest.",
 )
 NOTHING = ("none", "false", "")
-#: The metadata that marks a column which depends on the table's own state.
+#: How the keys of metadata begin that mark a column which depends on the table's own state.
 OF_COLUMNS = ("delta.identity.", "delta.columnMapping.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "delta.typeChanges")
-#: Properties about what happens to a table after a write.
+#: How the names of properties begin that say what happens to a table after a write. `Demands.actions` leaves these
+#: properties out.
 AFTERWARDS = ("delta.autoOptimize.",)
 #: Types of columns that every writer knows, without a feature of the table.
 PLAIN = ("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp")
-#: The property by which columns have other names in files. With this property Spark accepts more names.
+#: The property by which columns have other names in files than in queries. With this property Spark accepts more names.
 MAPPING = "delta.columnMapping.mode"
 #: Delta accepts no column name with one of these characters, unless names are mapped.
 NOT_IN_NAMES = " ,;{}()\n\t="
@@ -58,7 +59,7 @@ class Demands:
     properties: Mapping[str, str]
 
     def same(self, other: Demands) -> bool:
-        """Tell whether files that were written for these demands also meet the other demands."""
+        """Tell whether these demands equal the other demands, so that files for the one table also suit the other."""
         return self._canonical() == other._canonical()
 
     def _canonical(self) -> tuple[Any, ...]:
@@ -66,7 +67,10 @@ class Demands:
         return features, json.loads(self.schema), self.partitions, dict(self.properties)
 
     def actions(self, table_id: str, now: int) -> dict[str, Any]:
-        """Return the actions of the first commit of a table with these demands, by name, as Delta's log has them."""
+        """Return the actions of the first commit of a table with these demands, by name, as Delta's log has them.
+
+        Properties of AFTERWARDS are left out.
+        """
         metadata = {
             "id": table_id,
             "format": {"provider": "parquet", "options": {}},
@@ -79,7 +83,10 @@ class Demands:
 
 
 def not_applied(demands: Demands) -> list[str]:
-    """Return in words the demands that a write elsewhere does not apply; none for a table that accepts files."""
+    """Return, in words, the demands that a write into another folder does not apply.
+
+    The list is empty for a table that accepts files.
+    """
     protocol = demands.protocol
     reader, writer = protocol["minReaderVersion"], protocol["minWriterVersion"]
     features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
@@ -102,8 +109,8 @@ def _is_stateful(column: Mapping[str, Any]) -> bool:
 def demands_of_new(schema: str, properties: Mapping[str, str] | None = None) -> Demands | None:
     """Return the demands of a new table for rows with these columns (a JSON of Spark's) and these properties.
 
-    Every value may be null, and nothing else is demanded. Return None if Spark has to make the table. Spark has to for
-    columns that demand more of Delta, for two names that differ in capitals only, and without any column.
+    Every value may be null, and nothing else is demanded. Return None if Spark has to make the table. Spark has to if a
+    column demands more of Delta, if two names differ at most in capitals, or if there is no column.
     """
     try:
         fields = [_nullable_field(field) for field in json.loads(schema)["fields"]]

@@ -1,6 +1,6 @@
 """The reasons that workers give for released messages.
 
-The receipts ledger keeps a reason as a text of limited length.
+The receipts ledger (the table and view `receipts`) keeps a reason as a text of limited length.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ledger.errors import InvalidParameterValue
 from ledger.rules.text import escaped
 
-#: How many characters of a reason are kept. A commit has each reason once, for all messages that it releases for this
+#: How many characters of a reason are kept. A commit names each reason once, for all messages that it releases for this
 #: reason.
 LONGEST = 500
 #: How many different reasons one commit names at most. The table of failures has the reason of each message.
@@ -33,7 +33,7 @@ def reason_of(given: object) -> str | None:
 
 
 def distinct(reasons: Iterable[object]) -> list[str]:
-    """Return the different reasons of many messages as they are kept, the most frequent first, at most MOST.
+    """Return the different reasons of many messages as they are kept: at most MOST, the most frequent first.
 
     None and blank texts do not count. Each reason is a separate text, so that SQL can group messages by it.
     """

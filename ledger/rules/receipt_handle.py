@@ -2,7 +2,8 @@
 
 A handle is the text `queue.lane.segment.seq.receipt.checksum`, where `queue` is the queue's id. Users must not rely on
 its parts. The receipt is 128 random bits, so nobody can guess a handle. The checksum (CRC-32) shows that a handle was
-cut or mistyped; otherwise it could pass for a stale handle. The checksum protects against nothing else.
+cut or mistyped. Without a checksum such a handle could pass for a stale one. The checksum protects against nothing
+else.
 """
 
 from __future__ import annotations

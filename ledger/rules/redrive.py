@@ -2,7 +2,7 @@
 
 D1: "a message received that often and not deleted goes to the target instead of being received again, with its id,
 body, attributes, sent time". Nothing is copied: the message stays in its segment. The records of both queues say which
-queue has the message.
+queue has the message now.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ledger.rules.text import NamedTwice, names_once
 _FIELDS = ("deadLetterTargetArn", "maxReceiveCount")
 _PERMISSIONS = ("allowAll", "denyAll", "byQueue")
 MAXIMUM_SOURCES = 10
-#: A worker parks a message that failed this many times, if no RedrivePolicy decides about the message.
+#: A worker parks a message that failed this many times, if neither the worker's caller gives a number nor the queue has
+#: a RedrivePolicy.
 RECEIVES_BEFORE_PARKING = 3
 _ALLOW_POLICY = "It holds redrivePermission (allowAll, denyAll or byQueue), and with byQueue 1 to 10 sourceQueueArns."
 
@@ -37,13 +38,13 @@ class RedrivePolicy:
 
 @dataclass(frozen=True)
 class RedriveAllowPolicy:
-    """The queues that may name this one as their dead-letter queue. `sources` counts only for byQueue."""
+    """The queues that may name a queue as their dead-letter queue. `sources` counts only for byQueue."""
 
     permission: str = "allowAll"
     sources: tuple[str, ...] = ()
 
     def allows(self, source: str) -> bool:
-        """Tell whether the queue of this name may use this one."""
+        """Tell whether the queue `source` (a name) may name the policy's queue."""
         return self.permission == "allowAll" or (self.permission == "byQueue" and source in self.sources)
 
 
@@ -75,7 +76,7 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
 
 
 def answered(text: str) -> str:
-    """Return a redrive policy as a queue answers it: without spaces, and with the count as a number.
+    """Return a redrive policy as a call for a queue's attributes answers it: no spaces, the count as a number.
 
     A text that is no policy is answered unchanged.
 
@@ -114,7 +115,7 @@ def allow_policy_of(attributes: Mapping[str, str]) -> RedriveAllowPolicy:
 
 
 def require_names_once(given: Mapping[str, str]) -> None:
-    """Raise InvalidParameterValue when a policy that is being set has a name twice: one of the values would be lost.
+    """Raise InvalidParameterValue if a policy that is being set has a name twice: one of its values would be lost.
 
     A stored policy with a repeated name is still read.
     """
@@ -156,7 +157,7 @@ def require_target(
         return
     text = attributes["RedrivePolicy"]
     target = {queue.name: queue for queue in queues}.get(policy.target)
-    # M4: an existing queue may be its own target.
+    # M4: an existing queue may be its own target. A queue that is being made does not exist yet.
     if target is None:
         raise _refused(text, "Dead letter target does not exist", "Create that queue first.")
     if target.attributes.get("FifoQueue") != attributes.get("FifoQueue"):
@@ -220,9 +221,9 @@ def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: st
 
     The message keeps its receive count and its first receive (recorded). On FIFO queues its retention restarts.
 
-    M4: if the target is the queue itself, the count restarts, or nobody could ever receive the message again. No
-    earlier receipt works on the message. On FIFO queues it comes after all messages in the queue. On standard queues
-    its retention does not restart, so no message stays for ever.
+    M4: if the target is the queue itself, the count restarts, because otherwise nobody could ever receive the message
+    again. No earlier receipt works on the message. On FIFO queues the message comes after all messages in the queue. On
+    standard queues its retention does not restart, so no message stays for ever.
     """
     if target == origin:
         return Record(origin_queue=origin, enqueued_at=now if fifo else record.enqueued_at, visible_at=now)
@@ -235,7 +236,7 @@ def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: st
 
 
 def redriven(now: int, origin: str | None = None) -> Record:
-    """D2: return the destination's record of a redriven message: never received, with a retention from now on."""
+    """D2: return the destination's record of a redriven message: never received, with a retention that begins now."""
     return Record(enqueued_at=now, origin_queue=origin)
 
 

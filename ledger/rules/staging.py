@@ -1,7 +1,7 @@
-"""The staging of a bulk send: its files are written apart, then published.
+"""The staging of a bulk send: its files are written into a folder of their own, then published.
 
-Spark writes the files as a Delta table of this send alone, which nobody reads. A single writer needs no lock, whatever
-the storage. Then one commit to `messages` names the files where they lie.
+Spark writes the files into a folder of this send alone, which nobody reads. A single writer needs no lock, whatever the
+storage. Then one commit to `messages` names the files where they lie.
 
 That commit carries a transaction of the folder. Before upkeep removes a folder, it commits the same transaction with
 another version. The later of these two commits finds the earlier one, and fails. So published files are never removed,
@@ -20,8 +20,8 @@ from ledger.rules.limits import MILLISECONDS
 FOLDER = "sent"
 #: The versions of a folder's transaction in `messages`. Both are even, so that neither follows the other.
 PUBLISHED, FENCED = 2, 4
-#: How long a send may take to write its files, in seconds, before upkeep takes the send for dead. This is less than the
-#: time for which unneeded files are kept, so no vacuum finds a file that may yet be published.
+#: How long a send may take to write its files, in seconds, before upkeep takes the send for dead. By default a vacuum
+#: keeps unneeded files for longer (7 days), so no vacuum removes a file that may yet be published.
 ABANDONED = 2 * 86_400
 _NAME = re.compile(r"([0-9a-f]{12})-[0-9a-f]{16}")
 
@@ -32,7 +32,10 @@ def new_folder(now: int) -> str:
 
 
 def is_abandoned(folder: str, now: int) -> bool:
-    """Tell whether a folder's send began so long ago that it is dead or has published; False for other folders."""
+    """Tell whether a folder's send began more than ABANDONED seconds ago; False for a folder of another kind.
+
+    Such a send has published its files, or counts as dead.
+    """
     named = _NAME.fullmatch(folder)
     return named is not None and now - int(named[1], 16) > ABANDONED * MILLISECONDS
 

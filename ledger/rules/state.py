@@ -1,6 +1,6 @@
 """The record of a message, and its state at an instant.
 
-The state follows from the record; no other state is ever stored.
+The state follows from the record, the message's delay and its expiry. No other state is ever stored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Record(NamedTuple):
-    """The facts about one message, or about a run of messages that share them. Instants in milliseconds, or None."""
+    """The facts about one message, or about several messages that share them. Instants are in milliseconds, or None."""
 
     receipt_id: str | None = None
     attempt_id: str | None = None
@@ -21,11 +21,11 @@ class Record(NamedTuple):
     visible_at: int | None = None
     released_at: int | None = None
     deleted_at: int | None = None
-    #: The id of the queue that a dead letter came from; that queue's segment still has the body.
+    #: The id of the queue that a dead letter came from. A segment of that queue still has the body.
     origin_queue: str | None = None
-    #: The id of the queue that the message was moved to; this queue no longer has it.
+    #: The id of the queue that the message was moved to. The record's own queue no longer has the message.
     moved_to: str | None = None
-    #: Replaces `sent_at` for a message that was moved here, if the move restarted its retention.
+    #: Replaces `sent_at` for a message that was moved to the queue, if the move restarted the message's retention.
     enqueued_at: int | None = None
     #: The Delta table to which the receiver began to write its output, and the id of the write. See `in_doubt`.
     writing_to: str | None = None
@@ -62,8 +62,8 @@ GONE = (Status.DELETED, Status.EXPIRED, Status.MOVED)
 def status(record: Record, available_at: int, now: int, expires_at: int | None = None) -> Status:
     """Return the state of a message at `now`. A deadline that equals `now` has passed.
 
-    A message expires at `expires_at`, even if it is held: Q7, "counted from the send". With None expiry does not
-    count.
+    A message expires at `expires_at`, even if it is held: Q7, "counted from the send". If `expires_at` is None, expiry
+    does not count.
     """
     if record.deleted_at is not None:
         return Status.DELETED
@@ -84,9 +84,9 @@ def deadline(record: Record) -> int:
 
 
 def hold(record: Record) -> Hold | None:
-    """Return the last hold of a message by a receipt, also if the hold is over.
+    """Return the last hold of a message by a receipt, even if the hold is over.
 
-    Return None if no receipt ever held the message, or if a lock came after the hold.
+    Return None if no receipt ever held the message, or if a lock, a restore or a purge came after the hold.
     """
     if record.receipt_id is None or record.received_at is None or record.visible_at is None:
         return None
@@ -100,20 +100,21 @@ def latest_hold(records: Iterable[Record]) -> Hold | None:
 
 
 def in_doubt(record: Record) -> bool:
-    """Tell whether a write of the message's output was begun whose end is not recorded.
+    """Tell whether a write of the message's output was begun, and its end is not recorded.
 
-    An invariant of the rules: while a message is in doubt, the receipt of the write stays on record. With this receipt
-    the owner ends the doubt if the table is gone. Without the receipt, nobody could ever receive the message again.
+    An invariant of the rules: while a message is in doubt, the receipt of the write stays on record. By this receipt
+    the owner restores the message if the table is gone. Without the receipt on record, nobody could ever receive the
+    message again.
     """
     return record.write_id is not None and record.deleted_at is None and record.moved_to is None
 
 
 class Retention(NamedTuple):
-    """Q7: how long a queue keeps a message, counted from its arrival; in milliseconds.
+    """Q7: how long a queue keeps a message, in milliseconds from its arrival.
 
-    An expired message stays expired. A longer period notes in `expired_before` what had expired before the change.
-    Messages that arrived up to that instant are gone, however long the period is now. So upkeep may drop an expired
-    message.
+    An expired message stays expired. A change to a longer period notes in `expired_before` the latest arrival that had
+    expired before the change. Messages that arrived up to that instant are gone, however long the period is now. So
+    upkeep may drop an expired message.
     """
 
     period: int
@@ -134,15 +135,16 @@ class Retention(NamedTuple):
     def changed(self, period: int, now: int) -> Retention:
         """Return the retention after a change of the period at `now`.
 
-        A shorter period notes nothing: every message that had expired before is expired by this period, too.
+        A change to a shorter period notes nothing new: every message that had expired before is also expired by the
+        shorter period.
         """
         return Retention(period, self.expired(now) if period > self.period else self.expired_before)
 
     def put_back(self, now: int) -> Retention:
-        """Return the retention after a clock that was ahead noted too much: messages no older than the period are back.
+        """Return the retention after a clock that was ahead noted too much as expired.
 
-        Nobody knows how much a right clock would have noted. Messages that had expired by a right clock may therefore
-        be back, too, rather than lost.
+        Messages that are no older than the period come back. Nobody knows how much a right clock would have noted. So
+        messages that had expired by a right clock may also come back: that is better than to lose messages.
         """
         return self._replace(expired_before=min(self.expired_before, now - self.period))
 
@@ -150,8 +152,8 @@ class Retention(NamedTuple):
 def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
     """Return when a message expires (Q7), counted from the send, or from a move that is recorded as `enqueued_at`.
 
-    If a clock that was ahead dated a message's send, a repair sets the arrival before the send. Such a message is kept
-    from its send on; otherwise it would expire before it is visible.
+    If a clock that was ahead dated a message's send, a repair sets the arrival before the send. The retention of such a
+    message counts from its send. Otherwise the message would expire before it is visible.
     """
     return retention.ends(max(arrived_at(record, sent_at), sent_at))
 
@@ -159,6 +161,6 @@ def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
 def arrived_at(record: Record, sent_at: int) -> int:
     """Return when a message came to its queue: by its send, or by a move.
 
-    The message's retention begins at this instant, and its place in a FIFO queue's order follows from the instant.
+    The message's retention begins at this instant, and a FIFO queue's order depends on the instant.
     """
     return sent_at if record.enqueued_at is None else record.enqueued_at

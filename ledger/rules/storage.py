@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from ledger.errors import InvalidParameterValue
 from ledger.rules.location import FILE
 
-#: delta-rs commits to S3 by a put that fails if the file exists (If-None-Match). Spark puts without a condition, at
-#: best under its own lock, which delta-rs ignores. So Spark would overwrite commits.
+#: The schemes of S3. delta-rs commits to S3 by a put that fails if the file exists (If-None-Match). Spark puts without
+#: a condition, at best under its own lock, which delta-rs ignores. So Spark could overwrite commits of delta-rs.
 S3 = ("s3", "s3a")
 AZURE = ("abfs", "abfss", "az", "adl")
 GCS = ("gs",)
@@ -28,7 +28,8 @@ PREFIXES = ("aws_", "azure_storage_", "azure_", "google_")
 #: The storage_options that count if the user does not give them. delta-rs's own timeout is 180 seconds, and nobody can
 #: interrupt its wait.
 DEFAULT_OPTIONS = {"retry_timeout": "30s"}
-#: The options of the very first request. An error of this request is a wrong name or key, not a passing failure.
+#: The options of the very first request. An error of this request mostly means a wrong name or key, so few retries
+#: suffice.
 FIRST_REQUEST = {"max_retries": "2", "retry_timeout": "5s"}
 #: Options of Hadoop's S3A, and the options of delta-rs that replace them.
 OF_HADOOP = {
@@ -56,7 +57,7 @@ def unknown(scheme: str) -> tuple[str, str]:
 
 
 def advice_on_reaching(scheme: str) -> str:
-    """Return what to look at if an object store is not reached."""
+    """Return advice on what to look at if an object store is not reached."""
     options = "the bucket, and google_service_account or the environment"
     if scheme in S3:
         options = (
@@ -81,7 +82,8 @@ def for_spark(place: str) -> str:
 def as_text(options: Mapping[str, object]) -> dict[str, str]:
     """Return options as delta-rs takes them, all text.
 
-    Raises InvalidParameterValue for a value that is no text, boolean or number.
+    Raises InvalidParameterValue if the options are no mapping, a name is no text, or a value is no text, boolean or
+    number.
     """
     if not isinstance(options, Mapping):
         kind = type(options).__name__
@@ -107,9 +109,9 @@ def bare(option: str) -> str:
 
 
 def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """Return the options, and those of `defaults` that the options do not have under any prefix."""
-    spelled = set(map(bare, given))
-    return {**{name: value for name, value in defaults.items() if name not in spelled}, **given}
+    """Return the options, and those of `defaults` that the options do not have, whatever the prefix."""
+    given_names = set(map(bare, given))
+    return {**{name: value for name, value in defaults.items() if name not in given_names}, **given}
 
 
 def of_hadoop(options: Mapping[str, str]) -> tuple[str, str] | None:

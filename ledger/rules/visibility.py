@@ -1,7 +1,7 @@
 """The visibility rules (V1 to V14): the outcome and the record of each verb.
 
-One table gives the outcome for each standing and verb. This module decides a verb, and a store records it. Every
-function takes the facts and `now`, and has no effects.
+A queue's table gives the outcome for each standing of a receipt and each verb. This module decides a verb, and a store
+records the decision. The functions have no effects: they take the facts, and `now` where time counts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Verb(str, Enum):
 
 
 class Outcome(str, Enum):
-    """What a verb did to one message. Only CHANGED and DELETED mean a change."""
+    """What a verb did to one message. Outcomes other than CHANGED and DELETED mean that nothing changed."""
 
     CHANGED = "changed"
     DELETED = "deleted"
@@ -45,8 +45,8 @@ class Outcome(str, Enum):
     BEYOND_CEILING = "beyond the ceiling"
     INVALID = "invalid"
     EXPIRED = "the receipt handle has expired"
-    #: M2: two actions of one call would record different things about the message, and neither has an effect. Nobody
-    #: can tell which action was meant, SQS has no rule, and a delete is final.
+    #: M2: two actions of one call would record different things about the message, and neither action has an effect.
+    #: Nobody can tell which action was meant, SQS has no rule for this case, and a delete is final.
     CONTRADICTED = "contradicted"
 
 
@@ -58,7 +58,8 @@ class Receipts(str, Enum):
     RECORDED = "also those of a receipt that a later receive replaced"
 
 
-#: V8, V9, V10, V13 in one place. An invariant of this table: only HELD, LATE, RELEASED and POSTPONED change anything.
+#: V8, V9, V10, V13 in one place. An invariant of this table: only a receipt that is HELD, LATE, RELEASED or POSTPONED
+#: changes anything.
 TABLE: dict[tuple[Standing, Verb], Outcome] = {
     (Standing.HELD, Verb.CHANGE): Outcome.CHANGED,
     (Standing.LATE, Verb.CHANGE): Outcome.NOT_IN_FLIGHT,
@@ -84,12 +85,12 @@ LATE_TABLE = {
     (Standing.RELEASED, Verb.CHANGE): Outcome.CHANGED,
 }
 #: V8: the differences of queues with Receipts=recorded: "The recorded service lets the change through". The deadline
-#: changes, and the message keeps the newer receipt. Without a newer receipt (after a lock, a restore, a move) nothing
-#: changes.
+#: changes, and the message keeps the newer receipt. If the message has no newer receipt (after a lock, a restore, a
+#: move), nothing changes.
 RECORDED_TABLE = {**LATE_TABLE, (Standing.REPLACED, Verb.CHANGE): Outcome.CHANGED}
 #: V10: the differences of FIFO queues. Recorded: "Reason: The receipt handle has expired." FIFO queues accept no late
-#: change, and no change through a replaced receipt. By then other messages of the group may be in flight under another
-#: receipt, and a group has one receiver.
+#: change, and no change through a replaced receipt. After the deadline other messages of the group may be in flight
+#: under another receipt, and a group has one receiver at a time.
 FIFO_TABLE = {
     **TABLE,
     (Standing.LATE, Verb.DELETE): Outcome.EXPIRED,
@@ -155,22 +156,26 @@ def change(
     counted: bool = True,
     mark: int = 0,
 ) -> tuple[Outcome, Record]:
-    """V4 to V9: set the deadline to `timeout` seconds from `now`; 0 releases. `receipts`, `fifo`: see `table`.
+    """V4 to V9: set the deadline to `timeout` seconds from `now`. A timeout of 0 releases the message.
+
+    For `receipts` and `fifo` see `table`.
 
     Args:
         ceiling: The latest deadline, in seconds from the receive that granted the receipt; None for no ceiling. V7, S4:
             "If you attempt to set the VisibilityTimeout to a value greater than the maximum time left, Amazon SQS
             returns an error".
-        whole_claim: True for a verb on a whole claim. Messages that were deleted or released separately are no longer
-            part of the claim.
+        whole_claim: True for a verb on a whole claim. Messages that were deleted or released separately before are no
+            longer part of the claim: their outcome is SETTLED.
         only_later: True for heartbeats. A later deadline stays, so that a heartbeat never shortens what the holder
-            extended. The new deadline is at most the ceiling, however long the heartbeat waited for its turn.
+            extended. A deadline beyond the ceiling becomes the ceiling, and is no error, because a heartbeat may wait
+            long for its turn.
         postpones: True if the holder releases the message now, and the message stays hidden until the deadline. The
-            message leaves the claim, and no heartbeat extends it. Its handle still changes or deletes it.
+            message leaves the claim, and a verb on the whole claim does not change it. Until the deadline, the
+            message's handle still changes or deletes it.
         counted: False takes the receive back from the count of a released message, because its holder did not fail on
             it. The count never falls below 0, and `first_received_at` stays.
         mark: The deadline of a released message is this many milliseconds earlier. So messages that one commit releases
-            for different reasons have different deadlines, by which the views find each reason.
+            for different reasons have different deadlines, by which the views find the reason of each message.
 
     Returns:
         The outcome, and the record, which is unchanged unless the outcome is CHANGED.
@@ -202,7 +207,10 @@ def change(
 def delete(
     record: Record, receipt_id: str, now: int, *, whole_claim: bool = False, fifo: bool = False
 ) -> tuple[Outcome, Record]:
-    """V8, V10, V13: delete a message through its last receipt. Any other receipt changes nothing."""
+    """V8, V10, V13: delete a message through its last receipt. Any other receipt changes nothing.
+
+    On a FIFO queue the deadline of the receipt must not have passed, either.
+    """
     relation = standing(record, receipt_id, now)
     if whole_claim and _settled(record, relation, receipt_id):
         return Outcome.SETTLED, record
@@ -213,7 +221,7 @@ def delete(
 def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | None:
     """Return the record of a message that its holder releases into the dead-letter queue: the record of a release.
 
-    Return None if the receipt does not hold the message. Return None, too, if the message is in doubt (see `in_doubt`),
+    Return None if the receipt does not hold the message. Also return None if the message is in doubt (see `in_doubt`),
     because its output table must be asked first.
     """
     if in_doubt(record) or not is_held(record, receipt_id, now):
@@ -229,7 +237,7 @@ def _settled(record: Record, relation: Standing, receipt_id: str) -> bool:
     this claim, because nothing shows another receiver.
     """
     given_back = relation in (Standing.RELEASED, Standing.POSTPONED)
-    # The message was released under this receipt, and has moved to another queue since.
+    # The message was released under this receipt, and has moved to another queue since then.
     given_back |= record.moved_to is not None and record.released_at is not None and record.receipt_id == receipt_id
     return given_back or (relation is Standing.DELETED and record.receipt_id in (None, receipt_id))
 
@@ -261,7 +269,8 @@ def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
 def last_receipt(records: Iterable[Record]) -> str | None:
     """F3: return the receipt of the claim that an attempt gets again, from the records of the messages that it holds.
 
-    If late changes are accepted, an attempt may hold two claims, and gets the last claim. Return None without records.
+    If late changes are accepted, an attempt may hold two claims, and gets the last claim. Return None if there are no
+    records.
     """
     return max(records, key=lambda one: one.received_at or 0, default=UNTOUCHED).receipt_id
 
@@ -298,9 +307,9 @@ def purge(record: Record, now: int) -> Record:
 def restore(record: Record, receipt_id: str, now: int) -> Record | None:
     """Undo a delete under this receipt, for the owner: return the record of a message that is visible again.
 
-    A message that is in doubt and that nobody holds any more is restored as well. Its table must be asked before, see
-    `output_doubts.to_fence`. No receipt works on a restored message. The receive count stays. Return None for any other
-    message, and for a message under another receipt.
+    A message that is in doubt and that nobody holds any more is restored as well. Its output table must be asked before
+    the restore: see `output_doubts.to_fence`. No receipt works on a restored message. The receive count stays. Return
+    None for any other message, and for a message under another receipt.
     """
     doubtful = in_doubt(record) and deadline(record) <= now
     if record.receipt_id != receipt_id or (record.deleted_at is None and not doubtful):
