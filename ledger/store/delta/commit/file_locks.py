@@ -110,8 +110,9 @@ class TableLock:
     def _take_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
         """Take the gate, so that newcomers wait for this holder. Return whether this holder has the gate.
 
-        Return False if the wait was in vain: the gate's holder seems to be stopped, or must be in `exclusive`. If
-        others waited in vain at the gate recently, wait only SHORT_OF_IT seconds. Raises StillLocked, see `exclusive`.
+        Return False after a wait in vain: the gate's holder seems to be stopped, or is in `exclusive`, which does not
+        touch the gate's file. If others waited in vain at the gate recently, wait only SHORT_OF_IT seconds. Raises
+        StillLocked, see `exclusive`.
         """
         while True:
             patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain, IN_VAIN) else PATIENCE_AT_GATE

@@ -28,7 +28,8 @@ REQUESTS = 5
 def report(root: str, storage_options: Mapping[str, str] | None = None) -> Iterator[tuple[str, str, str, str]]:
     """Yield (OK, WARN or FAIL; subject; finding; advice) for each thing that a ledger at `root` needs of its storage.
 
-    End after a FAIL.     Writes small files to this storage, and removes them. A failure of the storage is reported, not raised.
+    Nothing follows a FAIL. Writes small files to this storage, and removes them. A failure of the storage is reported,
+    not raised.
     """
     place = for_delta_rs(root)
     try:

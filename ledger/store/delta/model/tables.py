@@ -28,7 +28,8 @@ from ledger.rules.storage import S3
 
 #: The property that has a table's format, see `model/formats.py`.
 FORMAT = "ledger.format"
-#: The property of `queues` that names the engine which commits to all tables, on storage where not every engine may.
+#: The property of `queues` that names the engine which commits to all tables. Ledgers on S3 have it, because Spark's
+#: commits are not safe there.
 COMMITS = "ledger.commits"
 
 QUEUES = pa.schema(
@@ -147,17 +148,19 @@ def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
 class Table(TableSpec):
     """One of the ledger's tables: see TableSpec."""
 
-    #: The number of this layout, and the format that a release must know to use the table.
+    #: The number of this layout. It is also the format that a release must know to use the table.
     format: int = 1
 
     @property
     def description(self) -> str:
-        """Return the table's description, with the format to know. Both engines can write and read a description."""
+        """Return the table's description, which has the format to know. Both engines can write and read a
+        description."""
         return f"{NEEDED} {self.format}"
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return Delta's table properties. Every reader and both engines support what they require."""
+        """Return Delta's table properties of a new table. Every reader and both engines support what these properties
+        require."""
         return {
             "delta.checkpointInterval": "50",
             "delta.enableDeletionVectors": "false",
@@ -178,7 +181,7 @@ class Table(TableSpec):
 
 
 def _new_segment(partition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the partition of a new segment, for messages that share their places with others in `partition`."""
+    """Return the partition of a new segment, for messages whose places in `partition` others have, too."""
     return {**partition, "segment": ids.segment(ids.new_send_key(), 0)}
 
 
@@ -216,7 +219,8 @@ TABLES = {
             facts=FACTS,
             ordinals=Ordinals("seq", "sent_at", _new_segment),
             staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
-            # A delete from `visibility` removes a queue or surplus head rows, and one from `messages` some segments.
+            # A delete from `messages` removes some segments. A delete from `visibility` removes a queue or surplus head
+            # rows.
             independent_by=("queue", "lane", "segment"),
         ),
         Table(
@@ -226,7 +230,7 @@ TABLES = {
             ("segment", "first_seq"),
             statistics=("segment", "first_seq", "last_seq"),
             final_columns=("deleted_at", "moved_to"),
-            # A purge writes its time to the head row.
+            # A purge writes its time to the `deleted_at` of a head row, which still changes.
             still_changing={"segment": HEAD},
             independent_by=("queue",),
             duplicate_error=TWO_MESSAGES,
