@@ -1,7 +1,7 @@
 """Transactions of verbs: each decides and commits again, until a commit wins or its tries are used up.
 
-A transaction whose commits lose too often raises ContentionOutlastedRetries. A "transaction id" is Delta's, and
-something else.
+A transaction whose commits lose too often raises ContentionOutlastedRetries. Delta's transaction ids, which a commit
+carries, are something else.
 """
 
 from __future__ import annotations
