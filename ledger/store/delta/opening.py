@@ -91,8 +91,8 @@ def open_tables(
 ) -> OpenLedger:
     """Open the tables under `root`. With `create`, make those that do not exist.
 
-    With `read_only` nothing is written, so no lock is taken, and no small file shows the storage's clock. For the
-    clocks see StorageClock and SteadyClock.
+    With `read_only` nothing is written, so no lock is taken, and no file is written to read the storage's clock. For
+    the clocks see StorageClock and SteadyClock.
     """
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
