@@ -75,8 +75,8 @@ segment's rows of `visibility` after that.
 
 **Scatter.** A queue `wide` also has ten messages. All ten were received at 12:00:00 under receipt A. At 12:00:10 every
 other message is deleted. Now each of the two records (deleted, and not deleted) has 5 runs in one block of 32,768
-ordinals. Up to 4 runs would stay rows. The runs of a record in a block become a set: one row, with a bit for each
-ordinal from the first of these messages to the last. (Only the stored rows have bits. In memory all messages are in
+ordinals. Up to 4 runs would stay rows. The runs of a record in a block become a set. A set is one row, with a bit for
+each ordinal from the set's first message to its last. (Only the stored rows have bits. In memory all messages are in
 runs, see `model/run_sets.py`.) If every other message of a million is deleted, each block takes two rows. For the ten
 messages, the rows are::
 

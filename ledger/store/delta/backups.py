@@ -11,11 +11,11 @@ it was acknowledged: the message would come back. A message that is sent between
 deleted meanwhile leaves rows that upkeep drops. `receipts` comes last. It is filled before its version is taken, and
 its rows about later versions of `visibility` are removed from the copy.
 
-**What a backup has.** Its folder FOLDER has one Delta table for each table of the ledger: the data files of the version
-that was taken, and a log that begins with a checkpoint of this version. (The copy of `receipts` has a later version if
-rows were removed.) A backup has no past versions. The manifest is written last. Until then, the file UNFINISHED shows
-that the folder is no backup yet. `Ledger.open` refuses a folder that has the manifest or UNFINISHED, and makes no
-ledger in it.
+**What a backup has.** Its folder FOLDER has one Delta table for each table of the ledger. Each has the data files of
+the version that was taken, and a log that begins with a checkpoint of this version. (The copy of `receipts` has a later
+version if rows were removed.) A backup has no past versions. The manifest is written last. Until then, the file
+UNFINISHED shows that the folder is no backup yet. `Ledger.open` refuses a folder that has the manifest or UNFINISHED,
+and makes no ledger in it.
 
 **What a restored ledger is.** Its tables have new ids, and their versions continue at the next million. Therefore
 processes that still have the earlier ledger at this place open notice that it was replaced (see `delta_log.history`).

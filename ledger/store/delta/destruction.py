@@ -9,7 +9,7 @@ On an object store the table `queues` is removed first. Without this table, only
 opens the ledger. The log of a table is removed after its other files, because the log shows that the table is a
 ledger's.
 
-Processes that have the ledger open find no table any more, and none of their verbs makes a table again.
+Processes that have the ledger open find no table any more, and none of their verbs makes a table of the ledger again.
 """
 
 from __future__ import annotations

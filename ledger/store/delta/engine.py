@@ -3,10 +3,10 @@
 The verbs call the protocols of this module, and do not ask which engine runs.
 
 **Ends of segments.** An open segment has one writer, which numbers the segment's messages by ordinals. But a writer may
-exist twice without knowing it: in a forked process and its parent, or in a snapshot of a machine that was resumed
-twice. The two writers would give out the same ordinals. Therefore an append names the last ordinal that its writer
-knows, and commits only if the log has the same last ordinal. The first of the two writers to commit continues the
-segment, and the other writer begins a new segment.
+exist twice without knowing it: in a forked process and its parent, or in a machine whose snapshot was resumed twice.
+The two writers would give out the same ordinals. Therefore an append names the last ordinal that its writer knows, and
+commits only if the log has the same last ordinal. The first of the two writers to commit continues the segment, and the
+other writer begins a new segment.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ class MessageFiles(Protocol):
     ) -> pa.Table:
         """Return columns of the messages of some partitions.
 
-        Optional bounds: the ordinals from `first_seq` to `last_seq` (both bounds or none), an instant after which the
-        messages were sent, and in a FIFO queue a sequence number before those of the messages.
+        The bounds are optional. The messages have ordinals from `first_seq` to `last_seq` (give both or none). They
+        were sent after the instant `sent_after`. In a FIFO queue, they have sequence numbers above `numbered_after`.
         """
 
 

@@ -85,8 +85,7 @@ class Permissions:
     """The permissions that keep others, or this user, from using a ledger.
 
     Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, a fault is a
-    table's folder, a log's folder or a lock that this user may not read and write. `command` says how to mend the
-    faults.
+    folder of a table or a log, or a lock, that this user may not write. `command` says how to mend the faults.
     """
 
     faults: tuple[str, ...]

@@ -84,7 +84,8 @@ class Turns:
     def of(self, key: Hashable) -> Iterator[None]:
         """Take the calling thread's turn at a key.
 
-        A thread that has a turn already, at any key, does not wait again. So threads never wait in a circle.
+        A thread that has a turn already, at any key, does not wait again. So threads never wait in a circle. But such a
+        thread may work at a key while another thread has the turn there.
         """
         with self._turn(key, None, 0):
             yield

@@ -173,8 +173,8 @@ class Watch:
         return rows.observe(self._observation, *fingerprint())
 
     def require_same(self) -> None:
-        """Raise InvalidParameterValue if the written rows differ from the counted ones. The check is left out in a
-        session that reports no observations."""
+        """Raise InvalidParameterValue if the written rows have another fingerprint than the counted rows. Do nothing in
+        a session that reports no observations."""
         observed = self._observation and self._observation.get
         if not observed or self._counted is None:
             return
@@ -262,8 +262,8 @@ def _attributes(kind: str | None, room: Column) -> Column:
     attributes = F.transform_values(attributes.cast(stored), lambda name, one: _of_one_kind(one)).cast(stored)
     entries = F.map_entries(attributes)
     size = F.aggregate(entries, F.lit(0), lambda so_far, entry: so_far + _size_of(entry))
-    # A map that was read from a file or from Arrow may have a key twice. Neither of the two values is known to be the
-    # right one.
+    # A map that was read from a file or from Arrow may have a key twice. Nobody knows which of the two values is right,
+    # so the row is refused.
     has_distinct_names = F.size(F.array_distinct(F.map_keys(attributes))) == F.size(attributes)
     is_valid = (
         F.forall(entries, _is_attribute) & (F.size(attributes) <= MAXIMUM_MESSAGE_ATTRIBUTES) & has_distinct_names
@@ -327,7 +327,7 @@ def _whole(pattern: str) -> str:
 
 
 def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
-    """Return the error of a send that failed before anything was sent: a task refused a row, Spark could not compute
+    """Return the error of a send that failed before anything was sent. A task refused a row, Spark could not compute
     one, or Spark's disk is full or fails.
 
     Return None for any other cause, for example because the process was told to end.
@@ -452,8 +452,8 @@ def checked(
 
 
 def _identifier(value: Column, field: str, column: str, missing: Column | None = None) -> Column:
-    """Return an identifier. Fail the task of a row with an invalid identifier. `missing` is the refusal of a null, None
-    where a null is allowed."""
+    """Return the column of an identifier. Fail the task of a row with an invalid identifier. `missing` is the
+    expression that refuses a null (None: a null is allowed)."""
     from pyspark.sql import functions as F
 
     bound = f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"

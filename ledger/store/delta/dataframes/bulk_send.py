@@ -233,8 +233,10 @@ class BulkSender:
         )
 
     def _send_in_order(self, queue: QueueRecord, rows: Rows, clock: Clock) -> Sent:
-        """Send rows to a FIFO queue: leave duplicates out, and commit only if no other send or purge of the queue was
-        committed since this send read the count of sends.
+        """Send rows to a FIFO queue: leave duplicates out, and commit only as the next send.
+
+        A purge counts as a send, too. If a send or purge of the queue was committed since this send read the count of
+        sends, this send decides again.
 
         `verbs.sending.Sender` has the same rules for a few messages. Spark shuffles bodies to the lanes of their
         groups. If the scope of deduplication is the whole queue, Spark first shuffles the bodies by their deduplication

@@ -72,7 +72,7 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
 
     Columns that the table does not have are left out without an error (`rules.output_columns`). Spark adds the columns
     that the frame lacks when it writes. In a column of `partitions`, a text that Delta would read back as null fails
-    its task, and so does each binary value that is not null.
+    its task. So does each binary value that is not null.
     """
     lower_partitions = {name.lower() for name in partitions}
     columns_by_name = {field["name"].lower(): field for field in schema["fields"]}

@@ -130,8 +130,8 @@ def block(seq: str) -> str:
 
 
 def is_member(seq: str, row: str = "") -> str:
-    """Return SQL that tells whether a row (a run or a set, in one block) is about the message with the ordinal `seq`,
-    which must be in that block.
+    """Return SQL that tells whether a row is about the message with the ordinal `seq`, which must be in the row's
+    block.
 
     The row is one of `frame_runs.in_blocks`, or of `recorded` in the views. `row` is the prefix of the names of the
     row's columns.

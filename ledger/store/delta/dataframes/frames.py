@@ -119,7 +119,7 @@ class Frames:
         """Return a user's Arrow table as a DataFrame.
 
         A column of Arrow's type null becomes a column of texts, or is left out if its name asks for another type
-        (NO_TEXT): a message needs columns of known types.
+        (NO_TEXT).
         """
         empty = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
         table = table.drop_columns([name for name in empty if name in NO_TEXT])

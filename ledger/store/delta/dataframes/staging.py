@@ -149,7 +149,8 @@ class Staging:
         return staged_files(placed, folder, self._folders)
 
     def _is_given_up(self, folder: str, clock: Clock) -> bool:
-        """Tell whether a folder was published or given up by upkeep, or is old enough to be given up.
+        """Tell whether a folder has ended (see `end_of`), mostly because upkeep gave it up, or is old enough to be
+        given up.
 
         Upkeep records that a folder is given up before it removes a file of the folder. Therefore the record exists by
         now if a file is missing for this reason. A vacuum, too, may remove files that are old enough.

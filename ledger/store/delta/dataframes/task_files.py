@@ -41,8 +41,8 @@ NO_UTF_8 = "no UTF-8"
 #: controls below 0x20.
 _SPACE, _ASCII, _LEAD, _MIDDLE, _LAST = 0x20, 0x80, 0xEF, 0xBF, 0xBE
 _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
-#: Longer texts are cut to about this many characters in the statistics of Delta's log. If a greatest text is cut, one
-#: of the two characters is added, so that the result is greater than the whole text.
+#: Longer texts are cut to about this many characters in the statistics of Delta's log. If a greatest text is cut,
+#: BEHIND_ASCII or BEHIND_ALL is added, so that the result is greater than the whole text.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
 #: The first values of a column, this many, decide whether the column gets a dictionary.
 LOOKED_AT = 1_024
@@ -166,8 +166,8 @@ class SendJob(NamedTuple):
     most_bytes: int
     #: An error shows this many characters of a refused body.
     most_shown: int
-    #: The instant of the send, and the delay of its messages, in milliseconds. None: each row has its own delay, in
-    #: seconds, in the column delay_seconds.
+    #: The instant of the send, and the delay of its messages, in milliseconds. If `delay` is None, each row has its own
+    #: delay, in seconds, in the column delay_seconds.
     sent_at: int
     delay: int | None
 

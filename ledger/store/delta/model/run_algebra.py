@@ -26,8 +26,8 @@ Some = TypeVar("Some", bound="Runs")
 class Runs:
     """Runs of messages: `first` and `last` on the axis, both ends included, each with a `code` for its record.
 
-    The code is ABSENT if no record is known. Runs are sorted by place and do not overlap, unless a docstring says
-    otherwise.
+    The code is ABSENT if nothing is recorded about the messages. Runs are sorted by place and do not overlap, unless a
+    docstring says otherwise.
     """
 
     first: np.ndarray
@@ -152,7 +152,7 @@ class Runs:
         return Pieces(begins[real], ends[real], codes[real], np.repeat(np.arange(len(first)), 2 * overlaps + 1)[real])
 
     def paint(self, replacement: Runs) -> Runs:
-        """Lay `replacement` on top of these runs, and join neighbours of the same code.
+        """Return these runs with `replacement` laid on top of them, and neighbours of the same code joined.
 
         Why it holds: the runs are cut at the borders of `replacement`, so every piece of a run is either inside
         `replacement` or outside it. The pieces outside stay and those inside are replaced, so the result is disjoint
@@ -190,7 +190,7 @@ class Pieces(Runs):
 
 @dataclass(frozen=True, eq=False)
 class Ordered(Runs):
-    """Runs in any order, each with its rank: receivers get the run with the smallest rank first."""
+    """Runs in any order, each with its rank. Messages are taken in the order of the ranks, the smallest first."""
 
     order: np.ndarray
 

@@ -7,10 +7,9 @@ that it cuts or joins begin or end. All code is vectorized.
 
 **The rows of a state.** A message's *ordinal* is its place in its segment (`seq`). A *block* is 2**BLOCK_SHIFT ordinals
 of a segment. Neighbours under one record are one run. A run that is in more than one block is a row. The runs within
-one block that share a record are a *group*. A group is one row with bits if it has more than MOST_RUNS runs and needs
-at most WORDS_A_RUN words (see below) for each of these runs. Otherwise each of its runs is a row. Therefore a few runs
-that are scattered over many words stay rows of their own. A state never has more than WORDS_A_RUN words for each of its
-runs.
+one block that share a record are a *group*. A group is one row with bits if it has more than MOST_RUNS runs, and at
+most WORDS_A_RUN words (see below) for each run. Otherwise each of its runs is a row. Therefore a few runs that are
+scattered over many words stay rows of their own. A state never has more than WORDS_A_RUN words for each of its runs.
 
 **The words.** A word has the bits of 64 ordinals, and its lowest bit is for the lowest ordinal, a multiple of 64. The
 first word of a row has the row's first message, and the last word has the row's last message.

@@ -92,8 +92,11 @@ VISIBILITY = pa.schema(
         ("enqueued_at", INSTANT),  # when a move restarted the retention
         ("writing_to", pa.string()),  # the Delta table to which the receiver began to write its output,
         ("write_id", pa.string()),  # and its transaction, which decides whether the messages are done
-        ("revision", pa.int64()),  # on the head row: the number of the lane's commits; a decision on an older one fails
-        (BITS, WORDS),  # null: all of the run; else a bit for each ordinal, see `model/run_sets.py`
+        (
+            "revision",
+            pa.int64(),
+        ),  # on the head row: the number of the lane's commits; a decision on an older number does not commit
+        (BITS, WORDS),  # null: all of the run is meant; else see `model/run_sets.py`
     ]
 )
 
@@ -134,7 +137,9 @@ TASKS = pa.schema(
 EXPIRED_BEFORE, EXPIRY_NOTED_AT = "ExpiredBefore", "ExpiryNotedAt"
 #: The beginning of a table's description. The format that a release must know to use the table follows.
 NEEDED = "ledger format"
+#: The segment of a head row.
 HEAD = ""
+#: The columns of `visibility` that make up a record.
 RECORD_COLUMNS = Record._fields
 INSTANT_COLUMNS = tuple(name for name in RECORD_COLUMNS if name.endswith("_at"))
 
