@@ -5,11 +5,11 @@ commit. `visibility` is taken first. The rows of `visibility` are about messages
 version of `messages` has these messages. One exception is harmless. Between the two versions, upkeep may drop a segment
 whose messages are all finished. In this case the backup has rows of `visibility` whose messages are missing. The work
 on these messages is done, and upkeep of the restored ledger drops the rows. If `messages` were taken first, upkeep
-could drop a message and its rows before `visibility` is taken. The backup would have the message and no row that says
-it was acknowledged: the message would come back. A message that is sent between the versions of `visibility` and
-`messages` is in the backup, as a message that was never received. `queues` and `tasks` come next: a queue that was
-deleted meanwhile leaves rows that upkeep drops. `receipts` comes last. It is filled before its version is taken, and
-its rows about later versions of `visibility` are removed from the copy.
+could drop a message and its rows before `visibility` is taken. The backup would have the message, and no row that says
+that the message was acknowledged. The message would come back. A message that is sent between the versions of
+`visibility` and `messages` is in the backup, as a message that was never received. `queues` and `tasks` come next: a
+queue that was deleted meanwhile leaves rows that upkeep drops. `receipts` comes last. It is filled before its version
+is taken, and its rows about later versions of `visibility` are removed from the copy.
 
 **What a backup has.** Its folder FOLDER has one Delta table for each table of the ledger. Each has the data files of
 the version that was taken, and a log that begins with a checkpoint of this version. (The copy of `receipts` has a later

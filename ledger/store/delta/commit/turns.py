@@ -148,7 +148,7 @@ class Turns:
     def _end(self, me: _Place) -> None:
         """Leave the line, and end the waits of the company. Each step may run twice.
 
-        After an interrupt, this method may run again when Python frees the traceback. By that time the thread may have
+        After an interrupt, the method may run again when Python frees the traceback. By that time the thread may have
         another turn, which must stay.
         """
         if getattr(self._mine, "place", None) is me:

@@ -176,7 +176,7 @@ def _outside_years(value: str, kind: Any, depth: int) -> list[str]:
 
 
 def _key_twice(value: str, kind: Any, depth: int) -> list[str]:
-    """Return SQL conditions, one of which is true for a value with a map, at any depth, that has a key twice."""
+    """Return SQL conditions. At least one is true for a value with a map, at any depth, that has a key twice."""
     if isinstance(kind, str):
         return []
     conditions = _of_inner(value, kind, depth, _key_twice)
@@ -186,7 +186,7 @@ def _key_twice(value: str, kind: Any, depth: int) -> list[str]:
 
 
 def not_utf8_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
-    """Return SQL conditions, one of which is true for a value with a text, at any depth, that is not UTF-8.
+    """Return SQL conditions. At least one is true for a value with a text, at any depth, that is not UTF-8.
 
     A cast of bytes can make such a text.
     """
@@ -196,7 +196,7 @@ def not_utf8_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
 
 
 def not_finite_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
-    """Return SQL conditions, one of which is true for a value with an infinite number or NaN, at any depth.
+    """Return SQL conditions. At least one is true for a value with an infinite number or NaN, at any depth.
 
     Spark orders NaN above all numbers.
     """

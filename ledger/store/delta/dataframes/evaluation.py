@@ -117,8 +117,8 @@ _sessions = _Sessions()
 
 @contextmanager
 def stored_in_microseconds(rows: DataFrame) -> Iterator[None]:
-    """Let the session of some rows write instants in microseconds. The last of several writes at a time restores the
-    user's setting. For rows without instants do nothing."""
+    """Let the session of some rows write instants in microseconds. When the last of several such writes ends, restore
+    the user's setting. For rows without instants do nothing."""
     session = rows.sparkSession
     if "timestamp" not in rows.schema.json():
         yield

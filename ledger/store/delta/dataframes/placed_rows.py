@@ -1,4 +1,7 @@
-"""The segment, the ordinal and the column values of a send's rows."""
+"""The segment, the place in the segment, and the column values of a send's rows.
+
+Here `ordinal` is the number of a segment in the send, and `seq` is the number of a message in its segment.
+"""
 
 from __future__ import annotations
 

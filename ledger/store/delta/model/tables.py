@@ -86,17 +86,14 @@ VISIBILITY = pa.schema(
         ("received_at", INSTANT),
         ("visible_at", INSTANT),
         ("released_at", INSTANT),
-        ("deleted_at", INSTANT),  # on the head row of lane 0: when the queue was last purged
+        ("deleted_at", INSTANT),  # on the head row of lane 0: when the queue was last purged, if that is recorded
         ("origin_queue", pa.string()),  # the queue that dead letters, or redriven messages, were moved from
         ("moved_to", pa.string()),  # the queue that messages were moved to, on the rows of the queue that they left
         ("enqueued_at", INSTANT),  # when a move restarted the retention
         ("writing_to", pa.string()),  # the Delta table to which the receiver began to write its output,
         ("write_id", pa.string()),  # and its transaction, which decides whether the messages are done
-        (
-            "revision",
-            pa.int64(),
-        ),  # on the head row: the number of the lane's commits; a decision on an older number does not commit
-        (BITS, WORDS),  # null: all of the run is meant; else see `model/run_sets.py`
+        ("revision", pa.int64()),  # on the head row: counts the lane's commits; a decision on an older count fails
+        (BITS, WORDS),  # null: the row is about all of the run; else about ordinals with a bit, see `run_sets`
     ]
 )
 
