@@ -24,7 +24,7 @@ change.
    files of `messages`, and drops a segment once each of its messages is *final* in every queue: nothing can change
    about the message. `receipts` is filled from the metadata of commits to `visibility`. Only the output table itself
    tells whether the rows of a `claim.write` are in it. A send is at most one commit to `messages`. Most other verbs on
-   messages are at most one commit to `visibility`. Each of these takes effect completely or not at all. Two verbs take
+   messages are at most one commit to `visibility`. Each of these takes effect completely or not at all. Some verbs take
    more commits. `claim.write` commits to `visibility`, to the output table, and to `visibility` again. The purge of a
    FIFO queue also commits to `messages`. A verb that fences a write in doubt also commits to the output table.
 2. *A decision reads one snapshot, and two decisions conflict if they change the head row of the same lane.* A decision
