@@ -1,24 +1,26 @@
 """Backups: consistent copies of a ledger, and ledgers made from these copies.
 
 **Which versions belong together.** Nothing is locked: the tables' versions are taken one after the other while others
-commit. `visibility` is taken first. Its rows are about messages that were sent before, and a later version of
-`messages` has these messages. One exception is harmless. Between the two versions, upkeep may drop a segment whose
-messages are all finished. In this case the backup has rows of `visibility` whose messages are missing. The work is
-finished, and upkeep of the restored ledger drops these rows. If `messages` were taken first, upkeep could drop a
-message and its rows before `visibility` is taken. The backup would have the message and no row that says it was
-acknowledged: the message would come back. A message that is sent between the versions of `visibility` and `messages` is
-in the backup, as a message that was never received. `queues` and `tasks` come next: a queue that was deleted meanwhile
-leaves rows that upkeep drops. `receipts` is filled before it is copied, and its entries about later versions of
-`visibility` are removed from the copy.
+commit. `visibility` is taken first. The rows of `visibility` are about messages that were sent before, and a later
+version of `messages` has these messages. One exception is harmless. Between the two versions, upkeep may drop a segment
+whose messages are all finished. In this case the backup has rows of `visibility` whose messages are missing. The work
+on these messages is done, and upkeep of the restored ledger drops the rows. If `messages` were taken first, upkeep
+could drop a message and its rows before `visibility` is taken. The backup would have the message, and no row that says
+that the message was acknowledged. The message would come back. A message that is sent between the versions of
+`visibility` and `messages` is in the backup, as a message that was never received. `queues` and `tasks` come next: a
+queue that was deleted meanwhile leaves rows that upkeep drops. `receipts` comes last. It is filled before its version
+is taken, and its rows about later versions of `visibility` are removed from the copy.
 
-**What a backup has.** Its folder FOLDER has one Delta table for each table of the ledger: the data files of the version
-that was taken, and a log that begins with a checkpoint of this version. A backup has no past versions. The manifest is
-written last. Before that, the file UNFINISHED shows that the folder is no backup yet. `Ledger.open` refuses a folder
-that has the manifest or UNFINISHED, and makes no ledger in it.
+**What a backup has.** Its folder FOLDER has one Delta table for each table of the ledger. Each has the data files of
+the version that was taken, and a log that begins with a checkpoint of this version. (The copy of `receipts` has a later
+version if rows were removed.) A backup has no past versions. The manifest is written last. Until then, the file
+UNFINISHED shows that the folder is no backup yet. `Ledger.open` refuses a folder that has the manifest or UNFINISHED,
+and makes no ledger in it.
 
 **What a restored ledger is.** Its tables have new ids, and their versions continue at the next million. Therefore
-processes that still have the earlier ledger open notice that it was replaced (see `delta_log.history`). The version of
-a claim stays a number that only grows, also for holders of claims that are newer than the backup.
+processes that still have the earlier ledger at this place open notice that it was replaced (see `delta_log.history`).
+The version of a claim stays a number that only grows. This is also true for holders of claims that are newer than the
+backup, as the new versions are beyond those of the replaced tables, too.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ ORDER = ("visibility", "messages", "queues", "tasks", "receipts")
 
 @dataclass(frozen=True)
 class BackupReport:
-    """What a backup has: the versions of the tables, how many files and bytes, and when it was taken (ISO 8601)."""
+    """What a backup has: the versions of its tables, how many files and bytes, and when it was taken (ISO 8601)."""
 
     versions: Mapping[str, int]
     files: int
@@ -76,9 +78,9 @@ class BackupReport:
 def back_up(engine: Engine, transactions: Transactions, dest: object, report: Callable[[str], None]) -> BackupReport:
     """Copy one consistent version of an open ledger into a folder that is empty or does not exist.
 
-    If the backup raises, it removes what it has written. If its process is killed, the folder stays, with the file
-    UNFINISHED. Raises InvalidParameterValue for any other folder, and for storage that is no local path. Raises
-    LedgerDamaged if the ledger is damaged, and StorageFailed.
+    If the function raises, it removes what it has written to the folder. If its process is killed, the folder stays,
+    with the file UNFINISHED. Raises InvalidParameterValue for any other folder, and for storage that is no local path.
+    Raises LedgerDamaged if damage of the ledger makes the copy fail, and StorageFailed.
     """
     places = {name: recorded(engine.place(name)) for name in ORDER}
     if not all(place.is_local for place in places.values()):
@@ -104,7 +106,8 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
         with translating_errors(str(folder), DeltaError):
             return _written(folder, made, locations, tables, taken_at, report)
     except BaseException as error:
-        # Remove the topmost folder that was made. If the folder existed before, remove what is in it: it was empty.
+        # Remove the topmost folder that was made. If no folder was made, the folder existed and was empty: remove its
+        # content.
         for path in made[-1:] or list(folder.iterdir()):
             _remove(path)
         if isinstance(error, StorageFailed):
@@ -124,8 +127,8 @@ def _written(
 ) -> BackupReport:
     """Write a backup of these versions of the tables.
 
-    Sync its files and folders, and the folders above it that got a new entry. `made`: the folders that do not exist
-    yet.
+    Sync its files and folders, and the folders above it in which a folder was made. `made`: the folders that do not
+    exist yet.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / UNFINISHED, b"")
@@ -154,7 +157,7 @@ def restore_backup(
     With `replace`, a file or a folder with content at `root` is moved aside. An empty folder is always replaced.
 
     Raises InvalidParameterValue if `source` is no complete backup, or if one of the two folders is in the other.
-    Without `replace`, it is also raised if `root` is anything but an empty folder. Raises LedgerTooNew, and
+    Without `replace`, it is also raised if anything but an empty folder is at `root`. Raises LedgerTooNew, and
     StorageFailed.
     """
     backup, place = _local("source", source), _local("root", root)
@@ -178,7 +181,7 @@ def restore_backup(
                 for path in _files(backup / FOLDER / name):
                     _copy(path, made / name / path.relative_to(backup / FOLDER / name))
                 _give_identity(made / name, int(manifest["versions"][name]), _newest(place / name))
-            # Processes that have the earlier ledger open look for the locks in this folder.
+            # Processes that have the earlier ledger open make their lock files in this folder.
             (made / LOCKS).mkdir()
             _sync_folders(made)
             aside = None
@@ -213,14 +216,16 @@ def _replace(made: Path, place: Path, aside: Path) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Exchange the names of two folders in one step. If the system cannot, change nothing and return False."""
+    """Exchange the names of two folders, or of a folder and a file, in one step. If the system cannot do so, change
+    nothing and return False."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     names = os.fsencode(first), os.fsencode(second)
     return call is not None and call(AT_WORKING_FOLDER, names[0], AT_WORKING_FOLDER, names[1], EXCHANGE) == 0
 
 
 def _missing_folders(folder: Path) -> list[Path]:
-    """Return the folder and those of its parents that do not exist, the innermost first. If it exists, return none."""
+    """Return the folder and those of its parents that do not exist, the innermost first. If the folder exists, return
+    an empty list."""
     missing: list[Path] = []
     while not folder.exists():
         missing.append(folder)
@@ -272,10 +277,10 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
 
 
 def _give_identity(table: Path, version: int, replaced: int) -> None:
-    """Give a table a new id, and as its version the next multiple of VERSIONS.
+    """Give a table of a backup a new id, and as its version a multiple of VERSIONS.
 
-    The new version is greater than `version`, and than `replaced`, the newest version of the table that it replaces
-    (-1: none).
+    The new version is the next multiple after `version` and after `replaced`, the newest version of the table that it
+    replaces (-1: none).
     """
     _rewrite_checkpoint(table, version, (max(version, replaced) // VERSIONS + 1) * VERSIONS, str(uuid.uuid4()))
 
@@ -290,8 +295,9 @@ def _newest(table: Path) -> int:
 def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | None) -> None:
     """Replace everything in a log by one checkpoint of the version `new`, and the entry of that version.
 
-    `new` may equal `version`, the version that the log has. The new checkpoint has the id `table_id` (None: as before).
-    It has no removed files, and no transactions of fills of receipts.
+    `new` may equal `version`, the version of the checkpoint that the log has. The new checkpoint has the id `table_id`
+    (None: as before). The new checkpoint names no removed files, and has no transactions of fills of receipts. The file
+    `_last_checkpoint` names it.
     """
     folder = table / LOG
     (path,) = (file for file in folder.iterdir() if CHECKPOINT.fullmatch(f"{LOG}/{file.name}"))
@@ -300,7 +306,7 @@ def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | Non
         rows = rows.filter(rows["remove"].is_null())
     if "txn" in rows.column_names:
         # Leave out the transactions of fills of receipts. Each names the version that was filled last, and the copy may
-        # have entries only up to an earlier version.
+        # have rows only up to an earlier version.
         fills = [
             transaction is not None and transaction["appId"].startswith(FILLS)
             for transaction in rows["txn"].to_pylist()
@@ -323,7 +329,8 @@ def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | Non
 
 
 def _forget_later_receipts(receipts: Path, version: int) -> None:
-    """Remove from a copy of `receipts` the entries about later versions of `visibility` than a backup has."""
+    """Remove from a copy of `receipts` the rows about later versions of `visibility` than `version`, which the backup
+    has."""
     table = DeltaTable(str(receipts))
     if not table.delete(f"version > {version}")["num_deleted_rows"]:
         return

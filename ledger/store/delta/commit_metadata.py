@@ -1,6 +1,6 @@
 """The metadata of the ledger's commits, in Delta's userMetadata.
 
-Other writers may put any text into userMetadata.
+Other writers may put any text into userMetadata, so each field is checked before it is used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any
 
 from ledger.delta_log.history import parse_metadata
 
-#: The types of the fields that the ledger reads. Only `operation` is in every commit of the ledger.
+#: The types of the fields that the ledger reads. Each commit of the ledger has `operation`. It may lack the other
+#: fields.
 _FIELD_TYPES: Mapping[str, type] = {
     **dict.fromkeys(("operation", "verb", "queue"), str),
     **{"at": int, "events": list, "read": dict, "losses": int},
@@ -18,7 +19,8 @@ _FIELD_TYPES: Mapping[str, type] = {
 
 
 def ledger_metadata_in(text: str | None) -> dict[str, Any]:
-    """Return the metadata of a commit of the ledger, or an empty dict for another writer's commit."""
+    """Return the metadata of a commit of the ledger, from the text of its userMetadata. Return an empty dict for
+    another writer's commit."""
     metadata = parse_metadata(text)
     return metadata if _is_ours(metadata) else {}
 
@@ -29,7 +31,8 @@ def verb_of(metadata: Mapping[str, Any]) -> str:
 
 
 def is_of_upkeep(metadata: Mapping[str, Any]) -> bool:
-    """Tell whether upkeep made a commit. A commit without a verb counts as upkeep's, such as an engine's VACUUM."""
+    """Tell whether upkeep made a commit. A commit whose metadata has no verb counts as upkeep's, such as an engine's
+    VACUUM."""
     return str(metadata.get("verb", "upkeep")) == "upkeep"
 
 

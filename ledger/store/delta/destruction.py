@@ -1,11 +1,15 @@
 """Removal of a ledger for good: its tables, locks and repair leftovers, nothing else.
 
-On a local path the tables are first moved into one folder, under their locks, and after that this folder is removed.
-Therefore no process finds half a ledger, and no process commits to a table that is being removed. If a call is stopped
-in between, the next call removes the rest. On an object store the table `queues` is removed first: without it nobody
-opens a ledger. The log is the last part of each table that is removed: it shows that the table is a ledger's.
+On a local path the tables are first moved into one folder, one after the other, under the locks of all tables. After
+that this folder is removed. Therefore only a process that opens the ledger during these few moves finds a part of a
+ledger. No process commits to a table that is being removed. If a call is stopped before its end, the next call removes
+the rest.
 
-Processes that have the ledger open find no table any more, and no verb makes a table again.
+On an object store the table `queues` is removed first. Without this table, only a process that may make missing tables
+opens the ledger. The log of a table is removed after its other files, because the log shows that the table is a
+ledger's.
+
+Processes that have the ledger open find no table any more, and none of their verbs makes a table of the ledger again.
 """
 
 from __future__ import annotations
@@ -35,9 +39,10 @@ from ledger.store.delta.model.tables import NEEDED, TABLES
 
 #: The beginning of the name of the folder to which a local ledger's tables are moved before they are removed.
 DOOMED = "_ledger_destroyed-"
-#: The folders that the ledger keeps beside its tables.
+#: The folders that the ledger keeps beside its tables: for locks, for checks of the storage, and for what repairs took
+#: out.
 BESIDE = (LOCKS, PROBES, LOST)
-#: The order of removal: without the first table nobody opens a ledger.
+#: The order of removal. Without the first table, a ledger is opened only if missing tables may be made.
 ORDER = ("queues", *(name for name in TABLES if name != "queues"))
 
 
@@ -45,8 +50,8 @@ ORDER = ("queues", *(name for name in TABLES if name != "queues"))
 class Destroyed:
     """What was removed, or would be: the number of `files` and their `bytes`.
 
-    `stays`: names of other files and folders in the ledger's folder (the first hundred). If there are none on a local
-    path, the ledger's folder is removed, too.
+    `stays`: names of other files and folders in the ledger's folder (the first hundred). If a local ledger's folder has
+    no others, the folder is removed, too.
     """
 
     root: str
@@ -60,8 +65,8 @@ def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, 
 
     Raises:
         LedgerDoesNotExist: There is no ledger.
-        LedgerError: Another process holds a table's lock, or nothing shows that a table is a ledger's. In both cases
-            nothing is removed.
+        LedgerError: Others hold a table's lock, or nothing shows that a table is a ledger's. In both cases nothing is
+            removed.
         InvalidParameterValue: Only Spark reaches the files of this storage.
         StorageFailed: The storage failed.
     """
@@ -106,7 +111,7 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
 
 
 def _is_doomed(path: Path) -> bool:
-    """Tell whether a stopped call left this folder: it has nothing but tables of the ledger."""
+    """Tell whether a stopped call left this folder: it has the name, and nothing but tables of a ledger in it."""
     is_named = re.fullmatch(rf"{DOOMED}[0-9a-f]{{8}}", path.name) is not None
     return is_named and path.is_dir() and not path.is_symlink() and {entry.name for entry in path.iterdir()} <= {*ORDER}
 
@@ -125,7 +130,7 @@ def _destroy_objects(root: str, options: Mapping[str, str] | None, *, dry_run: b
     for name in existing:
         _require_own(name, table_files(f"{root.rstrip('/')}/{name}", options))
     for name in (*existing, *BESIDE) if not dry_run else ():
-        # The log is removed last: after a stop in between, it still shows that the table is a ledger's.
+        # The log is removed last. If the call is stopped before that, the log still shows that the table is a ledger's.
         objects.remove_all([path for path in objects.paths(name) if not path.startswith(f"{name}/{LOG}/")])
         objects.remove_folder(name)
     return Destroyed(root, files, size, tuple(sorted(others)[:100]))
@@ -140,7 +145,7 @@ def _require_any(root: str, existing: Sequence[str]) -> None:
 def _require_own(place: Path | str, files: TableStorage) -> None:
     """Raise LedgerError if nothing shows that a table is a ledger's: a user's own table may have the name.
 
-    A damaged table of a ledger still shows this in one of its entries or checkpoints.
+    One readable entry or checkpoint with the ledger's description is enough, so most damaged tables pass, too.
     """
     if isinstance(place, Path) and place.is_symlink():
         advice = f"Remove what it leads to, {place.resolve()}, and the link. Nothing was removed."

@@ -1,11 +1,12 @@
 """The seam between the store and the two engines that commit to its tables.
 
-The store's verbs do not depend on the engine that runs.
+The verbs call the protocols of this module, and do not ask which engine runs.
 
-**Ends of segments.** A segment has one writer, which numbers its messages. But a writer may exist twice without knowing
-it: in a forked process and its parent, or in a snapshot of a machine that was resumed twice. Both would give out the
-same ordinals. Therefore an append names the last ordinal that its writer knows, and commits only if the log has the
-same last ordinal. The first of the two writers continues the segment, and the other one begins a new segment.
+**Ends of segments.** An open segment has one writer, which numbers the segment's messages by ordinals. But a writer may
+exist twice without knowing it: in a forked process and its parent, or in a machine whose snapshot was resumed twice.
+The two writers would give out the same ordinals. Therefore an append names the last ordinal that its writer knows, and
+commits only if the log has the same last ordinal. The first of the two writers to commit continues the segment, and the
+other writer begins a new segment.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Tables(Protocol):
         """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, or None. This reads the table, so callers ask only after a failure."""
+        """Return the damage of a table, or None. The call reads the table, so callers ask only after a failure."""
 
     def version(self, table: str) -> int:
         """Return the newest version."""
@@ -69,12 +70,12 @@ class Tables(Protocol):
     def generation(self) -> int:
         """Return how often these tables were found to be replaced since they were opened, by new tables or by a backup.
 
-        State that a process keeps about the tables is valid for the generation in which it was read. Asks the storage
-        nothing.
+        State that a process keeps about the tables is valid for the generation in which it was read. The call does not
+        read the storage.
         """
 
     def load(self, table: str, where: Where) -> Snapshot:
-        """Return the rows of some partitions."""
+        """Return the rows of some partitions, as of the newest version."""
 
     def merge(
         self,
@@ -109,16 +110,18 @@ class Tables(Protocol):
 
         Args:
             transactions: Pairs of application id and version. Each must be the first of its application, or directly
-                follow the application's last version. Otherwise raises Conflict.
-            ends: The ends that the append expects of the segments of `messages` that it extends. Otherwise raises
-                SegmentTaken.
-            generation: The generation in which the rows were decided. If it is over, raises LogReplaced.
+                follow the application's last version. Otherwise the method raises Conflict.
+            ends: The ends that the writer expects of the segments of `messages` to which it appends. If a segment has
+                another end, the method raises SegmentTaken.
+            generation: The generation in which the rows were decided. If this generation is over, the method raises
+                LogReplaced.
             beside: Transactions that go with the commit without this check.
             seen: A version that the caller has just read. An append without transactions tries to follow it first.
         """
 
     def extends_segments(self) -> bool:
-        """Tell whether `append` can extend a segment, or raises SegmentTaken for any that is not new.
+        """Tell whether `append` can extend a segment. If it cannot, it raises SegmentTaken for any segment that is not
+        new.
 
         The answer is what this process knows without reading the storage.
         """
@@ -126,13 +129,16 @@ class Tables(Protocol):
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         """Commit transactions (application id, version) without rows, and return the version of the table.
 
-        Raises Conflict if the first transaction may not be committed next, see `append`. The others are not checked.
+        Raises Conflict if the first transaction may not be committed next, see `append`. The other transactions are not
+        checked.
         """
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        """Remove the rows that a SQL predicate names. This is cheapest if it names whole partitions by literals.
+        """Remove the rows that a SQL predicate names. The call is cheapest if the predicate names whole partitions by
+        literals.
 
-        `generation` is the generation in which the removal was decided. If it is over, raises LogReplaced.
+        `generation` is the generation in which the removal was decided. If this generation is over, the method raises
+        LogReplaced.
         """
 
     def compact(self, where: Where, *, growing: bool = False) -> bool:
@@ -142,19 +148,20 @@ class Tables(Protocol):
         """
 
     def greatest(self, table: str, column: str) -> int | None:
-        """Return the largest value of a column, from the log alone, or None for an empty table."""
+        """Return the largest value of a column, or None if there is none. Files whose largest value the log lacks are
+        read."""
 
     def history(self, table: str, since: int) -> list[Commit]:
         """Return the commits with a version > `since`, oldest first."""
 
     def transaction_version(self, table: str, application: str) -> int | None:
-        """Return the newest version committed under an application id."""
+        """Return the version that was last committed under an application id, or None."""
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         """Make a version of a table, and all versions before it, survive a power cut.
 
-        Without a table, do this for all versions that this process has seen of its tables. If that is done already, the
-        call costs nothing.
+        Without a table, do this for all versions that this process has seen of its tables. If they are durable already,
+        the call costs next to nothing.
         """
 
 
@@ -176,7 +183,8 @@ class Publishing(Tables, Protocol):
     ) -> int:
         """Commit files that are below a table already, and return the version.
 
-        Raises Conflict if any of the transactions may not be committed next, see `append`.
+        Raises Conflict if any of the transactions may not be committed next, see `append`. A transaction that is None
+        does not count.
         """
 
 
@@ -206,8 +214,8 @@ class MessageFiles(Protocol):
     ) -> pa.Table:
         """Return columns of the messages of some partitions.
 
-        Optional bounds: the ordinals from first_seq to last_seq (both or none), an instant after which the messages
-        were sent, and in a FIFO queue a sequence number before theirs.
+        The bounds are optional. The messages have ordinals from `first_seq` to `last_seq` (give both or none). They
+        were sent after the instant `sent_after`. In a FIFO queue, they have sequence numbers above `numbered_after`.
         """
 
 
@@ -215,7 +223,7 @@ class Engine(Tables, MessageFiles, Protocol):
     """An engine: all that it does for a store, and operations on a table as a whole."""
 
     name: str
-    #: Counts of this process's commits of rows, by the path that they took.
+    #: Counts this process's commits of rows, by the path that they took: directly, or by a statement of the engine.
     paths: Paths
 
     def why_not_direct(self, table: str) -> tuple[str, str] | None:
@@ -243,7 +251,8 @@ class Engine(Tables, MessageFiles, Protocol):
         """
 
     def publishing(self) -> Publishing | None:
-        """Return the part of the engine that publishes files, or None if Spark itself commits what it has written."""
+        """Return the part of the engine that publishes files, or None if Spark itself commits the files that it has
+        written."""
 
     def create(self, table: str) -> None:
         """Make the table if it does not exist yet."""
@@ -255,7 +264,7 @@ class Engine(Tables, MessageFiles, Protocol):
         """Set properties of the table in one commit, and return the version.
 
         If the properties have a format, the table also gets this release's description and the columns that it lacks.
-        Raises Conflict if another writer has set them, or commits at the same time.
+        Raises Conflict if the table has these properties already, or if another writer commits at the same time.
         """
 
     def exists(self, table: str) -> bool:
@@ -265,7 +274,7 @@ class Engine(Tables, MessageFiles, Protocol):
         """Remove files that no version within the retention needs."""
 
 
-#: The methods of an engine that reach the storage.
+#: The methods of an engine whose storage errors become StorageFailed.
 METHODS = (
     "newest_versions",
     "refusal",
@@ -274,7 +283,8 @@ METHODS = (
     "history",
     *("transaction_version", "compact", "vacuum", "make_durable"),
 )
-#: See `delta_log.failures`. Methods that name no table are about `messages`.
+#: Decorates an engine by METHODS, see `delta_log.failures`. A method that is called without a table's name is about
+#: `messages`.
 names_failures = partial(translate_storage_errors, methods=METHODS, default="messages")
 
 
@@ -343,7 +353,7 @@ def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
 
 
 def require_ends(files: Files, ends: Sequence[SegmentEnd]) -> None:
-    """Raise SegmentTaken if the newest files of `messages` do not end where the writers of the segments left them."""
+    """Raise SegmentTaken if, by the newest files of `messages`, a segment does not end where its writer left it."""
     for end in ends:
         segment_files = files.of((end.queue, str(end.lane), end.segment))
         last = files.statistics.last_ordinal(end.segment) if segment_files and files.statistics is not None else None
@@ -353,7 +363,8 @@ def require_ends(files: Files, ends: Sequence[SegmentEnd]) -> None:
 
 
 def require_new(ends: Sequence[SegmentEnd]) -> None:
-    """Raise SegmentTaken if an append extends a segment: the engines' statements do not check the segment's end."""
+    """Raise SegmentTaken if an append extends a segment. The engines' statements cannot check where the segment
+    ends."""
     for end in ends:
         if end.last is not None:
             raise SegmentTaken(f"nobody looks where the segment {end.segment} ends: the table was altered")

@@ -61,7 +61,7 @@ log = logging.getLogger("ledger.opening")
 
 @dataclass(frozen=True)
 class OpenLedger:
-    """An open ledger: its store, and with Spark the part that moves DataFrames."""
+    """An open ledger: its store, and with Spark the part that moves DataFrames (`frames`)."""
 
     store: DeltaStore
     engine: Engine
@@ -91,8 +91,8 @@ def open_tables(
 ) -> OpenLedger:
     """Open the tables under `root`. With `create`, make those that do not exist.
 
-    With `read_only` nothing is written, so nothing is locked or probed. For the clocks see StorageClock and
-    SteadyClock.
+    With `read_only` nothing is written, so no lock is taken, and no file is written to read the storage's clock. For
+    the clocks see StorageClock and SteadyClock.
     """
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
@@ -123,7 +123,8 @@ def open_tables(
     if missing and (read_only or not create):
         contents = _found(missing, folder.parent if place.is_local else None, files)
         raise LedgerDoesNotExist(root, contents, missing if len(missing) < len(TABLES) else ())
-    # The clock of a local path may be this machine's own, so it does not count as a second clock (`own_clock`).
+    # `own_clock` is a clock that may confirm this machine's. The clock of a local path may be this machine's own, so it
+    # does not count.
     own_clock = storage_clock
     if storage_clock is None and clock is system_clock and not read_only:
         if place.is_local:
@@ -156,13 +157,14 @@ def open_tables(
         require_conditional_puts(files)
         trust.trust()
     for name in missing:
-        # Existing tables are not locked. Otherwise a process that is stopped in a verb would block every process that
-        # opens the ledger. Each of these processes would block all other writers.
+        # Tables that exist are not locked. Otherwise a process that is stopped in a verb would block every process that
+        # opens the ledger, and each of these would block all other writers.
         with locks[name].exclusive():
             _create(chosen, name)
     check(missing)
     if place.is_local and settings.sync and not read_only:
-        # Sync also tables that no verb relies on: if a power cut damages one, the ledger cannot be opened.
+        # Sync also tables that no verb has relied on yet. If a power cut damages one of them, the ledger cannot be
+        # opened.
         for name in TABLES:
             chosen.make_durable(name, chosen.version(name))
     # Spark's commits to a local path are only safe while no other process commits at all.
@@ -205,8 +207,8 @@ def _renew_owner(transactions: Transactions) -> None:
 
 
 def _check(root: str, engine: Engine, tables: Sequence[str]) -> None:
-    """Raise LedgerTooNew for an existing table that is too new, and UnsafeStorage if another engine commits to the
-    ledger."""
+    """Raise LedgerTooNew for a table that is too new, and UnsafeStorage if the ledger records that another engine
+    commits to it."""
     layouts = {name: engine.layout(name) for name in tables}
     for name, layout in layouts.items():
         require_readable(TABLES[name], layout)
@@ -215,7 +217,8 @@ def _check(root: str, engine: Engine, tables: Sequence[str]) -> None:
 
 
 def _create(engine: Engine, table: str) -> None:
-    """Make a table. Without locks, two processes may make it at once: one fails, and uses the other's table."""
+    """Make a table. Without locks, two processes may make it at the same time: one of them fails, and uses the other's
+    table."""
     try:
         engine.create(table)
     except StorageFailed:
@@ -224,7 +227,8 @@ def _create(engine: Engine, table: str) -> None:
 
 
 def _found(missing: Sequence[str], folder: Path | None, files: ObjectStore | None) -> str:
-    """Describe what exists where a ledger lacks some tables: in a folder of this machine, or on an object store."""
+    """Describe what exists at a root that lacks some tables of a ledger: in a folder of this machine, or on an object
+    store."""
     if len(missing) < len(TABLES):
         return f"it has tables of a ledger, but not {', '.join(missing)}"
     if files is not None:
@@ -246,7 +250,7 @@ def _options(user_options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _files(place: Location, user_options: Mapping[str, str], options: Mapping[str, str]) -> ObjectStore | None:
-    """Return the files beside the tables on an object store, or None elsewhere. `options` has `user_options` and the
+    """Return the files below the root on an object store, or None elsewhere. `options` has `user_options` and the
     defaults.
 
     Raises StorageFailed within seconds if the store cannot be reached. delta-rs alone would try for much longer.
@@ -268,7 +272,8 @@ def _files(place: Location, user_options: Mapping[str, str], options: Mapping[st
 
 
 def _require_known(root: str, scheme: str, engine: Engine) -> None:
-    """Raise InvalidParameterValue for a scheme for which not even Spark has a file system: it is mistyped."""
+    """Raise InvalidParameterValue if the ledger does not know the scheme, and the engine (Spark) fails on it. Mostly
+    such a scheme is mistyped."""
     if scheme in (*DELTA_RS_COMMITS, *SAFE_FOR_SPARK):
         return
     try:
@@ -332,7 +337,8 @@ def _engine(
 
 
 def _options_for_bucket_of(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:
-    """Return a function that gives a session's options for a bucket of S3, or None without a session that has a JVM."""
+    """Return a function that returns a session's options for a bucket of S3. Return None if there is no session with a
+    JVM."""
     if spark is None or not has_jvm(spark):
         return None
     from ledger.delta_log.spark_sessions import storage_options_of
@@ -341,8 +347,7 @@ def _options_for_bucket_of(spark: SparkSession | None) -> Callable[[str], Mappin
 
 
 def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str], sync: bool) -> ForeignTables:
-    """Return the output tables of a ledger whose engine is delta-rs. A ledger on S3 uses its own options for other
-    buckets."""
+    """Return the output tables as delta-rs reaches them. A ledger on S3 uses its own options for all buckets."""
     from ledger.output_tables.tables_of_delta_rs import DeltaRsOutputTables
 
     return DeltaRsOutputTables(options, None if scheme in S3 else _options_for_bucket_of(spark), sync=sync)

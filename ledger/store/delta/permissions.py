@@ -21,9 +21,9 @@ from ledger.store.delta.commit.file_locks import LOCKS
 from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.tables import TABLES
 
-#: The errors of file systems that have no ACLs.
+#: The errors of the system for a file system that has no ACLs.
 _NO_ACLS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-#: The errors for a link that must not be followed, and for a file that no longer exists.
+#: The errors for a link, which must not be followed, for a file that no longer exists, and for a socket.
 _NO_FILE = (errno.ELOOP, errno.ENOENT, errno.ENXIO)
 _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: The advice for a user who can read a ledger and not write it.
@@ -34,8 +34,8 @@ LOOK_ONLY = "Who may only read there opens it by Ledger.open(root, read_only=Tru
 class SharedLedger:
     """The result of `Ledger.share`: the root, the group, and how many folders and files are shared.
 
-    `is_inherited`: files that are made later are shared as well, whatever the umask of the process that makes them. It
-    is False if the file system has no ACLs.
+    `is_inherited`: files that are made later are shared as well, whatever the umask of the process that makes them. The
+    value is False if the file system has no ACLs, or the system is not Linux.
     """
 
     root: str
@@ -62,7 +62,7 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), entry.path)
             if entry.group != number:
                 os.fchown(descriptor, -1, number)
-            # The mode comes after the group: a change of the group clears the set-group-ID bit.
+            # Change the mode after the group, because a change of the group may clear the set-group-ID bit.
             mode = shared_mode(entry.mode, everyone=everyone, is_lock=entry.is_lock)
             if mode != stat.S_IMODE(entry.mode) or entry.group != number:
                 os.fchmod(descriptor, mode)
@@ -85,7 +85,7 @@ class Permissions:
     """The permissions that keep others, or this user, from using a ledger.
 
     Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, a fault is a
-    folder or lock that this user may not write. `command` mends the faults.
+    folder of a table or a log, or a lock, that this user may not write. `command` says how to mend the faults.
     """
 
     faults: tuple[str, ...]
@@ -94,7 +94,8 @@ class Permissions:
 
 
 def look_over(root: str) -> Permissions | None:
-    """Return the permissions of a ledger, or None if `root` is not a local path, or does not exist. Change nothing."""
+    """Return the permissions of a ledger, or None if `root` is not a local path, is a link, or does not exist. Change
+    nothing."""
     place = here("root", root)
     folder = Path(place.text)
     about = _entry(folder) if place.is_local else None
@@ -114,7 +115,8 @@ def _command(folder: Path, about: LocalEntry) -> str:
 
 
 def require_writable(root: Path) -> None:
-    """Raise StorageFailed if this user may not write to a table's folder, its log, or a lock of a local ledger."""
+    """Raise StorageFailed if this user may not read and write the folder of a table, its log, or the locks of a local
+    ledger."""
     for entry in _refused(root):
         about = _entry(root)
         cause = f"{_told(entry)}: {_user(os.getuid())} may not write there"
@@ -123,7 +125,8 @@ def require_writable(root: Path) -> None:
 
 
 def _refused(root: Path) -> Iterator[LocalEntry]:
-    """Yield the folders and locks at the top of a ledger that this user may not write."""
+    """Yield the tables' folders, their logs' folders, the locks' folder and the locks that this user may not read and
+    write."""
     places = [*(root / name for name in TABLES), *(root / name / LOG for name in TABLES), root / LOCKS]
     locks = (root / LOCKS).glob("*") if os.access(root / LOCKS, os.R_OK | os.X_OK) else ()
     for place in (*places, *locks):
@@ -150,8 +153,8 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
 def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
     """Yield the entries that `_entries` yields, each with its open descriptor.
 
-    A file or folder that this user may not open comes with None. Descriptors are needed for safety. Without them, a
-    user of the ledger could replace a file by a link, and root would give away the link's target.
+    A file or folder that this user may not open comes with None. The caller changes entries by their descriptors, for
+    safety. By paths, a user of the ledger could replace a file by a link, and root would give away the link's target.
     """
     top = os.open(root, _OPENING | os.O_DIRECTORY)
     try:
@@ -163,7 +166,7 @@ def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
                 continue
             for folder, folders, files, held in os.fwalk(name, dir_fd=top):
                 yield _of(str(root / folder), os.fstat(held)), held
-                # The walk passes these by in silence.
+                # The walk skips folders that it may not open, without an error.
                 for inner in folders:
                     yield from _closed(root / folder / inner)
                 for file in files:
@@ -190,7 +193,7 @@ def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterato
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
-        # A link, or a file that was removed meanwhile.
+        # A link, a socket, or a file that was removed meanwhile.
         return
     try:
         yield _of(path, os.fstat(descriptor), is_lock=is_lock), descriptor
@@ -213,7 +216,8 @@ def _of(path: str, status: os.stat_result, *, is_lock: bool = False) -> LocalEnt
 
 
 def _hand_down(folder: int, *, everyone: bool) -> bool:
-    """Share later files in an open folder by a default ACL. Return False if the file system has no ACLs."""
+    """Share later files in an open folder by a default ACL. Return False if the file system or the operating system has
+    none."""
     try:
         os.setxattr(folder, DEFAULT_ACL, default_acl(everyone=everyone))
     except AttributeError:

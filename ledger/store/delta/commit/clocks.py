@@ -1,13 +1,14 @@
 """The ledger's clock, checked against elapsed time and against the storage's clock.
 
 *A step that nothing explains is refused.* A wall clock can be set, and the uptime of the machine cannot. Each reading
-is compared with an earlier reading. A reading that agrees replaces the earlier one after RENEWED seconds, so a clock
-that NTP slows or hurries a little is never refused. A process that has just started has no earlier reading: it believes
-its clock.
+is compared with an earlier reading and the uptime since. A reading that agrees replaces the earlier one after RENEWED
+seconds. So small corrections by NTP do not add up to a step, if the clock is read often. A process that has just
+started has no earlier reading, and believes its clock.
 
-*All drivers of a ledger share the storage's clock.* Lanes remember the time of their last commit, so a driver's clock
-that is behind is noticed at once. A driver whose clock is ahead sees every deadline pass too early. No driver notices
-this until another driver commits after the first one. The storage's clock shows both errors.
+*All drivers of a ledger share the storage's clock.* Lanes remember the time of their last commit. So a driver whose
+clock is too far behind fails at its next verb on a lane with a later commit. A driver whose clock is ahead sees every
+deadline pass too early. No driver notices this until another driver commits after that driver. A comparison with the
+storage's clock shows both errors.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
 log = logging.getLogger("ledger.opening")
-#: The reading that others are compared with is replaced by a newer one once it is older than this, in seconds.
+#: The reading with which others are compared is replaced by a newer one that agrees, once it is older than this, in
+#: seconds.
 RENEWED = 10.0
 #: Less time than this, in seconds, passes between two readings in a row, unless the process is stopped in between.
 AT_ONCE = 0.1
@@ -44,19 +46,20 @@ class _Reading(NamedTuple):
 
 
 class ClockLook(NamedTuple):
-    """The result of a look at the clock: the instant, and for how many seconds the clock has made no step."""
+    """The result of a look at the clock: the instant, and for how many seconds this process has seen no step of the
+    clock."""
 
     at: int
     steady_for: float
 
 
 class SteadyClock:
-    """A Clock that refuses steps. Threads may share it.
+    """A Clock that refuses steps that nothing explains (see above). Threads may share it.
 
     Args:
         clock: the wall clock.
-        passing: the time that passes.
-        maximum_skew: how large a step may be, in seconds.
+        passing: the uptime, or another number of seconds that only grows.
+        maximum_skew: a smaller change than this, in seconds, is no step.
     """
 
     def __init__(self, clock: Clock, passing: Passing, maximum_skew: float) -> None:
@@ -64,7 +67,7 @@ class SteadyClock:
         self._bound = round(maximum_skew * MILLISECONDS)
         self._last = _Reading(clock(), passing())
         self._steady_since = self._last.passed
-        #: Tells whether something else confirms a step of the clock to `now`, when the clock should show `expected`.
+        #: Tells whether something else confirms a step: the clock shows `now` where it should show `expected`.
         self.explained_by: Callable[[int, int], bool] = lambda now, expected: False
 
     def __call__(self) -> int:
@@ -74,7 +77,8 @@ class SteadyClock:
     def look(self) -> ClockLook:
         """Return the instant, and for how long the clock has been steady. Raise ClocksDisagree as a call does.
 
-        The time counts up to this look only: a process that is stopped after the look did not see the clock since.
+        The steady time ends with this look. If the process is stopped after the look, the clock may make a step
+        meanwhile.
         """
         last, passed = self._last, self.passing()
         now = self._clock()
@@ -100,17 +104,18 @@ class SteadyClock:
         return last.at + round((passed - last.passed) * MILLISECONDS)
 
 
-#: How often the two clocks are compared, in seconds.
+#: The two clocks are compared at most once in this many seconds, unless they disagreed.
 INTERVAL = 600.0
-#: A smaller difference than this, in seconds, proves nothing: some file systems keep times in whole seconds.
+#: A smaller difference than this, in seconds, proves nothing: some file systems and object stores keep times in whole
+#: seconds.
 RESOLUTION = 1.0
 
 
 class StorageClock:
-    """Compares `clock` with `storage` (None: never), at most every INTERVAL seconds of `passing`.
+    """Compares `clock` with the clock of the `storage` (None: never), at most every INTERVAL seconds of `passing`.
 
-    Each driver may differ from the storage's clock by half of the setting maximum_clock_skew. Therefore any two drivers
-    differ by the whole setting at most.
+    Each driver may differ from the storage's clock by half of the setting maximum_clock_skew, but at least by
+    RESOLUTION. Therefore any two drivers differ by at most twice as much when they are compared.
     """
 
     def __init__(
@@ -123,7 +128,7 @@ class StorageClock:
     def check(self) -> None:
         """Raise ClocksDisagree if the two clocks are too far apart.
 
-        The clocks are compared only when a comparison is due, and again after a failure.
+        The clocks are compared only when a comparison is due. After a failure a comparison is due at once.
         """
         if self._storage is None or (self._due is not None and self._passing() < self._due):
             return
@@ -156,7 +161,7 @@ def probe(folder: Path) -> Clock:
     """Return the clock of a local path's storage: the modification time of a small file, which is written and removed.
 
     On a disk of this machine this is the machine's own clock. On a shared file system (NFS) it is the server's clock.
-    Storage to which only Spark commits has no probe. For such storage, pass a `storage_clock` of your own to
+    Other storage, to which only Spark commits, has no probe. For such storage, pass a `storage_clock` of your own to
     Ledger.open, or set the drivers' clocks by a time server.
     """
 

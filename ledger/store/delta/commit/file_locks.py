@@ -1,15 +1,17 @@
 """File locks between the writers of one machine, for tables on local paths.
 
-Spark's commits to a local path are not safe between processes. Writers that detect conflicts share a table. A writer
-that cannot detect conflicts has the table alone, and a writer that lost too often prefers to have it alone.
+Spark's commits to a local path are not safe between processes. Writers that detect conflicts share a table (`shared`).
+A writer that cannot detect conflicts has the table alone (`exclusive`). A writer that lost too often prefers to have it
+alone (`prefer_exclusive`).
 
-A writer that wants the table alone holds the gate. Newcomers queue behind this writer, so it never starves. The waits
-are bounded, because a stopped process may hold the gate, or share the table, for ever. If the other writers have waited
-in vain, they pass the gate. A wait in vain is remembered for IN_VAIN seconds. In this time the gate's holder does not
-wait for sharers, and others wait only briefly for the gate. A writer that holds the gate through a whole commit renews
-the gate's time, to show that it runs. The gate does not exclude anybody from the table: only the lock `turn` does.
+A writer that wants the table alone holds the gate. Newcomers queue at the gate, so that they do not starve this writer.
+A stopped process may hold the gate, or share the table, for ever. Therefore the waits at the gate, and the gate's
+holder's wait for sharers, are bounded. A writer that waited in vain at the gate passes it. For IN_VAIN seconds after
+that, writers wait only briefly at the gate. For IN_VAIN seconds after a holder of the gate waited in vain for sharers,
+no holder waits for them. A writer in `prefer_exclusive` holds the gate through its whole commit, and touches the gate's
+file again and again to show that it runs. The gate excludes nobody from the table: only the lock `turn` does.
 
-A lock belongs to the open file, which a forked child has open as well. Therefore a holder unlocks the file before
+A lock belongs to the open file, and a forked child has the same file open. Therefore a holder unlocks the file before
 closing it. A child closes the files that it inherits, so a lock ends with the process that took it.
 """
 
@@ -41,14 +43,14 @@ LOCKS = "_locks"
 ALL_PATIENCE = 3.0
 #: The pause between two attempts of a bounded wait, in seconds: the first and the longest.
 LOOKING, LOOKING_LATER = 0.0005, 0.01
-#: In seconds: how long a writer that wants the table alone keeps newcomers out, and how long a wait in vain is
+#: In seconds: how long a writer with the gate waits for the sharers to leave, and how long a wait in vain is
 #: remembered.
 PATIENCE, IN_VAIN = 2.0, 30.0
-#: How long others wait for the holder of the gate, in seconds: the holder may wait for PATIENCE, and commit after that.
-#: The second number counts after a recent wait in vain. Even in this short time, the sharers mostly leave, and a writer
-#: that must be alone gets the table.
+#: How long others wait at the gate, in seconds: its holder may wait for PATIENCE, and commit after that. The second
+#: number counts after a recent wait in vain at the gate. Mostly the sharers leave within this time, so that a writer in
+#: `exclusive`, which has the gate, gets the table.
 PATIENCE_AT_GATE, SHORT_OF_IT = PATIENCE + 1, 0.05
-#: How often the holder of the gate renews the gate's time, in seconds.
+#: How often a writer in `prefer_exclusive` touches the gate's file, in seconds.
 SHOWING = 0.5
 
 
@@ -57,18 +59,19 @@ class StillLocked(Exception):
 
 
 class TableLock:
-    """A fair lock of a table, shared or exclusive, between threads and processes. It has two lock files in `folder`."""
+    """A lock of a table, shared or exclusive, between threads and processes. Its two lock files, gate and turn, are in
+    `folder`."""
 
     def __init__(self, folder: Path, table: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._gate, self._turn = folder / f"{table}.gate", folder / f"{table}.turn"
-        #: The times of these files show waits in vain: of the gate's holder for sharers (`_in_vain`), and of others for
-        #: the gate's holder (`_at_gate_in_vain`).
+        #: The modification times of these files show when a wait was in vain: of the gate's holder for sharers
+        #: (`_in_vain`), and of others at the gate (`_at_gate_in_vain`).
         self._in_vain, self._at_gate_in_vain = folder / f"{table}.in_vain", folder / f"{table}.at_gate_in_vain"
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the table beside other sharers, never beside a writer that has the table alone."""
+        """Hold the table beside other sharers, never beside a writer in `exclusive`."""
         with contextlib.ExitStack() as turn:
             with contextlib.ExitStack() as gate:
                 if self._take_gate(gate):
@@ -79,7 +82,8 @@ class TableLock:
 
     @contextlib.contextmanager
     def exclusive(self, until: float | None = None) -> Iterator[None]:
-        """Hold the table alone. Raises StillLocked if others have it until `until`, an instant of time.monotonic()."""
+        """Hold the table alone. Raises StillLocked if others have it until `until`, an instant of time.monotonic(). If
+        `until` is None, wait without end."""
         alone = None
         while alone is None:
             alone = self._take_alone_with_gate(until) or self._take_alone_without_gate(until)
@@ -88,10 +92,10 @@ class TableLock:
 
     @contextlib.contextmanager
     def prefer_exclusive(self, seconds: float) -> Iterator[None]:
-        """Hold the table alone, except for sharers that do not leave in time.
+        """Hold the table alone, except for sharers that do not leave in time. Without the gate, share the table.
 
-        `seconds` is how long to wait for sharers. After a recent wait in vain, do not wait. Newcomers wait at the gate.
-        If this holder is stopped, newcomers pass the gate and share the table with it.
+        `seconds` is how long to wait for sharers. After a recent wait in vain for sharers, do not wait. Newcomers wait
+        at the gate. If this holder is stopped, newcomers pass the gate and share the table with it.
         """
         with contextlib.ExitStack() as held:
             if self._take_gate(held):
@@ -106,8 +110,9 @@ class TableLock:
     def _take_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
         """Take the gate, so that newcomers wait for this holder. Return whether this holder has the gate.
 
-        Return False if the process that has the gate seems to be stopped, or if others waited for the gate in vain
-        recently. Raises StillLocked, see `exclusive`.
+        Return False after a wait in vain: the gate's holder seems to be stopped, or is in `exclusive`, which does not
+        touch the gate's file. If others waited in vain at the gate recently, wait only SHORT_OF_IT seconds. Raises
+        StillLocked, see `exclusive`.
         """
         while True:
             patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain, IN_VAIN) else PATIENCE_AT_GATE
@@ -122,19 +127,20 @@ class TableLock:
                 return True
 
     def _share_without_gate(self, turn: contextlib.ExitStack) -> None:
-        """Share the table without the gate."""
+        """Share the table without the gate, after a wait in vain at the gate."""
         try:
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH, time.monotonic()))
         except StillLocked:
-            # Another writer has the table alone: wait until it has left.
+            # Another writer has the table alone. Wait until that writer has left.
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
         else:
-            # A writer that waited only briefly records no timeout.
+            # Only a wait of PATIENCE_AT_GATE seconds is remembered as a wait in vain, not a brief one.
             if not _is_recent(self._at_gate_in_vain, IN_VAIN):
                 _tell(self._at_gate_in_vain)
 
     def _take_alone_with_gate(self, until: float | None) -> contextlib.ExitStack | None:
-        """Take the table alone, while newcomers wait. Return None without the gate, or if the sharers do not leave.
+        """Take the table alone, while newcomers wait at the gate. Return None if this writer does not get the gate, or
+        if the sharers do not leave.
 
         Raises StillLocked, see `exclusive`.
         """
@@ -159,7 +165,7 @@ class TableLock:
         return True
 
     def _take_alone_without_gate(self, until: float | None) -> contextlib.ExitStack | None:
-        """Take the table alone in a moment when nobody else has it, while newcomers do not wait.
+        """Take the table alone in a moment when nobody else has it. Newcomers do not wait for this writer.
 
         Return None if others had the table all the time for IN_VAIN seconds. Raises StillLocked, see `exclusive`.
         """
@@ -187,7 +193,7 @@ def _is_recent(file: Path, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def _renewing_time(gate: Path) -> Iterator[None]:
-    """Renew the gate's time again and again. A stopped process does not renew it, so others see that it is stopped."""
+    """Touch the gate's file again and again. A stopped process does not, so others see that it is stopped."""
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
     end = partial(over.put, None)
 
@@ -214,7 +220,8 @@ def _earlier(limit: float, until: float | None) -> float:
 
 
 def table_lock(location: str) -> TableLock | NoLock:
-    """Return the lock of a Delta table that is not the ledger's own. The folder at `location` must exist."""
+    """Return the lock of a Delta table that is not the ledger's own. On a local path, the folder at `location` must
+    exist."""
     place = recorded(location)
     return TableLock(Path(place.text) / "_ledger_locks", "table") if place.is_local else NoLock()
 
@@ -223,7 +230,7 @@ def table_lock(location: str) -> TableLock | NoLock:
 def all_locked(root: Path, tables: Iterable[str]) -> Iterator[None]:
     """Hold the locks of all tables of a ledger alone, for work on the whole ledger.
 
-    Raises LedgerError if another process holds a lock for longer than ALL_PATIENCE seconds.
+    Raises LedgerError if others hold one of the locks for longer than ALL_PATIENCE seconds.
     """
     with contextlib.ExitStack() as held:
         for name in tables:
@@ -238,7 +245,7 @@ def all_locked(root: Path, tables: Iterable[str]) -> Iterator[None]:
 
 
 class NoLock:
-    """The lock for storage whose commits are safe between machines: optimistic concurrency is enough."""
+    """No lock, for storage whose commits are safe between machines: there, optimistic concurrency is enough."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
@@ -256,16 +263,17 @@ class NoLock:
         yield
 
 
-#: A fork happens before a file is opened and registered, or after both. Therefore a child knows every lock file that it
-#: has open.
+#: A fork waits for this lock. So a fork comes before a lock file is opened and registered in `_files`, or after both,
+#: and a child knows every lock file that it has open.
 _opening = threading.RLock()
 
 
 class _LockFile(io.FileIO):
     """A file that is open for one lock.
 
-    Each holder has its own open file, so flock also excludes threads of one process. If an interrupt loses an open file
-    before it is locked, Python closes it.
+    Each holder has its own open file, so flock also excludes threads of one process. If an interrupt comes before a
+    file is in `_files`, Python closes the file. If an interrupt comes just after that, `_files` keeps the file open,
+    without a lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -275,7 +283,8 @@ class _LockFile(io.FileIO):
     def give_back(self) -> None:
         """Unlock and close the file, once."""
         with _opening:
-            # A child that was forked meanwhile has closed its copy: unlocking that would unlock the parent's lock.
+            # A child that was forked meanwhile has closed its copy of the file. If the child unlocked the copy, it
+            # would unlock the parent's lock.
             if not self.closed:
                 with contextlib.suppress(OSError):
                     fcntl.flock(self.fileno(), fcntl.LOCK_UN)

@@ -1,6 +1,6 @@
-"""The folders below a table, on local paths, object stores, or through Spark.
+"""The folders below a table, on local paths, on object stores, or through Spark.
 
-The engines' own functions do not show these folders.
+The engines have no function that lists these folders.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Folders(Protocol):
-    """Folders below one place. A folder that does not exist counts as empty. Raises StorageFailed."""
+    """The folders below one place. A folder that does not exist counts as empty. The methods raise StorageFailed."""
 
     def names(self) -> list[str]:
         """Return the names of the folders."""
@@ -33,7 +33,8 @@ class Folders(Protocol):
         """Return the text of a file, or None if the file does not exist."""
 
     def has_files(self, path: str) -> bool:
-        """Tell whether a folder holds a file, at any depth, that is not hidden (a checksum is hidden)."""
+        """Tell whether a folder holds a file, at any depth, whose own name begins with neither . nor _. A checksum's
+        name begins with a dot."""
 
     def remove(self, path: str) -> None:
         """Remove a folder and all that it contains."""
@@ -44,7 +45,8 @@ def folders_below(
 ) -> Folders | None:
     """Return the folders below a place, or None if this process cannot list the place.
 
-    With `storage_options` delta-rs lists an object store. Without them Spark's session, which has the keys, lists it.
+    With `storage_options`, obstore lists an object store. Without them, and on other storage, Spark's session lists the
+    place, as the session has the keys.
     """
     place = recorded(location)
     if place.is_local:
@@ -83,12 +85,12 @@ class LocalFolders:
             try:
                 shutil.rmtree(Path(self._place, path))
             except FileNotFoundError:
-                # Another upkeep has removed it.
+                # Another process has removed the folder.
                 return
 
 
 class FoldersOfObjects:
-    """Folders on an object store, by delta-rs."""
+    """Folders on an object store, through obstore."""
 
     def __init__(self, files: ObjectStore) -> None:
         self._files = files
@@ -156,5 +158,5 @@ def _is_hidden(name: str) -> bool:
 
 
 def _raised(error: OSError) -> None:
-    """Raise the error: a folder that cannot be listed is not empty."""
+    """Raise the error: a folder that cannot be listed must not count as empty."""
     raise error

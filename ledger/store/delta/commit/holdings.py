@@ -1,9 +1,9 @@
 """The turns and file locks that each thread holds at the moment.
 
-An interrupt (KeyboardInterrupt) comes between any two instructions, also within the code that gives a lock back, where
-`finally` does not help. Therefore a thread notes each lock or turn before taking it. If an error ends a `releasing`
-function, the function gives back everything that was noted since its start and is still held. Giving a lock or turn
-back twice does no harm.
+An interrupt (KeyboardInterrupt) may come between any two instructions. It may come within the code that gives a lock
+back, where `finally` does not help. Therefore a thread notes each lock or turn before taking it. If an error ends a
+`releasing` function, the function gives back everything that its thread noted since the start and that is still noted.
+To give a lock or turn back twice does no harm.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def note(release: Callable[[], object]) -> None:
 
 
 def forget(release: Callable[[], object]) -> None:
-    """Forget a note, because the lock or turn is given back now."""
+    """Forget a note, because its lock or turn was given back."""
     if release in _noted.releases:
         _noted.releases.remove(release)
 

@@ -1,6 +1,6 @@
 """A check whether a ledger can take commits now: tables, disk space and clocks.
 
-A verb finds out only by failing. This check is for a service that is asked every few seconds whether it is ready.
+A verb would find out only by failing. This check is for a service that is asked every few seconds whether it is ready.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ledger.store.delta.commit.clocks import StorageClock
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.tables import TABLES
 
-#: The tables to which verbs only append: only upkeep removes rows of these.
+#: The tables to which verbs only append. Only upkeep removes rows of these tables.
 APPENDED = ("messages", "receipts")
-#: How often the storage's clock is read, in seconds. On an object store a reading takes three requests.
+#: The storage's clock is read at most once in this many seconds. On an object store a reading takes three requests.
 INTERVAL_SECONDS = 10.0
 
 
@@ -28,11 +28,12 @@ class Readiness:
     """Checks whether the tables, the disk and the clocks are fit for commits. Threads may share it.
 
     Args:
-        engine: The engine whose newest commit shows a time.
+        engine: The engine of the ledger's tables.
         folder: The folder of the tables on a file system of this machine, or None elsewhere.
         clock: This process's clock.
         storage: The storage's clock, or None if the storage has none to read.
         maximum_skew: How far apart two clocks of a ledger may be, in seconds.
+        passing: Returns a number of seconds that only grows.
     """
 
     def __init__(
@@ -49,12 +50,15 @@ class Readiness:
         self._compared_at: float | None = None
 
     def require(self, free_bytes: int) -> None:
-        """Raise an error if the ledger cannot take commits. Writes at most a small file, which is removed again.
+        """Raise an error if the ledger cannot take commits now, as far as this check sees. Writes at most a small file,
+        and removes it again.
 
         Raises:
-            StorageFailed: The disk has fewer than `free_bytes` free for this user, no free inode, or takes no file.
-            TableAltered: The engine does not read or write one of the tables any more.
-            ClocksDisagree: The storage's clock or the newest commit is too far from this machine's clock.
+            StorageFailed: The disk has fewer than `free_bytes` free for this user, no free inode, or takes no file. A
+                file is tried only when the storage's clock is read.
+            TableAltered: The engine no longer reads or writes one of the tables.
+            ClocksDisagree: This process's clock made a step, the storage's clock is too far from it, or the newest
+                commit is too far ahead of it.
         """
         for table, refusal in self.refusals().items():
             raise TableAltered(self._engine.place(table), *refusal)
@@ -63,12 +67,13 @@ class Readiness:
         self._require_no_later_commit()
         if self._compared_at is None or self._passing() - self._compared_at >= INTERVAL_SECONDS:
             self._compared_at = None
-            # A new StorageClock compares at once. The StorageClock of the verbs compares every ten minutes.
+            # A new StorageClock compares at once. The StorageClock of the verbs compares at most every ten minutes.
             StorageClock(self._clock, self._storage, self._maximum_skew).check()
             self._compared_at = self._passing()
 
     def refusals(self) -> dict[str, tuple[str, str]]:
-        """Return, for each table that no verb can use, the reason and what to do (see TableAltered)."""
+        """Return, for each table that the engine no longer reads or writes, the reason and what to do (see
+        TableAltered)."""
         refusals = {table: self._engine.refusal(table, appends=table in APPENDED) for table in TABLES}
         return {table: refusal for table, refusal in refusals.items() if refusal is not None}
 
@@ -83,9 +88,10 @@ class Readiness:
             raise StorageFailed(str(folder), "the disk has no inode left for another file")
 
     def _require_no_later_commit(self) -> None:
-        """Raise ClocksDisagree if the newest commit is too far ahead of this machine's clock.
+        """Raise ClocksDisagree if the newest commit to `visibility` is too far ahead of this process's clock.
 
-        A verb takes its instant from its clock, or from the newest commit to its lanes if that commit is later.
+        A verb takes its instant from its clock, or from the newest commit to its lanes if that commit is a little
+        later. If that commit is too far ahead, the verb fails.
         """
         newest = self._engine.version("visibility")
         for commit in self._engine.history("visibility", newest - 1):

@@ -33,12 +33,12 @@ class Tally:
         self._lock = threading.Lock()
 
     def committed(self, verb: str, *, landed: bool) -> None:
-        """Count a commit of a verb that landed, or that lost to another writer and is tried again."""
+        """Count a commit of a verb that landed, or that lost to another writer."""
         with self._lock:
             (self._commits if landed else self._conflicts)[verb] += 1
 
     def together(self, purpose: str, count: int) -> None:
-        """Count one turn in which the calls of `count` threads were carried out together."""
+        """Count one turn in which the calls of `count` threads (one or more) went together."""
         with self._lock:
             self._groups[purpose, count] += 1
 
@@ -61,14 +61,15 @@ class Tally:
 log = logging.getLogger("ledger.verbs")
 retries = logging.getLogger("ledger.retries")
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
-#: After this many losses a verb gets a line in the log: the queue may need more lanes.
+#: After this many losses a verb that is tried again gets a warning in the log: the queue may need more lanes.
 LOST_OFTEN = 5
 
 
 class Attempts:
-    """The tries of one verb. Each try gets the number of losses so far.
+    """The tries of one verb, at most `most`. Each try gets the number of losses so far.
 
-    After each loss there is a random pause. Its upper bound grows from `first_pause` to `longest_pause` (seconds).
+    Before each try but the first there is a random pause. The pause's upper bound grows from `first_pause` to
+    `longest_pause` (seconds).
     """
 
     def __init__(
@@ -92,11 +93,11 @@ class Attempts:
 
     @property
     def seconds(self) -> float:
-        """Return how long the verb has been tried."""
+        """Return for how many seconds the verb has been tried."""
         return time.monotonic() - self._started
 
     def outlasted(self) -> ContentionOutlastedRetries:
-        """Return the error to raise when all tries lost."""
+        """Log that all tries lost, and return the error to raise."""
         retries.warning(
             "%s lost to other writers %d times in %.1f s and is given up", self._verb, self._most, self.seconds
         )
@@ -104,5 +105,6 @@ class Attempts:
 
 
 def pause(losses: int, first: float, longest: float) -> None:
-    """Wait for a random time. Its upper bound doubles with each loss, from `first` to `longest` seconds."""
+    """Wait for a random time. The upper bound of this time doubles with each loss, from `first` to `longest`
+    seconds."""
     time.sleep(random.uniform(0, min(longest, first * 2**losses)))

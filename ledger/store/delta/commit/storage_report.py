@@ -1,6 +1,6 @@
 """A trial of an object store, for `ledger doctor`.
 
-The trial uses the functions by which a ledger is opened on an object store.
+The trial uses the same functions as the opening of a ledger on an object store.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from ledger.rules.storage import for_delta_rs
 from ledger.store.delta.commit.clocks import RESOLUTION, probe_of
 from ledger.store.delta.commit.storage_safety import require_conditional_puts
 
-#: A request that takes more seconds than this counts as slow: a verb makes about ten requests, one after the other.
+#: A request that takes more seconds than this counts as slow: a verb makes about ten requests
+#: (docs/explanation/measured.md), mostly one after the other.
 SLOW = 0.2
-#: The advice about the doctor's keys to a storage.
+#: The advice if the doctor cannot read and write a storage: where it looks for keys.
 KEYS = "the doctor goes by the environment alone: set AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and the like for it"
 #: How many requests are timed.
 REQUESTS = 5
@@ -27,7 +28,8 @@ REQUESTS = 5
 def report(root: str, storage_options: Mapping[str, str] | None = None) -> Iterator[tuple[str, str, str, str]]:
     """Yield (OK, WARN or FAIL; subject; finding; advice) for each thing that a ledger at `root` needs of its storage.
 
-    Writes small files to this storage, and removes them. Raises no errors of the storage.
+    Nothing follows a FAIL. Writes small files to this storage, and removes them. A failure of the storage is reported,
+    not raised.
     """
     place = for_delta_rs(root)
     try:

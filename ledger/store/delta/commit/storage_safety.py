@@ -20,13 +20,12 @@ from ledger.store.delta.model.tables import COMMITS
 if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
-#: The folder beside the tables for files that exist only for a moment. No program takes a folder of this name for a
-#: table.
+#: The folder beside the tables for the files of checks. All but KEPT exist only for a moment.
 PROBES = "_probes"
-#: The one file in that folder that is kept.
+#: The one file in PROBES that is kept.
 KEPT = "conditional-put"
 #: How long a process trusts its last check of a storage, in seconds. The second number counts if the storage did not
-#: answer.
+#: answer the check.
 TRUSTED_SECONDS, UNKNOWN_SECONDS = 3_600.0, 60.0
 log = logging.getLogger("ledger.storage")
 
@@ -44,8 +43,9 @@ def require_safe(scheme: str, engine: str) -> None:
 def require_safe_output(location: str, settings: Settings, why: str) -> None:
     """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless only one driver ever writes.
 
-    Spark's puts have no condition. delta-rs fences off writes in doubt, and ignores Spark's locks. Therefore each of
-    the two could overwrite the other's commit. `why`: the reason why Spark would commit to the table.
+    Spark's puts have no condition. Therefore Spark could overwrite a commit of another driver's Spark, or of delta-rs,
+    which fences writes in doubt. A lock of Spark's (S3DynamoDBLogStore) does not help, because delta-rs ignores it.
+    `why` is the reason why Spark would commit to the table.
     """
     if recorded(location).scheme in S3 and not settings.single_driver:
         raise UnsafeStorage(
@@ -58,7 +58,8 @@ def require_safe_output(location: str, settings: Settings, why: str) -> None:
 def require_conditional_puts(files: ObjectStore) -> None:
     """Raise UnsafeStorage if a put that must create a file overwrites an existing file.
 
-    Such a put would overwrite commits, too. Raises StorageFailed. Removes what it writes below PROBES.
+    On such a storage, writers would overwrite each other's commits. Raises StorageFailed. Removes the file that it
+    writes below PROBES.
     """
     path = f"{PROBES}/put-{secrets.token_hex(8)}"
     try:
@@ -79,11 +80,11 @@ class PutTrust:
 
     A gateway may have been changed since the ledger was made. A process that commits checks once in TRUSTED_SECONDS,
     before its next commit. The check is one request: a conditional put of a file that exists. The file stays below
-    PROBES and always has the same bytes, so a storage that ignores the condition does the file no harm. If the file
+    PROBES and always has the same bytes. So a storage that ignores the condition does the file no harm. If the file
     does not exist yet, a first put makes the file, and a second put is the check.
     """
 
-    #: When each place was checked last, by this process's monotonic clock.
+    #: When each place was checked last, in monotonic seconds. All ledgers of the process share it.
     _asked: ClassVar[dict[tuple[str, ...], float]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
@@ -93,8 +94,8 @@ class PutTrust:
     def check(self) -> None:
         """Raise UnsafeStorage if the storage overwrites a file that a conditional put must leave alone.
 
-        If the storage does not answer, only log this, and check again after UNKNOWN_SECONDS. The commit itself finds
-        out what is wrong.
+        If the storage does not answer, only log this, and check again after UNKNOWN_SECONDS. The commit that follows
+        finds out what is wrong.
         """
         if self._is_recent():
             return
@@ -125,9 +126,9 @@ class PutTrust:
 
 
 def require_committer(root: str, layout: Layout, engine: str) -> None:
-    """Raise UnsafeStorage if the ledger records that another engine commits to it.
+    """Raise UnsafeStorage if the ledger records that another engine than `engine` commits to it.
 
-    The record is a property in the `layout` of the table `queues`.
+    The record is the property COMMITS in the `layout` of the table `queues`.
     """
     committer = layout.properties.get(COMMITS)
     if committer is not None and committer != engine:

@@ -1,6 +1,7 @@
-"""Transactions: each decides and commits again and again, until a commit wins.
+"""Transactions of verbs: each decides and commits again, until a commit wins or its tries are used up.
 
-A transaction whose commits lose too often raises ContentionOutlastedRetries.
+A transaction whose commits lose too often raises ContentionOutlastedRetries. Delta's transaction ids, which a commit
+carries, are something else.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from ledger.store.delta.model.where import Where
 Answer = TypeVar("Answer", covariant=True)
 log = logging.getLogger("ledger.verbs")
 events = logging.getLogger("ledger.events")
-#: The events that happen to messages without an act of their holder.
+#: Events that happen to messages without an act of their holder. The log tells them at the level INFO.
 UNASKED = ("expired", "moved")
-#: By table, the other tables whose versions each commit to that table notes.
+#: By table, the other tables whose versions a commit to that table notes.
 NOTED = {"visibility": ("messages", "queues")}
 #: At most this many other calls go with one pending call.
 MOST_TOGETHER = 31
@@ -43,7 +44,7 @@ MOST_TOGETHER = 31
 class Plan(Generic[Answer]):
     """A decision: the edits to merge, and the answer, which is computed from the version of the commit.
 
-    Without edits there is nothing to commit.
+    A plan without edits commits nothing. Its answer is computed from the version that it was decided on.
     """
 
     snapshot: Snapshot
@@ -58,9 +59,10 @@ class Plan(Generic[Answer]):
 
 
 class Transactions:
-    """Runs verbs on one engine. `on_step` gets "chosen" (decided, not committed) and "committed", for tests.
+    """Runs verbs on one engine. `on_step` gets the name of each step that a verb reaches, for tests: "chosen" (decided,
+    not committed), "committed", and others.
 
-    With `read_only` every call that would commit raises LedgerIsReadOnly before it reads anything.
+    With `read_only`, `attempts` and the turns for a commit raise LedgerIsReadOnly.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Transactions:
         self._tables, self.locks, self._alone, self._settings, self.owner = tables, locks, alone, settings, owner
         self.on_step = on_step or (lambda step: None)
         self.before_turn = before_turn or (lambda: None)
-        #: Gets each commit of a verb: its table, its version and its instant.
+        #: Gets each commit that `commit` made: its table, its version and its instant.
         self.on_commit: Callable[[str, int, int], None] = lambda table, version, at: None
         self._turns, self.read_only = turns or Turns(), read_only
         self.tally = Tally()
@@ -87,7 +89,7 @@ class Transactions:
     def run(self, verb: str, table: str, queue: str, decide: Callable[[int], Plan[Answer]]) -> Answer:
         """Try `decide(losses)` and commit its plan as one MERGE, until a commit wins.
 
-        Raises ContentionOutlastedRetries and StorageFailed.
+        Raises ContentionOutlastedRetries, StorageFailed and LedgerIsReadOnly, and what `decide` raises.
         """
         attempts = self.attempts(verb)
         for losses in attempts:
@@ -99,12 +101,12 @@ class Transactions:
         raise attempts.outlasted()
 
     def merge(self, verb: str, table: str, queue: str, plan: Plan[Any], attempts: Attempts) -> int | None:
-        """Commit a plan as one MERGE and return the version, or None if another writer was first.
+        """Commit a plan as one MERGE and return the version, or None if the commit lost (see `commit`).
 
         Without edits, return the version that the plan was decided on. Raises StorageFailed.
         """
         if not plan.edits.num_rows:
-            # The answer depends on commits of others, so these commits must survive a power cut.
+            # The answer depends on commits that the decision read, so these commits must survive a power cut.
             self._tables.make_durable()
             return plan.snapshot.version
         self.step("chosen")
@@ -120,12 +122,13 @@ class Transactions:
         return version
 
     def other_table_versions(self, table: str, since: int) -> dict[str, int]:
-        """Return the version that a commit is decided on, and the versions of other tables that go with it.
+        """Return the version `since` that a commit is decided on, and the versions of other tables that the commit
+        notes.
 
-        The other versions are read after the decision, so they include all commits that the decision has read. A view
-        of this version, or of an earlier instant, shows no commit to these tables after the returned versions. No
-        commit up to `since` notes newer versions. Commits that land between `since` and this commit may note newer
-        versions.
+        The other versions are read after the decision, so they include all commits that the decision has read. No
+        commit up to `since` notes newer versions of these tables. Commits that land between `since` and this commit may
+        note newer versions. A view of the past uses the noted versions (see `views.past`). If the table notes no
+        others, or their versions cannot be read, the result is empty.
         """
         noted = NOTED.get(table, ())
         if not noted:
@@ -133,16 +136,16 @@ class Transactions:
         try:
             newest = self._tables.newest_versions(noted)
             for name, version in newest.items():
-                # A noted version must survive a power cut: otherwise another commit may get its number.
+                # A noted version must survive a power cut. Otherwise another commit may get the same version.
                 self._tables.make_durable(name, version)
             return {table: since, **newest}
         except StorageFailed as error:
-            # The verb does without these versions: a view uses the versions that earlier commits noted.
+            # The verb commits without these versions. A view then uses the versions that earlier commits noted.
             log.warning("a commit to %s does not note the newest versions of %s: %s", table, ", ".join(noted), error)
             return {}
 
     def attempts(self, verb: str) -> Attempts:
-        """Return the tries of a verb, as many as the setting maximum_attempts says. Raises LedgerIsReadOnly."""
+        """Return the tries of a verb, at most as many as the setting maximum_attempts says. Raises LedgerIsReadOnly."""
         self.require_writable(verb)
         return Attempts(verb, self._settings.maximum_attempts)
 
@@ -155,14 +158,15 @@ class Transactions:
         attempts: Attempts,
         read_at: float | None = None,
     ) -> int | None:
-        """Return the version that `write` committed, even if its answer was lost, or None if another writer was first.
+        """Return the version that `write` committed, even if the storage's answer was lost, or None if the commit lost.
 
         A debug line in the log "ledger.verbs" says how long each part took. "load" is the wait for the turn and the
         reading of the state, until `read_at` (monotonic seconds). "decide" and "commit" follow.
 
-        A commit to a log that was replaced (LogReplaced) does not count: the method returns None. After every other
-        failure, the log after version `since` is searched for the commit's operation. A conflict may hide a commit that
-        landed, and so may a failure to write the checkpoint, which follows the commit. Raises StorageFailed.
+        A commit to a log that was replaced (LogReplaced) does not count: the method returns None. After any other
+        Conflict, and after StorageFailed, the log after version `since` is searched for the commit's operation. A
+        conflict may hide a commit that landed. So may a failure to write the checkpoint, which follows the commit.
+        Raises StorageFailed.
         """
         decided_at = time.monotonic()
         version = self._commit_durably(table, metadata, since, write)
@@ -210,7 +214,8 @@ class Transactions:
             except StorageFailed as blind:
                 raise blind.of_verb(verb, unknown=True) from error
             if version is None and isinstance(error, StorageFailed):
-                # On a local path a failed request is over. On other storage the request may still arrive later.
+                # On a local path a failed request is over. On other storage the request may still arrive, so the
+                # outcome is unknown.
                 local = not isinstance(self.locks[table], NoLock)
                 raise error.of_verb(verb, unknown=not local) from error
             return version
@@ -221,16 +226,16 @@ class Transactions:
             raise LedgerIsReadOnly(verb)
 
     def step(self, name: str) -> None:
-        """Report to the listener that a verb has reached a step."""
+        """Report to `on_step` that a verb has reached a step."""
         self.on_step(name)
 
     def metadata(
         self, operation: str, verb: str, queue: str, at: int, events: list[dict[str, Any]], losses: int = 0
     ) -> dict[str, Any]:
-        """Return the metadata of a commit, from which the table `receipts` is filled.
+        """Return the metadata of a commit. The table `receipts` is filled from the metadata of commits to `visibility`.
 
-        `queue` is a queue's id, or empty. `losses` is how often the verb has lost to other writers. The metadata does
-        not have `losses` if it is 0.
+        `queue` is a queue's id, or empty. `losses` is how often the verb has lost to other writers. If it is 0, the
+        metadata has no `losses`.
         """
         entries = {
             "operation": operation,
@@ -243,10 +248,11 @@ class Transactions:
         return {**entries, "losses": losses} if losses else entries
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
-        """Return the version of a commit whose answer was lost, or None if the history does not have this commit.
+        """Return the version of a commit whose answer was lost, or None if the log does not have this commit.
 
-        A commit that is found is made to survive a power cut. Raises StorageFailed, with `unknown`, if the log was cut
-        after `since`: upkeep cuts it after log_retention.
+        A commit that is found is made to survive a power cut. If entries after `since` were removed from the log, and
+        the rest does not have the commit, raises StorageFailed with `unknown`. Upkeep removes entries after
+        log_retention.
         """
         commits = self._tables.history(table, since)
         for commit in commits:
@@ -262,8 +268,8 @@ class Transactions:
     def turn(self, table: str, queue: str | None = None, losses: int = 0) -> Iterator[None]:
         """Make one commit to a table safe within the context.
 
-        With a queue, this process's verbs on that queue take turns. In a table without partitions all verbs take turns,
-        as they all conflict.
+        With a queue, the threads of this process take turns for commits to that table and queue. If the table has no
+        partitions, the threads take turns whatever the queue, as all commits to the table conflict.
         """
         own_turn = (
             nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
@@ -277,8 +283,8 @@ class Transactions:
     def group_turn(self, table: str, queue: str, losses: int, call: PendingCall[Any]) -> Iterator[list[Any]]:
         """Take a `turn` for a pending call and the waiting calls that go with it, and yield all these calls.
 
-        Yield an empty list if another thread has carried out this call. Each loss halves the number of calls that go
-        together, because a commit to more lanes conflicts with more other commits.
+        Yield an empty list if another thread took this call along (see `Turns.together`). Each loss halves the number
+        of calls that go together, because a commit to more lanes conflicts with more other commits.
         """
         with self.together(table, queue, call, losses) as calls:
             if not calls:
@@ -289,7 +295,7 @@ class Transactions:
 
     @contextmanager
     def together(self, table: str, queue: str, call: PendingCall[Any], losses: int = 0) -> Iterator[list[Any]]:
-        """Do what `group_turn` does, but without making a commit safe."""
+        """Do what `group_turn` does, but do not make a commit safe."""
         with self._turns.together((table, queue), call, MOST_TOGETHER >> losses) as calls:
             if calls:
                 self.tally.together(table, len(calls))
@@ -301,13 +307,13 @@ class Transactions:
         self.before_turn()
         lock = self.locks[table]
         waits = losses >= self._settings.losses_before_waiting
-        # Exclusivity is optional after losses (it only avoids lost races), so that wait is bounded: a stopped process
-        # must not hold up others.
+        # After losses, exclusivity is optional: it only avoids lost races. So that wait is bounded, and a stopped
+        # process does not hold up others.
         with lock.exclusive() if self._alone else lock.prefer_exclusive(PATIENCE) if waits else lock.shared():
             yield
 
     def spark_turn(self, table: str) -> Any:
-        """Make a commit through Spark safe within the context, whichever engine runs the verbs."""
+        """Return a context in which a commit through Spark is safe, whichever engine runs the verbs."""
         self.require_writable(f"a commit to {table}")
         self.before_turn()
         return self.locks[table].exclusive()

@@ -1,9 +1,9 @@
-"""Turns between a process's threads: one verb at a time on a queue.
+"""Turns between a process's threads: one thread at a time works on a key, mostly a table and a queue.
 
-Threads get their turn in the order in which they came. Verbs of one queue mostly conflict, and the loser of a conflict
-has read and decided for nothing. Therefore the threads of a process wait for their turn, and race only with other
-processes. The thread that has the turn may carry out the calls of waiting threads along with its own: one commit for
-all of them. Turns only save work: correctness does not rely on them.
+Threads get their turns in the order in which they came. Verbs of one queue mostly conflict, and the loser of a conflict
+has read and decided for nothing. Therefore the threads of a process wait for their turns, and race only with other
+processes. The thread that has the turn may carry out the calls of waiting threads along with its own, in one commit.
+These threads then need no turn. Turns only save work: correctness does not rely on them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 class PendingCall(Generic[Result]):
     """A call that waits for its turn, and that another thread may carry out along with its own.
 
-    Calls of one `kind` go together. The thread that carries the call out reports the outcome once.
+    Only calls of one `kind` go together. The thread that carries a call out reports its outcome once.
     """
 
     def __init__(self, kind: object) -> None:
@@ -51,8 +51,9 @@ class PendingCall(Generic[Result]):
 class _Place:
     """One thread's place in the line at a key.
 
-    The lock is released when the thread's turn comes, or when another thread has carried out its call. `company` has
-    the places whose calls this thread takes along.
+    `lock` is released when the thread's turn comes, or when the turn of a thread that took its call along is over.
+    `wish` is the thread's call (None: nobody may take it along), and `taken` says whether another thread took it along.
+    `company` has the places whose calls this thread takes along.
     """
 
     def __init__(self, key: Hashable, wish: PendingCall[Any] | None) -> None:
@@ -83,7 +84,8 @@ class Turns:
     def of(self, key: Hashable) -> Iterator[None]:
         """Take the calling thread's turn at a key.
 
-        A thread that has a turn already does not wait again, so threads never wait in a circle.
+        A thread that has a turn already, at any key, does not wait again. So threads never wait in a circle. But such a
+        thread may work at a key while another thread has the turn there.
         """
         with self._turn(key, None, 0):
             yield
@@ -93,14 +95,17 @@ class Turns:
         """Take a turn for this call and for up to `most` waiting calls of its kind, and yield them.
 
         The other calls' threads leave the line, and wait until this turn ends. An empty list means that another thread
-        took this call along, and that the other thread's turn is over. Each call has its own outcome. A call that was
-        not carried out may wait again.
+        took this call along, and that the turn of that thread is over. Each call has its own outcome. If that thread
+        did not carry the call out (`done` is False), the call may wait again.
+
+        A thread that has a turn already gets only its own call.
         """
         with self._turn(key, call, most) as calls:
             yield calls
 
     def waiting(self, key: Hashable) -> int:
-        """Return how many threads await their turn at a key, not counting the thread that has it."""
+        """Return how many threads await their turn at a key. The thread that has the turn, and threads whose calls were
+        taken along, do not count."""
         with self._guard:
             return max(0, len(self._queues.get(key, ())) - 1)
 
@@ -134,17 +139,17 @@ class Turns:
         with self._guard:
             waiting = [place for place in me.line if place is not me and place.wish and place.wish.kind == me.wish.kind]
             for place in waiting[:most]:
-                # Add a place to the company before it leaves the line, so that `_end` ends its wait even after an
-                # interrupt in between.
+                # Add a place to the company before it leaves the line. If an interrupt comes between these steps,
+                # `_end` still ends the wait of that place.
                 me.company.append(place)
                 place.taken = True
                 me.line.remove(place)
 
     def _end(self, me: _Place) -> None:
-        """Leave the line. Each step may run twice.
+        """Leave the line, and end the waits of the company. Each step may run twice.
 
-        After an interrupt this may run again when Python frees the traceback. By this time the thread may have another
-        turn, which must stay.
+        After an interrupt, the method may run again when Python frees the traceback. By that time the thread may have
+        another turn, which must stay.
         """
         if getattr(self._mine, "place", None) is me:
             self._mine.place = None

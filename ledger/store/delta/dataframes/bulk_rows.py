@@ -1,4 +1,4 @@
-"""The columns of messages from a DataFrame of bodies, with checks."""
+"""The columns of messages from a DataFrame that is sent, with checks of each row."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 #: The beginning of the error of a task that refuses a row. The field and the bound follow.
 REFUSED = "ledger refuses a row:"
-#: Written in place of the value: for a null, and for a value that would not help the reader.
+#: Written in place of a refused value: for a null, and for a value that would not help the reader.
 NULL, UNSHOWN = "null", "unshown"
 #: Matches a refusal: its field, bound, place and value. The expressions that make this text, which Spark shows in
 #: plans, do not match.
@@ -74,8 +74,8 @@ def message_columns(
 ) -> dict[str, Column]:
     """Return a column for each field that senders give, under the field's name, read from the rows of a DataFrame.
 
-    Each column fails its task when it refuses a row's value. The column of bodies does so only if `checks_bodies`.
-    `fields` names the fields to return (None: all).
+    Each column fails its task when it refuses a row's value. Without `checks_bodies` the column of bodies refuses only
+    rows that JSON cannot hold unchanged (see `_as_json`). `fields` names the fields to return (None: all).
     """
     from pyspark.sql import functions as F
 
@@ -117,7 +117,8 @@ def message_columns(
 def _room_beside(size: Column, most: int) -> Column:
     """Return how many bytes attributes may have beside a body of this size.
 
-    If a body is missing, or too long by itself, the row is refused for its body, and not for its attributes.
+    If a body is missing, or too long by itself, attributes have room as beside an empty body. The row is then refused
+    for its body, and not for its attributes.
     """
     from pyspark.sql import functions as F
 
@@ -130,19 +131,20 @@ def place_of_bodies(columns: Collection[str], body: str | None) -> str:
 
 
 class Fingerprint(NamedTuple):
-    """The number of rows of a send and the sum of their hashes, which tell it from another send."""
+    """The number of rows of a send and the sum of their hashes, which tell the send from a send of other rows."""
 
     rows: int
     hashes: int
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Fingerprint:
-        """Return the fingerprint from the aggregates of `fingerprint`. Spark gives null as the sum of no hashes."""
+        """Return the fingerprint from the values of `fingerprint`. Spark gives null as the sum of no hashes."""
         return cls(int(values[0]), int(values[1] or 0))
 
 
 def fingerprint() -> list[Column]:
-    """Return two aggregates over `message_columns`: the count of rows, and the sum of their hashes in any order."""
+    """Return two aggregates over `message_columns`: the count of rows, and the sum of their hashes, whatever their
+    order. Delays are not hashed: they may be the queue's default (see `attempts.content_of`)."""
     from pyspark.sql import functions as F
 
     attributes = F.array_sort(F.map_entries("message_attributes"))
@@ -151,9 +153,10 @@ def fingerprint() -> list[Column]:
 
 
 class Watch:
-    """Compares the rows that a send writes with an earlier evaluation of them. The cost is a hash for each row.
+    """Compares the rows that a send writes with an earlier evaluation of them, by their fingerprints. The cost is a
+    hash for each row.
 
-    `counted` is the fingerprint of the earlier evaluation. If it is None, nothing is watched.
+    `counted` is the fingerprint of the earlier evaluation. If `counted` is None, nothing is watched.
     """
 
     def __init__(self, counted: Fingerprint | None) -> None:
@@ -161,7 +164,7 @@ class Watch:
         self._observation: Any = None
 
     def over(self, rows: DataFrame) -> DataFrame:
-        """Return rows of `message_columns` that are watched from now on. These rows replace the rows watched before."""
+        """Return rows of `message_columns` that are watched from now on, in place of rows that were watched before."""
         from pyspark.sql import Observation
 
         if self._counted is None:
@@ -170,8 +173,8 @@ class Watch:
         return rows.observe(self._observation, *fingerprint())
 
     def require_same(self) -> None:
-        """Raise InvalidParameterValue if the written rows differ from the counted ones. The check is left out in a
-        session that reports no observations."""
+        """Raise InvalidParameterValue if the written rows have another fingerprint than the counted rows. Do nothing in
+        a session that reports no observations."""
         observed = self._observation and self._observation.get
         if not observed or self._counted is None:
             return
@@ -259,8 +262,8 @@ def _attributes(kind: str | None, room: Column) -> Column:
     attributes = F.transform_values(attributes.cast(stored), lambda name, one: _of_one_kind(one)).cast(stored)
     entries = F.map_entries(attributes)
     size = F.aggregate(entries, F.lit(0), lambda so_far, entry: so_far + _size_of(entry))
-    # A map that was read from a file or from Arrow may have a key twice. Neither of the two values is known to be the
-    # right one.
+    # A map that was read from a file or from Arrow may have a key twice. Nobody knows which of the two values is right,
+    # so the row is refused.
     has_distinct_names = F.size(F.array_distinct(F.map_keys(attributes))) == F.size(attributes)
     is_valid = (
         F.forall(entries, _is_attribute) & (F.size(attributes) <= MAXIMUM_MESSAGE_ATTRIBUTES) & has_distinct_names
@@ -324,10 +327,10 @@ def _whole(pattern: str) -> str:
 
 
 def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
-    """Return the error of a send that failed before anything was sent: a task refused a row, or Spark could not compute
-    one.
+    """Return the error of a send that failed before anything was sent. A task refused a row, Spark could not compute
+    one, or Spark's disk is full or fails.
 
-    Return None if the rows did not cause the failure, for example because the process was told to end.
+    Return None for any other cause, for example because the process was told to end.
     """
     match = raised_in_sql(error, _REFUSAL)
     if match is None:
@@ -361,7 +364,8 @@ def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[
 
 
 def full_disk(error: Exception, place: str) -> StorageFailed | None:
-    """Return the error of a send that a full or failing disk ended, or None. The send wrote to `place`."""
+    """Return the error of a send that a full or failing disk ended, or None for another cause. The send wrote to
+    `place`."""
     failure = failure_of_storage(error)
     return None if failure is None else StorageFailed(place, failure, "send")
 
@@ -392,7 +396,7 @@ def _checked_body(text: Column, most: int, at: str) -> Column:
 
     size = F.octet_length(text)
     wrong_character = F.regexp_extract(text, FORBIDDEN, 0)
-    # Bytes that are not UTF-8 form no character that has a name.
+    # Bytes that are not UTF-8 form no character, so NO_UTF_8 takes the place of the name.
     name = F.concat(F.lit("#x"), F.regexp_replace(F.hex(F.encode(wrong_character, "UTF-16BE")), "^0+(?=.)", ""))
     name_or_no_utf8 = F.when(F.is_valid_utf8(text), name).otherwise(F.lit(NO_UTF_8))
     return (
@@ -448,8 +452,8 @@ def checked(
 
 
 def _identifier(value: Column, field: str, column: str, missing: Column | None = None) -> Column:
-    """Return an identifier. Fail the task of a row with an invalid identifier. `missing` is the refusal of a null, None
-    where a null is allowed."""
+    """Return the column of an identifier. Fail the task of a row with an invalid identifier. `missing` is the
+    expression that refuses a null (None: a null is allowed)."""
     from pyspark.sql import functions as F
 
     bound = f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
@@ -462,14 +466,15 @@ def _as_json(frame: DataFrame) -> Column:
     """Return rows as JSON. Fail the task of a row that JSON cannot hold unchanged.
 
     The task fails for a text, at any depth, that is not UTF-8: Spark would replace its bytes by U+FFFD. The task also
-    fails for a number that is NaN or infinite: Spark would write it as a text.
+    fails for a number, at any depth, that is NaN or infinite: Spark would write it as a text. Columns whose names
+    differ only in capitals are not checked, because Spark can name none of them.
     """
     from pyspark.sql import functions as F
 
     row = F.to_json(F.struct("*"), ALL_DIGITS)
     names = Counter(name.lower() for name in frame.columns)
     for field in schema_of(frame)["fields"]:
-        # Spark can name neither of two columns whose names differ only in capitals.
+        # Spark can name no column whose name differs from another column's only in capitals.
         for condition in (
             not_utf8_conditions(quoted(field["name"]), field["type"]) if names[field["name"].lower()] == 1 else ()
         ):

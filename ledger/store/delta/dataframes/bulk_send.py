@@ -1,7 +1,7 @@
 """Bulk sends of DataFrames: tasks write segments, and one commit publishes them.
 
 In a send to a standard queue, each task writes segments of its own. Only a send to a FIFO queue shuffles rows, because
-only its messages have an order.
+only the messages of a FIFO queue have an order.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     from ledger.store.delta.state.listing import Listing
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: The driver reads up to this many messages that may make others duplicates, and broadcasts them to the tasks. More
-#: messages are read faster by Spark's tasks.
+#: If at most this many stored messages may make sent messages duplicates, the driver reads the stored messages and
+#: broadcasts them to the tasks. Spark's tasks read more messages faster than the driver.
 FEW = 100_000
 
 
 @dataclass(frozen=True)
 class Sent:
-    """The result of a bulk send: the number of messages that it stored, and their segments."""
+    """The result of a bulk send: the number of messages that the send stored, and their segments."""
 
     count: int
     segments: tuple[str, ...]
@@ -76,9 +76,11 @@ class Sent:
 class Rows:
     """The messages of a DataFrame, as `bulk_rows.message_columns` reads them.
 
-    `plan`: returns the rows. Its arguments are whether to check bodies, too, and the wanted fields (None: all).
+    `plan`: returns the rows. Its first argument says whether bodies are checked as well as the other fields. Its second
+    argument has the wanted fields (None: all).
     `fields`: the fields that the DataFrame has values of.
-    `is_unplaced`: tasks check bodies and place the rows, where they can.
+    `is_unplaced`: the tasks check the bodies and choose segment and place of each row, if they can write the files
+    without Spark's writer. Never for FIFO queues.
     `absent`: see Placed.
     `bodies_at`: a phrase that says where the DataFrame has the bodies.
     `has_delays`: the DataFrame has a column of delays.
@@ -103,8 +105,8 @@ class Rows:
 
 
 class BulkSender:
-    """Writes DataFrames into sealed segments: each send names its segments by a new key, so nothing appends to them
-    later."""
+    """Writes DataFrames into sealed segments. Each send names its segments by a key of its own (new, or made from the
+    attempt id), so nothing appends to them later."""
 
     def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
         self._spark, self._store, self._path = spark, store, locations["messages"]
@@ -143,8 +145,8 @@ class BulkSender:
         )
 
         def plan(checks_bodies: bool, fields: frozenset[str] | None) -> DataFrame:
-            columns = message_columns(frame, queue.attributes, body, checks_bodies=checks_bodies, fields=fields)
-            return frame.select(*(column.alias(name) for name, column in columns.items()))
+            by_name = message_columns(frame, queue.attributes, body, checks_bodies=checks_bodies, fields=fields)
+            return frame.select(*(column.alias(name) for name, column in by_name.items()))
 
         rows = Rows(
             plan,
@@ -161,9 +163,9 @@ class BulkSender:
     def _send_once(self, queue: QueueRecord, rows: Rows, clock: Clock, attempt_id: str) -> Sent:
         """Send rows under an attempt id: count and hash them first, to tell a retry from another send.
 
-        Spark evaluates the rows again to write them. If the written rows differ from the counted rows, the send is
-        refused before the commit. If Spark commits, nothing can be checked between its write and its commit. In this
-        case the rows are computed once, and the executors keep them until the send is done.
+        Spark evaluates the rows again to write them. If the written rows have another fingerprint than the counted
+        rows, the send is refused before the commit. If Spark commits, nothing can be checked between Spark's write and
+        its commit. In this case the rows are computed once, and the executors keep them until the send is done.
         """
         with contextlib.ExitStack() as until_sent:
             try:
@@ -188,8 +190,8 @@ class BulkSender:
         for losses in tries:
             with self._writer.turn(queue, losses):
                 earlier_key = sent_before(self._store.engine, attempt)
-                # If another process sends the same attempt first, this process commits nothing. Its next try finds the
-                # segments of that send.
+                # If another process sends under the same attempt id first, this process commits nothing. The next try
+                # finds the segments of that send.
                 if earlier_key or not counted.rows or self._write_once(queue, rows, counted, clock, attempt, losses):
                     # Some of the messages may be finished and dropped by now.
                     return replace(self._sent(queue, earlier_key or attempt.key), count=counted.rows)
@@ -231,7 +233,10 @@ class BulkSender:
         )
 
     def _send_in_order(self, queue: QueueRecord, rows: Rows, clock: Clock) -> Sent:
-        """Send rows to a FIFO queue: leave duplicates out, and commit only if this send saw the send before it.
+        """Send rows to a FIFO queue: leave duplicates out, and commit only as the next send.
+
+        A purge counts as a send, too. If a send or purge of the queue was committed since this send read the count of
+        sends, this send decides again.
 
         `verbs.sending.Sender` has the same rules for a few messages. Spark shuffles bodies to the lanes of their
         groups. If the scope of deduplication is the whole queue, Spark first shuffles the bodies by their deduplication
@@ -241,7 +246,7 @@ class BulkSender:
         from pyspark.sql import functions as F
 
         lanes, settings, engine = int(queue.attributes["Lanes"]), self._store.settings, self._store.engine
-        # Each lane gets one segment. The number of the lane is the segment's ordinal.
+        # Each lane gets one segment of the send. The number of the lane is the segment's ordinal.
         lane = (F.crc32(F.col("message_group_id").cast("binary")) % F.lit(lanes)).cast("bigint")
         keyed = rows.checked.select("*", lane.alias("ordinal"), F.monotonically_increasing_id().alias("place"))
         identity, shuffled_by = ["message_deduplication_id"], []
@@ -257,8 +262,8 @@ class BulkSender:
             key = ids.new_send_key()
             with self._writer.turn(queue, losses):
                 count = engine.transaction_version("messages", fifo.sends(queue.id)) or 0
-                # The clock is read after the count of sends, so that a process that was paused in between is never
-                # behind the last send.
+                # Read the clock after the count of sends. In the other order, a process that pauses between the two
+                # could send at an instant before the last send.
                 listing = self._store.listings.newest()
                 now, skew = clock(), settings.maximum_clock_skew
                 last = last_send(engine, queue.id, listing.last_sent(queue.id), now, skew)
@@ -275,9 +280,9 @@ class BulkSender:
         raise attempts.outlasted()
 
     def _remembered(self, queue: QueueRecord, listing: Listing, now: int) -> DataFrame | None:
-        """Return the stored messages that make a send with the same id a duplicate, or None if there are none.
+        """Return the stored messages that make a sent message with the same id a duplicate, or None if there are none.
 
-        Twin of rules.fifo.is_duplicate. A send or a purge that this read misses has raised the count of sends, so the
+        Twin of rules.fifo.is_duplicate. A send or a purge that this read misses raises the count of sends, so the
         caller's send does not commit.
         """
         from pyspark.sql import functions as F
@@ -287,10 +292,10 @@ class BulkSender:
         if bound == 0:
             return None
         if bound is not None and bound <= FEW:
-            columns = ["message_group_id", "message_deduplication_id", "sequence_number"]
-            recent = self._store.engine.messages(Where(queue.id), [*columns, "sent_at"], sent_after=since)
+            names = ["message_group_id", "message_deduplication_id", "sequence_number"]
+            recent = self._store.engine.messages(Where(queue.id), [*names, "sent_at"], sent_after=since)
             recent = without_set_aside(self._store.engine, queue.id, recent)
-            recent_rows = F.broadcast(arrow_frame(self._spark, recent.select(columns)))
+            recent_rows = F.broadcast(arrow_frame(self._spark, recent.select(names)))
         else:
             counted = not_set_aside(self._store.engine, queue.id)
 
@@ -308,7 +313,7 @@ class BulkSender:
         count, segments = self._store.listings.newest().sent(first, last)
 
         def messages() -> DataFrame:
-            # A range of names: a predicate that names each segment would grow with the send.
+            # Compare with a range of names. A predicate that names each segment would grow with the send.
             rows = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
             return rows.where(f"segment BETWEEN '{first}' AND '{last}'")
 
@@ -322,7 +327,8 @@ def _same(rows: DataFrame) -> DataFrame:
 def _sequence_number(send: int, ordinal: Column, lanes: int) -> Column:
     """Return the column of sequence numbers. Twin of rules.fifo.sequence_number.
 
-    Fail the task of a row beyond the bound: its number would be a number of the next send.
+    `ordinal` is the number of a message in the send. The expression fails the task of a row beyond the bound, because
+    the row's sequence number would be one of the next send.
     """
     from pyspark.sql import functions as F
 

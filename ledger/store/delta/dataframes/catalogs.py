@@ -1,6 +1,6 @@
 """A check whether Spark's catalog outlives the session.
 
-Schemas of ledgers and deployed views exist only as entries of the catalog.
+Schemas of ledgers, and deployed views, exist only in the catalog.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ FIX = "start sessions with a metastore, by the lines of conf/spark-hive.conf"
 
 
 def is_in_memory_only(spark: SparkSession, schema: str) -> bool:
-    """Tell whether the catalog of a schema is only in this session's memory, so that no other process can find the
+    """Tell whether the catalog of a schema is only in this application's memory, so that no other process can find the
     schema."""
     is_session_catalog = "." not in schema and spark.catalog.currentCatalog() == "spark_catalog"
     return is_session_catalog and spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
 
 
 def warn_if_forgotten(spark: SparkSession, schema: str, content: str) -> None:
-    """Log a warning if `content`, which was made in a schema, vanishes with this session."""
+    """Log a warning if `content`, which is made in a schema, will vanish with the session."""
     if is_in_memory_only(spark, schema):
         log.warning(
             "The catalog is in this session's memory: %s, in %s, will be gone with it; %s", content, schema, FIX

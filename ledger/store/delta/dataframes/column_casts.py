@@ -44,7 +44,7 @@ from ledger.store.delta.dataframes.columns import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: The range of days and instants that Python has, and with it most readers of tables.
+#: The first and last day and instant that Python has. Most readers of tables have no others.
 YEARS = {
     "date": ("0001-01-01", "9999-12-31"),
     "timestamp": ("0001-01-01 00:00:00+00:00", "9999-12-31 23:59:59.999999+00:00"),
@@ -54,7 +54,7 @@ YEARS = {
 VALUE, MESSAGE = "\x01", "\x02"
 #: Errors show this many characters of a value.
 SHOWN_CHARACTERS = 80
-#: Two to the power of 64: about half of the bits of the longest decimal. Whole numbers of 64 bits are smaller.
+#: Two to the power of 64. It cuts a number of up to 38 digits into two parts that whole numbers of 64 bits can hold.
 TWO_TO_64 = "18446744073709551616"
 #: The first double above the whole numbers of 64 bits. Spark casts it to the greatest of these numbers.
 BEHIND_LONG = "9223372036854775808D"
@@ -71,8 +71,8 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
     """Return the frame with the types of a table's columns.
 
     Columns that the table does not have are left out without an error (`rules.output_columns`). Spark adds the columns
-    that the frame lacks. In a column of `partitions`, a text that Delta would read back as null fails its task, and so
-    does each binary value.
+    that the frame lacks when it writes. In a column of `partitions`, a text that Delta would read back as null fails
+    its task. So does each binary value that is not null.
     """
     lower_partitions = {name.lower() for name in partitions}
     columns_by_name = {field["name"].lower(): field for field in schema["fields"]}
@@ -96,8 +96,8 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
         if cast is not None and column is not None:
             columns.append(f"{cast.replace(MESSAGE, message)} AS {quoted(field['name'])}")
     for value in void_columns:
-        # A column that holds only nulls is left out, but Spark still computes it in this filter: its expression may
-        # raise, as assert_true does.
+        # A column of the type void holds only nulls and is left out. But its expression may raise, as assert_true does.
+        # So Spark still computes it in this filter.
         frame = frame.where(f"{value} IS NULL")
     return frame.selectExpr(*columns) if changed else frame
 
@@ -111,7 +111,8 @@ def _has_metadata(field: Any) -> bool:
 
 
 def _exact(value: str, source_type: Any, column: Any, path: tuple[str, ...], depth: int) -> str:
-    """Return an expression for the value in the column's type. It fails if the cast would change the value."""
+    """Return an expression for the value in the column's type. The expression fails if the cast would change the
+    value."""
     if source_type == column:
         return value
     if isinstance(source_type, str) or isinstance(column, str):
@@ -147,7 +148,7 @@ def _exact(value: str, source_type: Any, column: Any, path: tuple[str, ...], dep
 
 
 def _guarded(value: str, kind: Any, name: str, *, is_partition: bool) -> str:
-    """Return the value as an expression that fails for a value which Delta, or its readers, would change."""
+    """Return an expression for the value. The expression fails if Delta, or its readers, would change the value."""
     conditions = [(condition, outside_years(name, VALUE)) for condition in _outside_years(value, kind, 0)]
     conditions += [(condition, key_twice(name, f"among {VALUE}")) for condition in _key_twice(value, kind, 0)]
     conditions += [(condition, not_utf8(name)) for condition in not_utf8_conditions(value, kind)]
@@ -175,7 +176,7 @@ def _outside_years(value: str, kind: Any, depth: int) -> list[str]:
 
 
 def _key_twice(value: str, kind: Any, depth: int) -> list[str]:
-    """Return SQL conditions, one of which is true for a value with a map, at any depth, that has a key twice."""
+    """Return SQL conditions. At least one is true for a value with a map, at any depth, that has a key twice."""
     if isinstance(kind, str):
         return []
     conditions = _of_inner(value, kind, depth, _key_twice)
@@ -185,7 +186,7 @@ def _key_twice(value: str, kind: Any, depth: int) -> list[str]:
 
 
 def not_utf8_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
-    """Return SQL conditions, one of which is true for a value with a text, at any depth, that is not UTF-8.
+    """Return SQL conditions. At least one is true for a value with a text, at any depth, that is not UTF-8.
 
     A cast of bytes can make such a text.
     """
@@ -195,7 +196,7 @@ def not_utf8_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
 
 
 def not_finite_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
-    """Return SQL conditions, one of which is true for a value with an infinite number or NaN, at any depth.
+    """Return SQL conditions. At least one is true for a value with an infinite number or NaN, at any depth.
 
     Spark orders NaN above all numbers.
     """
@@ -258,8 +259,8 @@ def _compared(value: str, source_type: str, column: str, path: tuple[str, ...]) 
         wider = decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
         survives = f"{_decimal(f'CAST({cast} AS DOUBLE)', wider)} <=> {value}"
     elif column in FLOATS:
-        # The check does not cast to a double. Spark merges the casts of an integer to a float and on to a double into
-        # one exact cast.
+        # The check does not cast the float to a double. Spark would merge the casts of an integer to a float and on to
+        # a double into one exact cast.
         survives = f"TRY_CAST({cast} AS {_sql(source_type)}) <=> {value} AND {cast} < {BEHIND_LONG}"
     else:
         survives = f"TRY_CAST({cast} AS {_sql(source_type)}) <=> {value}"
@@ -273,10 +274,11 @@ def _compared(value: str, source_type: str, column: str, path: tuple[str, ...]) 
 def _decimal(double: str, to: str) -> str:
     """Return the decimal that a double means (`rules.column_types`), or null if the type cannot hold its digits.
 
-    Spark's own cast reads Java's text of the double. From FIRST_OF_WHOLE on, that text depends on the version of Java.
+    Spark's own cast reads Java's text of the double. From FIRST_OF_WHOLE (2**53) on, that text depends on the version
+    of Java.
     """
-    # Both parts of such a double are whole numbers of 64 bits. The division rounds nothing: a double has 53 bits,
-    # followed by zeros.
+    # A double from FIRST_OF_WHOLE on is `high` * 2**64 + `half` * 2. Both parts are whole numbers of 64 bits. No
+    # division rounds: a double has 53 bits, followed by zeros.
     high = f"CAST({double} / {TWO_TO_64}D AS BIGINT)"
     half = f"CAST(({double} - CAST({high} AS DOUBLE) * {TWO_TO_64}D) / 2D AS BIGINT)"
     whole = f"CAST({high} AS DECIMAL(19, 0)) * {TWO_TO_64}BD + CAST({half} AS DECIMAL(19, 0)) * 2BD"
@@ -287,8 +289,8 @@ def _decimal(double: str, to: str) -> str:
 
 
 def _instant(value: str, source_type: str, column: str) -> tuple[str, str]:
-    """Return the value as an instant of another type, and a condition that it is the same. Both use UTC, not the
-    session's zone."""
+    """Return the value as an instant of another type, and a condition that is true if the instant stays the same. The
+    two expressions use UTC, not the session's zone."""
     epoch = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
     # A day has 86,400 seconds, and an interval of seconds does not depend on time zones.
     seconds = f"CAST(CAST(({value}) - {epoch} AS INTERVAL SECOND) AS DECIMAL(20, 6))"

@@ -1,6 +1,6 @@
-"""Spark expressions that render what the rules of `ledger.rules` define.
+"""The rules of `ledger.rules` again, as Spark expressions on columns.
 
-Tests compare each expression with its twin in `ledger.rules`.
+Tests compare expressions with their twins in `ledger.rules`. A message's *ordinal* is its place in its segment (`seq`).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ledger.store.delta.model.tables import EXPIRED_BEFORE
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: Messages and runs are joined by blocks of two to the power of this many ordinals, so that each row is compared with
-#: few others.
+#: Messages are joined with runs and sets by blocks of 2**BLOCK_SHIFT (1,024) ordinals of a segment, so that each row is
+#: compared with few others. These are not the blocks of 32,768 ordinals of sets (see `model.run_sets`).
 BLOCK_SHIFT = 10
-#: BLOCKS gives the blocks that a row about a run or a set touches, as the column `block`. In the next step, WORD gives
-#: the number of the first word that the row has for its block, as `word`. BITS_OF_BLOCK gives the row's words for that
-#: block alone.
+#: BLOCKS gives the blocks that a row about a run or a set touches, as the column `block`. A word has the bits of 64
+#: ordinals. In the next step, WORD gives, as `word`, the number of the first of the row's words that lie in its block,
+#: counted from the segment's begin. BITS_OF_BLOCK gives the row's words in that block.
 BLOCKS = f"explode(sequence(shiftright(first_seq, {BLOCK_SHIFT}), shiftright(last_seq, {BLOCK_SHIFT}))) AS block"
 WORD = f"greatest(block * {1 << BLOCK_SHIFT - WORD_SHIFT}, shiftright(first_seq, {WORD_SHIFT}))"
 BITS_OF_BLOCK = (
     f"slice(bits, CAST({WORD} - shiftright(first_seq, {WORD_SHIFT}) + 1 AS INT), {1 << BLOCK_SHIFT - WORD_SHIFT})"
 )
-#: A bitmap of bitmap_construct_agg, a function of Spark, holds this many ordinals.
+#: A bitmap of Spark's function bitmap_construct_agg has a bit for each of this many ordinals: a bucket.
 BITMAP = 32_768
 
 
@@ -37,8 +37,8 @@ def quoted(column: str) -> str:
     return "`" + column.replace("`", "``") + "`"
 
 
-#: Twin of rules.state.status. Its columns are those of a message, joined with its record, and its `expires_at` (null:
-#: expiry does not count). `{now}` is the instant.
+#: Twin of rules.state.status. It needs the columns of a message joined with its record, and `expires_at` (null: expiry
+#: does not count). `{now}` is the instant.
 STATUS = """CASE
     WHEN deleted_at IS NOT NULL THEN 'deleted'
     WHEN moved_to IS NOT NULL THEN 'moved'
@@ -48,8 +48,8 @@ STATUS = """CASE
     WHEN available_at > {now} THEN 'delayed'
     ELSE 'visible' END"""
 
-#: The attributes that the sender gave a message, without the entries that the ledger stores beside them. Null if the
-#: sender gave none.
+#: The attributes that the sender gave a message, without the entry SENDER that the ledger stores beside them. Null if
+#: the sender gave none.
 USER_ATTRIBUTES = f"""CASE WHEN exists(map_keys(message_attributes), name -> name <> '{SENDER}')
     THEN map_filter(message_attributes, (name, value) -> name <> '{SENDER}') END"""
 SENDER_ID = f"try_element_at(message_attributes, '{SENDER}').string_value"
@@ -57,8 +57,8 @@ _SHOWN_AS = {"message_attributes": USER_ATTRIBUTES, "sender_id": SENDER_ID}
 #: The fields of a message that users see, as expressions on its row of `messages`, each under its field's name.
 SHOWN_COLUMNS = tuple(f"{_SHOWN_AS.get(field.name, field.column)} AS {field.name}" for field in SHOWN)
 
-#: Twin of rules.state.expires_at. Its columns are those of a message with its record, and those of its queue's row as
-#: `queues`.
+#: Twin of rules.state.expires_at. It needs the columns of a message joined with its record, and those of its queue's
+#: row as `queues`.
 EXPIRES_AT = """timestamp_millis(CASE
     WHEN unix_millis(greatest(enqueued_at, sent_at)) <= {expired_before}
         THEN least(unix_millis(greatest(enqueued_at, sent_at)) + {period}, {expired_before})
@@ -90,7 +90,7 @@ def handle_is_valid(handle: Column, queue: str) -> Column:
     checksum = F.substring_index(handle, ".", -1)
     body = F.substr(handle, F.lit(1), F.length(handle) - F.lit(9))
     has_form = handle.rlike(PATTERN) & (checksum == _checksum(body)) & F.startswith(handle, F.lit(queue + "."))
-    # Only a text in the form of a handle has an ordinal to compare.
+    # Only a text in the form of a handle has an ordinal to compare with the bound.
     return F.coalesce(F.when(has_form, handle_parts(handle)["seq"] < SEQ_BOUND), F.lit(False))
 
 
@@ -125,14 +125,16 @@ def segment_of_send(key: str, ordinal: Column) -> Column:
 
 
 def block(seq: str) -> str:
-    """Return SQL for the block of an ordinal."""
+    """Return SQL for the block (of 1,024 ordinals) that an ordinal is in."""
     return f"shiftright({seq}, {BLOCK_SHIFT})"
 
 
 def is_member(seq: str, row: str = "") -> str:
-    """Return SQL that tells whether a row is about an ordinal of the row's block.
+    """Return SQL that tells whether a row is about the message with the ordinal `seq`, which must be in the row's
+    block.
 
-    The row is one of `frame_runs.in_blocks`, or of `recorded` in the views. `row` is the prefix of its columns' names.
+    The row is one of `frame_runs.in_blocks`, or of `recorded` in the views. `row` is the prefix of the names of the
+    row's columns.
     """
     word = f"CAST(shiftright({seq}, {WORD_SHIFT}) - {row}word AS INT)"
     bit = f"getbit(get({row}bits, {word}), CAST({seq} & {(1 << WORD_SHIFT) - 1} AS INT))"

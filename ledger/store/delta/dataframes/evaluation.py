@@ -1,14 +1,15 @@
 """The evaluation of rows in a user's session: once, complete, with instants in microseconds.
 
-The rows that are written must be the rows that are acknowledged or counted. Therefore Spark computes the rows once.
+The rows that are written must be the rows that are acknowledged or counted. `evaluated_once` therefore computes rows
+once.
 
 Spark raises an error for a file that is missing or corrupt, unless settings of the session tell it to skip such files.
-Delta's reader has no option that overrides these settings, and the session is the user's. Therefore the rows are read
-once more, in a session of our own that skips no file.
+Delta's reader has no option that overrides these settings, and the session is the user's. Therefore, if the session has
+such a setting, `require_readable` reads the rows once more, in a session of our own that skips no file.
 
-Instants are stored in microseconds, whatever the session says. Spark's default is INT96, a number of nanoseconds that
-many readers take for a number of 64 bits. From such a file, pyarrow reads the last second of the year 9999 as a day of
-1816. Delta's writer has no option for the unit. Only the session has a setting.
+Within `stored_in_microseconds`, instants are stored in microseconds, whatever the session says. Spark's default is
+INT96, a number of nanoseconds that many readers take for a number of 64 bits. From such a file, pyarrow reads the last
+second of the year 9999 as a day of 1816. Delta's writer has no option for the unit. Only the session has a setting.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def require_readable(
 ) -> None:
     """Raise an error for a missing or corrupt file of `messages` that the session would skip.
 
-    Reads the rows once more if the session skips such files, and else does nothing.
+    Reads the rows once more if the session skips such files. Otherwise does nothing.
 
     Args:
         session: The session in which the caller reads the rows.
@@ -62,7 +63,7 @@ def require_readable(
 
 @contextmanager
 def evaluated_once(frame: DataFrame) -> Iterator[DataFrame]:
-    """Yield the frame's rows, computed now and never again. Free them at the end.
+    """Yield the frame's rows, which are computed now and never again. Free the rows at the end.
 
     A local checkpoint is used in place of `persist`, for two reasons. First, Spark looks up persisted rows by their
     plan. Any later frame of an equal plan, also in the user's own reads, would get these rows, even after its source
@@ -84,7 +85,8 @@ SETTING, MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICR
 
 
 class _Sessions:
-    """Counts the writes that each session has under way, and keeps the setting that it had before them."""
+    """Counts the writes that each session has under way, and keeps the setting that the session had before these
+    writes."""
 
     def __init__(self) -> None:
         self._renew()
@@ -115,7 +117,8 @@ _sessions = _Sessions()
 
 @contextmanager
 def stored_in_microseconds(rows: DataFrame) -> Iterator[None]:
-    """Let the session of some rows write instants in microseconds, and restore the user's setting at the end."""
+    """Let the session of some rows write instants in microseconds. When the last of several such writes ends, restore
+    the user's setting. For rows without instants do nothing."""
     session = rows.sparkSession
     if "timestamp" not in rows.schema.json():
         yield

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: Matches Spark's errors about a statement or its values, by SQLSTATE class. Errors of a storage do not match.
+#: Matches Spark's errors about a statement or its values, by the class of their SQLSTATE. Errors of a storage do not
+#: match.
 AGAINST_SQL = re.compile(r"(\[[A-Z0-9_.]+\] .*?)\s+SQLSTATE: (?:0A|21|22|42|P0)", re.DOTALL)
-#: Columns that have a meaning in a DataFrame of messages, and a type other than text.
+#: The columns of a DataFrame of messages that have a meaning and another type than text.
 NO_TEXT = tuple(field.name for field in GIVEN if field.kind is not Kind.TEXT)
 
 
@@ -51,8 +52,8 @@ class Frames:
     def messages(self, queue: QueueRecord, grant: Grant | None) -> DataFrame:
         """Return the messages of a grant as the DataFrame of `Claim.dataframe`.
 
-        Spark reads only files of the messages' segments that may hold the messages. Raises LedgerDamaged if a message
-        has no row any more.
+        Spark reads only files of the messages' segments that may hold the messages, unless the claim has too many
+        segments (see `granted_reads`). Raises LedgerDamaged if a message has no row any more.
         """
         from pyspark.sql import functions as F
 
@@ -78,7 +79,8 @@ class Frames:
         )
 
     def require_readable(self, queue: QueueRecord, grant: Grant, session: SparkSession) -> None:
-        """Raise LedgerDamaged or StorageFailed if the session skips a missing or corrupt file of a claim's messages."""
+        """Raise LedgerDamaged or StorageFailed if the session would skip a missing or corrupt file of a claim's
+        messages."""
 
         def rows(strict: SparkSession) -> DataFrame:
             return Frames(strict, self._store, self._locations).messages(queue, grant)
@@ -86,7 +88,7 @@ class Frames:
         require_readable(session, rows, self._store.engine, f"reading the claim {grant.receipt_id}")
 
     def _stored(self, runs: pa.Table) -> DataFrame:
-        """Return rows of `messages`: all rows of the runs, among few others. Several reads become a union."""
+        """Return rows of `messages`: all rows of the runs, and others. Several reads become a union."""
         homes = self._store.listings.newest().homes(runs["segment"].unique().to_pylist())
         messages = self._spark.read.format("delta").load(self._locations["messages"])
         return reduce(lambda one, other: one.union(other), map(messages.where, reads_of(runs, homes)))
@@ -94,7 +96,7 @@ class Frames:
     def chosen(self, queue: QueueRecord, where: str, now: int) -> pa.Table:
         """Return, as RUNS, the messages of a queue that match an SQL predicate on the view `messages`.
 
-        Raises InvalidParameterValue if the text is not such a predicate, or if it fails on a message.
+        Raises InvalidParameterValue if the text is not such a predicate, or if the predicate fails on a message.
         """
         from pyspark.sql import functions as F
 
@@ -116,8 +118,8 @@ class Frames:
     def of(self, table: pa.Table) -> DataFrame:
         """Return a user's Arrow table as a DataFrame.
 
-        Spark has no type for a column of Arrow's type null. Such a column becomes a column of texts, or is left out if
-        its name asks for another type (NO_TEXT).
+        A column of Arrow's type null becomes a column of texts, or is left out if its name asks for another type
+        (NO_TEXT).
         """
         empty = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
         table = table.drop_columns([name for name in empty if name in NO_TEXT])
@@ -169,8 +171,8 @@ def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # The error comes from Spark's parser, from its analysis, or from a row, such as a text that is not a number.
-        # The text of an error from a row may be deep in a Java trace. All these errors have the same form.
+        # The error comes from Spark's parser, from Spark's analysis, or from a row, such as a text that is not a
+        # number. The text of an error from a row may be deep in a Java trace. All these errors have the same form.
         match = AGAINST_SQL.search(str(error))
         if match is None:
             raise

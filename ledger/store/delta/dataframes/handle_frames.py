@@ -30,9 +30,11 @@ TIMEOUTS = "visibility_timeout"
 
 @dataclass(frozen=True)
 class HandleFrame:
-    """Distinct receipt handles with the action for each. `outcomes` returns a row for each, once the store has acted.
+    """Distinct receipt handles, each with the action that is asked for. `outcomes` returns a row for each pair, once
+    the store has acted.
 
-    `read` has a row for each handle, with its parts, from the one evaluation. `actions` has the same handles as runs.
+    `read` has a row for each pair, with the parts of the handle, from the one evaluation. `actions` has the valid
+    handles as runs.
     """
 
     read: DataFrame
@@ -44,16 +46,17 @@ class HandleFrame:
         """Evaluate the handles once.
 
         A frame may change between evaluations: it may draw random rows, or join with messages in flight. Therefore
-        `outcomes` does not evaluate it again. The rows are in a checkpoint, not in Spark's cache. Spark would serve
-        cached rows to each later frame of an equal plan. To free cached rows would also free rows that users cached
-        themselves.
+        `outcomes` does not evaluate the frame again. The rows are in a checkpoint, not in Spark's cache. Spark would
+        serve cached rows to each later frame of an equal plan. If the ledger freed its cached rows, Spark would also
+        free rows that users cached themselves.
         """
         read = _read(queue, wishes, limits).localCheckpoint()
         return cls(read.distinct(), cls._actions(read), limits)
 
     @staticmethod
     def _actions(read: DataFrame) -> list[Action]:
-        """Return the actions as runs. The driver gets one bit per message, whatever the number of handles."""
+        """Return the actions as runs. The driver gets a bitmap of 4 KB for each bucket of 32,768 places with a message,
+        not the handles."""
         rows = bitmaps(read.where("valid"), "verb", "timeout", "receipt_id").to_pylist()
         runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
         for row in rows:
@@ -101,7 +104,7 @@ class HandleFrame:
                 code = F.when(is_this, failure.code).otherwise(code)
                 message = F.when(is_this, failure.message).otherwise(message)
         message = F.when(F.col("read.refused"), _out_of_bounds(self.limits)).otherwise(message)
-        # The handle comes last, because users write its text, which may contain {timeout}.
+        # Replace the handle's placeholder last. Users write the handle's text, which may contain {timeout}.
         for placeholder, value in (
             (TIMEOUT, F.col("read.timeout").cast("string")),
             (HANDLE, F.col("read.receipt_handle")),
@@ -121,8 +124,8 @@ class HandleFrame:
 
 
 def _read(queue: QueueRecord, wishes: DataFrame, limits: Limits) -> DataFrame:
-    """Return handles with their parts. `valid`: the store acts on it. `refused`: its timeout is null or out of
-    range."""
+    """Return handles with their parts. `valid`: the store acts on the handle. `refused`: the handle is right, but its
+    timeout is null or out of range."""
     from pyspark.sql import functions as F
 
     maximum = limits.maximum_visibility_timeout
@@ -149,12 +152,12 @@ def _out_of_bounds(limits: Limits) -> str:
 
 
 def table_of_list(handles: list[str | None], timeout: Any) -> pa.Table:
-    """Return a list of handles with their timeouts as a table. A timeout that is not a number becomes null, and is
-    refused."""
+    """Return a list of handles with their timeouts as a table. A timeout that is not a whole number, or is beyond
+    2**62, becomes null, and is refused."""
     timeouts = timeout if isinstance(timeout, Sequence) else [timeout] * len(handles)
     seconds = [value if type(value) is int and abs(value) < 1 << 62 else None for value in timeouts]
-    columns = {"receipt_handle": pa.array(handles, pa.string()), TIMEOUTS: pa.array(seconds, pa.int64())}
-    return pa.table(columns)
+    arrays = {"receipt_handle": pa.array(handles, pa.string()), TIMEOUTS: pa.array(seconds, pa.int64())}
+    return pa.table(arrays)
 
 
 def _no_outcomes() -> pa.Table:

@@ -1,4 +1,7 @@
-"""The segment, the ordinal and the column values of a send's rows."""
+"""The segment, the place in the segment, and the column values of a send's rows.
+
+Here `ordinal` is the number of a segment in the send, and `seq` is the number of a message in its segment.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 #: upper bits.
 TASK_SHIFT = 33
 TOO_MANY_SEGMENTS = "ledger: a send has too many segments"
-#: The columns that a file itself holds. Rows that are ready to be written have them after `ordinal`.
+#: The columns of `messages` that a data file holds: all but the partition columns. Rows that are ready to be written
+#: have these columns after `ordinal`.
 IN_FILES = [field for field in MESSAGES if field.name not in TABLES["messages"].partitions]
 
 
@@ -47,15 +51,15 @@ class Placed:
     """Rows that are ready to be written, at the instant `at`.
 
     `rows` returns them, with the columns IN_FILES and with `ordinal`, the ordinal of their segment in the send. Only
-    Spark's writer needs `rows`. The send's `key` names its segments. The first segment is in the lane `first_lane`, and
-    each further segment in the next lane.
+    Spark's writer needs `rows`. The segments' names are made of the send's `key` and their ordinals. The first segment
+    is in the lane `first_lane`, and each further segment in the next lane. After the last lane comes lane 0.
 
-    `in_order`: a task has rows of several segments, sorted by ordinal. Otherwise each task fills one segment after the
-    other.
+    `in_order`: the rows are for a FIFO queue: a task may have rows of several segments, sorted by ordinal. Otherwise
+    each task fills one segment after the other.
     `absent`: columns that are null in every row. Staged files do not have them, because writing them takes time for
     each row.
-    `require_same`: called after the write and before the commit. It raises if the written rows differ from the counted
-    rows.
+    `require_same`: called after the write and before the commit. It raises if the written rows have another
+    fingerprint than the counted rows.
     `unplaced`: the same rows for tasks that write files themselves (`task_staging`). None: only Spark's writer can
     write them.
     """
@@ -94,11 +98,12 @@ class Placed:
 
 
 def absent_columns(queue: QueueRecord, frame_columns: Collection[str], sender: str | None) -> frozenset[str]:
-    """Return the columns of IN_FILES that are null in every row of a sent DataFrame, which has the `frame_columns`
-    columns."""
+    """Return the columns of IN_FILES that are null in every row of a sent DataFrame. `frame_columns` are the columns
+    that the DataFrame has."""
     in_order = {"message_group_id", "message_deduplication_id", "sequence_number"}
     never_absent = in_order if is_fifo(queue.attributes) else set()
-    # A given column is written even if it must be null: Spark does not check a column that it need not write.
+    # A column that the DataFrame has is written even if all its values must be null. Spark does not compute, and so
+    # does not check, a column that it need not write.
     not_given = {"sequence_number"} | {
         field.column for field in STORED if field.is_given and field.name not in frame_columns
     }
@@ -106,9 +111,10 @@ def absent_columns(queue: QueueRecord, frame_columns: Collection[str], sender: s
 
 
 def rows_of_a_file(settings: Settings) -> int:
-    """Return the number of rows in every file of a send but the last of a task.
+    """Return the number of rows in every file of a send but the last of a task. (For a FIFO queue: but the last of a
+    segment.)
 
-    A segment has a whole number of such files, so that no file belongs to two segments.
+    A full segment has a whole number of such files, so that no file belongs to two segments.
     """
     return min(settings.messages_per_file, settings.messages_per_segment)
 
@@ -120,14 +126,15 @@ def rows_of_a_segment(settings: Settings) -> int:
 
 
 def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
-    """Return the rows with `ordinal` and `seq`. Every task fills segments of its own."""
+    """Return the rows with `ordinal` (of the segment in the send) and `seq` (of the message in the segment). Every task
+    fills segments of its own."""
     from pyspark.sql import functions as F
 
     per_segment = rows_of_a_segment(settings)
     row = F.col("place").bitwiseAND(F.lit((1 << TASK_SHIFT) - 1))
     task = F.shiftrightunsigned(F.col("place"), TASK_SHIFT)
     ordinal = F.floor(row / F.lit(per_segment)).cast("bigint") * F.lit(tasks) + task
-    # Beyond the bound, names of segments would equal those of other sends.
+    # Beyond the bound, a segment's name could be that of another segment.
     too_many = F.raise_error(F.lit(TOO_MANY_SEGMENTS)).cast("bigint")
     return (
         rows.coalesce(tasks)
@@ -148,7 +155,7 @@ def refused(error: Exception, queue: QueueRecord, settings: Settings, place: str
 
 
 def too_many_segments(settings: Settings) -> InvalidParameterValue:
-    """Return the error about a send with more segments than names can number."""
+    """Return the error about a send with more segments than their names can number (ORDINAL_BOUND)."""
     return InvalidParameterValue(
         "messages_per_segment",
         settings.messages_per_segment,
@@ -188,11 +195,11 @@ def for_tasks(rows: DataFrame, absent: Collection[str], sender: str | None, *, h
 
     attributes = F.col("message_attributes") if sender is None else _with_sender(rows, sender)
     present_fields = [field for field in STORED if field.is_given and field.column not in absent]
-    columns = [
+    values = [
         (attributes if field.name == "message_attributes" else F.col(field.name)).alias(field.column)
         for field in present_fields
     ]
-    return rows.select(*columns, *(["delay_seconds"] if has_delays else []))
+    return rows.select(*values, *(["delay_seconds"] if has_delays else []))
 
 
 def _with_sender(rows: DataFrame, sender: str) -> Column:

@@ -27,8 +27,8 @@ log = logging.getLogger("ledger.verbs")
 class SparkAppend:
     """Writes rows and commits them, all through Spark."""
 
-    #: The write is the commit: nothing can be compared in between. Therefore rows that must be known before the write
-    #: are computed once.
+    #: The write is also the commit, so nothing can be compared between the two. Therefore rows that must be known
+    #: before the write are computed once.
     compares_rows = False
 
     def __init__(self, store: DeltaStore) -> None:
@@ -58,8 +58,8 @@ class SparkAppend:
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
         """Write and commit the rows with one append. Return False if the append lost.
 
-        The append can lose to another send under the transaction, to a change of the table, or to another ledger that
-        replaced this one. Raises QueueDoesNotExist if the queue does not exist any more, or not in that other ledger.
+        The append can lose to another send under the transaction, to a change of the table, or because another ledger
+        replaced this one. Raises QueueDoesNotExist if the queue does not exist any more before the write.
         """
         from ledger.delta_log.by_spark import CONFLICTS
 
@@ -92,10 +92,10 @@ class SparkAppend:
         return landed and (self._is_same(generation) or self._has_rows(placed))
 
     def _is_same(self, generation: int) -> bool:
-        """Tell whether the ledger is still the one that the send began in.
+        """Tell whether the ledger is still the one in which the send began.
 
-        Spark commits after the version that it read. If another ledger has replaced this one by that time, the commit
-        may be in the other ledger's log, where nobody reads it.
+        Spark commits after the version that Spark read. If another ledger has replaced this one by that time, the
+        commit may be in the other ledger's log, where nobody reads it.
         """
         self._store.engine.version("messages")
         return self._store.engine.generation() == generation

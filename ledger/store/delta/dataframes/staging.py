@@ -1,6 +1,6 @@
-"""Bulk sends where delta-rs commits: Spark stages files, one commit publishes them.
+"""Bulk sends where delta-rs commits: Spark stages files, and one commit publishes them.
 
-See rules.staging.
+See `rules.staging`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ ORDINAL = pa.field("ordinal", pa.int64())
 
 
 class Staging:
-    """Writes rows with Spark, while other senders write and commit, and publishes them."""
+    """Writes rows with Spark, while other senders may write and commit, and publishes the files."""
 
-    #: Between the write and the commit, the rows that were written are compared (`Placed.require_same`).
+    #: Between the write and the commit, the written rows can be compared with the counted rows (`Placed.require_same`).
     compares_rows = True
 
     def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
@@ -61,8 +61,8 @@ class Staging:
         return self._tasks.is_able(frame)
 
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
-        """Return a context in which a send may decide and write. The context is a turn only if the send has lost to
-        others too often."""
+        """Return a context in which a send may decide and write. The context is a turn only after
+        `losses_before_waiting` losses."""
         return self._transactions.turn("messages", queue.id, losses) if self._is_alone(losses) else nullcontext()
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
@@ -71,15 +71,15 @@ class Staging:
         Return False, with nothing sent, if another send under the transaction was first, or if upkeep gave the files up
         meanwhile. Raises QueueDoesNotExist if the queue was deleted meanwhile.
 
-        Files that were not published are removed. If this process cannot tell whether they were published, upkeep
-        decides.
+        If there are no rows, nothing is committed. Files that were not published are removed, as far as the storage
+        allows it. If this process cannot tell whether files were published, they stay, and upkeep decides.
         """
         folder, publisher, published = staging.new_folder(placed.at), None, False
         try:
             try:
                 files = self.write_files(placed, folder)
             except StorageFailed:
-                # Upkeep removes a folder that it has given up, perhaps while tasks write to it.
+                # Upkeep removes a folder that it has given up, perhaps while tasks write to the folder.
                 if self._is_given_up(folder, clock):
                     return False
                 raise
@@ -130,8 +130,8 @@ class Staging:
     def _written_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:
         """Write the rows with Spark's writer, and return the files.
 
-        Rows in order are sorted by segment already, so they are partitioned by it. Sorting other rows would take longer
-        than the rest of the write, so each task fills one file after the other with them.
+        Rows of a FIFO queue are sorted by segment already, so they are partitioned by segment. Delta would have to sort
+        other rows for that, which takes long. So each task fills one file after the other with them.
         """
         partitions = [ORDINAL.name] if placed.in_order else []
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])
@@ -149,15 +149,16 @@ class Staging:
         return staged_files(placed, folder, self._folders)
 
     def _is_given_up(self, folder: str, clock: Clock) -> bool:
-        """Tell whether upkeep has given a folder up, or will.
+        """Tell whether a folder has ended (see `end_of`), mostly because upkeep gave it up, or is old enough to be
+        given up.
 
-        Upkeep records this before it removes a file. Therefore the record exists by now if a file is missing for this
-        reason. A vacuum, too, may remove files that are old enough to be given up.
+        Upkeep records that a folder is given up before it removes a file of the folder. Therefore the record exists by
+        now if a file is missing for this reason. A vacuum, too, may remove files that are old enough.
         """
         return end_of(self._engine, folder) is not None or staging.is_abandoned(folder, clock())
 
     def _require_written(self, folder: str, files: list[StagedFile]) -> None:
-        """Raise StorageFailed if this process sees neither files nor a log of what Spark wrote."""
+        """Raise StorageFailed if this process sees neither files that Spark wrote nor the log of the folder."""
         if not files and self._folders.read(f"{folder}/{log_file(0)}") is None:
             place = f"{self._engine.place('messages')}/{staging.FOLDER}/{folder}"
             raise StorageFailed(
@@ -179,7 +180,7 @@ def staged_files(placed: Placed, folder: str, folders: Folders) -> list[StagedFi
     Raises InvalidParameterValue if the log has no statistics of a file. Raises StorageFailed if the log cannot be read,
     or if a file has messages of several segments.
     """
-    # Delta commits nothing for a frame without rows.
+    # For a frame without rows, Delta commits nothing, and the folder's log ends with version 0.
     log = folders.read(f"{folder}/{log_file(1)}") or ""
     added = [entry["add"] for entry in map(json.loads, filter(None, log.split("\n"))) if "add" in entry]
     return [_file(placed, f"{staging.FOLDER}/{folder}", add) for add in added]

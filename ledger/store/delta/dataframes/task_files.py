@@ -1,8 +1,8 @@
 """The work of a bulk send's task: check bodies, and write files.
 
 Spark hands the rows of a task to a Python worker in Arrow batches. A batch has all its bodies in one buffer, and a
-handful of passes over that buffer checks them all. An expression of Spark's looks at each body by itself. The batches
-are written to Parquet files without a conversion of their rows.
+handful of passes over that buffer checks them all. An expression of Spark's would look at each body by itself. The
+batches are written to Parquet files without a conversion of their rows.
 
 **Spark sends the code of this module to the executors.** Executors need not have this package, or may have another
 release of it. Therefore the module imports nothing of the package, and a `SendJob` has all facts that its functions
@@ -10,7 +10,8 @@ need.
 
 **A task names only files that it has finished.** Each file has a name that no other attempt of the task has. The driver
 publishes only the files that the task's one successful attempt names in its answer. An attempt that fails removes its
-own files. The files of an attempt that is killed are left to upkeep.
+own files, as far as the storage allows it. The files of an attempt that is killed, or whose answer Spark does not use,
+are left to upkeep.
 """
 
 from __future__ import annotations
@@ -32,17 +33,18 @@ import pyarrow.parquet as pq
 ANSWER = "files string"
 #: The reasons why a task ends itself. The rest of the error depends on the reason.
 REFUSES, MANY_SEGMENTS, STORAGE_FAILS = "refuses", "many segments", "storage fails"
-#: Refusals that have their own error or text. They take the place of the wrong field's name.
+#: Kinds of refusals that have their own error or text. They take the place of the wrong field's name.
 MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
 #: Takes the place of a character's name, for bytes that are not UTF-8.
 NO_UTF_8 = "no UTF-8"
-#: No body has U+FFFE and U+FFFF: the bytes EF BF BE and EF BF BF. All other refused characters are controls below 0x20.
+#: A body has neither U+FFFE nor U+FFFF, whose bytes are EF BF BE and EF BF BF. All other refused characters are
+#: controls below 0x20.
 _SPACE, _ASCII, _LEAD, _MIDDLE, _LAST = 0x20, 0x80, 0xEF, 0xBF, 0xBE
 _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
-#: Delta's statistics have this many characters of a text. If a greatest text is cut, a character that is greater than
-#: the text's other characters is added.
+#: Longer texts are cut to about this many characters in the statistics of Delta's log. If a greatest text is cut,
+#: BEHIND_ASCII or BEHIND_ALL is added, so that the result is greater than the whole text.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
-#: This many values of a column decide whether it gets a dictionary.
+#: The first values of a column, this many, decide whether the column gets a dictionary.
 LOOKED_AT = 1_024
 #: This many parts of a file, 10 MB each, are sent to an object store at the same time.
 PARTS_AT_ONCE = 2
@@ -50,13 +52,13 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 
 class Stop(Exception):
-    """Ends the task. The driver finds the text in the error of Spark."""
+    """Ends the task. The driver finds the exception's text in the error that Spark raises there."""
 
 
 class Written(NamedTuple):
     """A finished file, as a task reports it to the driver.
 
-    `size` is in bytes. `ordinal` is the ordinal of its segment in the send. `modified_at` is in milliseconds.
+    `size` is in bytes. `ordinal` is the number of the file's segment in the send. `modified_at` is in milliseconds.
     `statistics` are as Delta's log has them.
     """
 
@@ -99,7 +101,7 @@ class Upload:
         return len(content)
 
     def flush(self) -> None:
-        """Do nothing: obstore sends parts once they are large enough."""
+        """Do nothing: obstore sends a part once it is large enough."""
 
     def close(self) -> None:
         """Finish the file, unless it is abandoned or finished."""
@@ -152,19 +154,20 @@ class SendJob(NamedTuple):
     schema: pa.Schema
     #: The columns with statistics in the log.
     statistics: tuple[str, ...]
-    #: The most tasks of the send, and the most ordinals of segments in it.
+    #: The most tasks of the send. The ordinals of its segments are below `most_segments`.
     tasks: int
     most_segments: int
     rows_per_segment: int
     rows_per_file: int
-    #: The most bytes of a row group. Bodies with more bytes than `long` on average get no dictionary.
+    #: The most bytes of a row group in memory, unless a single row has more. A column whose values have more bytes than
+    #: `long` on average gets no dictionary. `most_bytes` is the most bytes of a body.
     row_group_bytes: int
     long: int
     most_bytes: int
     #: An error shows this many characters of a refused body.
     most_shown: int
-    #: The instant of the send, and the delay of its messages, in milliseconds. None: each row has its own delay, in
-    #: seconds, in the column delay_seconds.
+    #: The instant of the send, and the delay of its messages, in milliseconds. If `delay` is None, each row has its own
+    #: delay, in seconds, in the column delay_seconds.
     sent_at: int
     delay: int | None
 
@@ -192,7 +195,7 @@ def writing(job: SendJob) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Re
 
 
 def require_sendable(job: SendJob, bodies: pa.Array) -> None:
-    """End the task if one of the bodies is refused: it is missing, too long, or has a refused character."""
+    """End the task if one of the bodies is refused: it is null, empty or too long, or has a refused character."""
     if not len(bodies):
         return
     if not bodies.null_count:
@@ -205,7 +208,7 @@ def require_sendable(job: SendJob, bodies: pa.Array) -> None:
 
 
 def _has_wrong_character(bodies: pa.Array) -> bool:
-    """Tell whether one of the bodies has a refused character, or is not UTF-8. None of the bodies is null."""
+    """Tell whether one of the bodies has a refused character, or is not UTF-8. No body is null or empty."""
     ends = np.frombuffer(bodies.buffers()[1], np.int64 if pa.types.is_large_string(bodies.type) else np.int32)
     first, last = ends[bodies.offset], ends[bodies.offset + len(bodies)]
     text = np.frombuffer(bodies.buffers()[2], np.uint8)[first:last]
@@ -252,7 +255,7 @@ def wrong_character(body: bytes) -> str | None:
 def beginning(body: bytes, characters: int) -> bytes:
     """Return the first characters of a text as Spark counts them, also of bytes that are not UTF-8.
 
-    Spark takes the length of each character from its first byte.
+    Spark takes the length of each character from the character's first byte.
     """
     end = 0
     for _ in range(characters):
@@ -264,7 +267,8 @@ def beginning(body: bytes, characters: int) -> bytes:
 
 
 class TaskFiles:
-    """The files of one attempt of a task. Each file is full before the next file begins. The last file has the rest."""
+    """The files of one attempt of a task. Each file is full before the next file begins. The last file has the
+    remaining rows."""
 
     def __init__(self, job: SendJob, task: int) -> None:
         self._job, self._task = job, task
@@ -327,7 +331,7 @@ class TaskFiles:
             self._file = None
 
     def _ordinal(self) -> int:
-        """Return the ordinal of the next row's segment: n * tasks + task for the task's segment n."""
+        """Return the ordinal of the next row's segment in the send: n * tasks + task for the task's segment n."""
         ordinal = self._row // self._job.rows_per_segment * self._job.tasks + self._task
         if ordinal >= self._job.most_segments:
             raise Stop(f"{self._job.token}{MANY_SEGMENTS}|")
@@ -339,8 +343,8 @@ class TaskFiles:
         try:
             yield
         except (Stop, ImportError, MemoryError):
-            # The storage causes neither ImportError nor MemoryError. After these, the driver lets Spark's writer write
-            # the files.
+            # The storage causes neither ImportError nor MemoryError. After either error, the driver lets Spark's writer
+            # write the files.
             raise
         except Exception as error:
             number = error.errno if isinstance(error, OSError) else None
@@ -401,6 +405,7 @@ class TaskFile:
         """Return a lowest or highest value of a column as Delta's log writes it.
 
         A long text is cut. A highest text that is cut gets a last character that makes it greater than the whole text.
+        A highest text that cannot be made greater is not cut.
         """
         if pa.types.is_timestamp(self._job.schema.field(name).type):
             seconds, micros = divmod(value, 1_000_000)
@@ -443,9 +448,9 @@ def _columns(job: SendJob, rows: pa.Table, first_seq: int) -> pa.Table:
 
 
 def _repeated(job: SendJob, field: pa.Field, values: pa.ChunkedArray) -> list[str]:
-    """Return the paths in a column that get a dictionary, by the column's first values.
+    """Return the paths in a column that get a dictionary, by the column's values in the first row group.
 
-    A dictionary pays only where values repeat.
+    A dictionary pays only where values repeat. Names and types of attributes always get one.
     """
     if pa.types.is_map(field.type):
         return [f"{field.name}.key_value.{path}" for path in ("key", "value.data_type")]
@@ -458,7 +463,8 @@ def _repeated(job: SendJob, field: pa.Field, values: pa.ChunkedArray) -> list[st
 def _numbers(values: Any) -> pa.Array:
     """Return Numpy's whole numbers as an Arrow array.
 
-    `pa.array` would import pandas, which takes seconds in the first send of a new worker.
+    `pa.array` would import pandas, which makes the first send of a new worker slower
+    (docs/explanation/cost-of-a-send.md).
     """
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 

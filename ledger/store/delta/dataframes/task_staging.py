@@ -1,10 +1,10 @@
 """Bulk sends whose tasks write the files in their Python workers.
 
-The cost is that of a plain append. Spark's own writer looks at each row by itself, several times: for its characters,
-its number, its instants and its statistics. `task_files` does all this for a whole batch at a time.
-docs/explanation/cost-of-a-send.md has the measurements.
+With small bodies such a send takes about as much processor time as a plain append of the same rows. With Spark's writer
+a send takes two to three times as much, because Spark's expressions check, number and stamp each row by itself.
+`task_files` does this for a whole batch at a time. docs/explanation/cost-of-a-send.md has the measurements.
 
-Spark's writer writes the files in five cases, and callers see no difference:
+Spark's writer writes the files in five cases. Callers see no difference, but the files store instants in another form:
 
 - a FIFO queue, whose rows are shuffled and numbered in order;
 - a session of Spark Connect, which does not say what its executors are;
@@ -69,12 +69,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ledger.verbs")
 
-#: The most bytes of one Arrow batch that a session may hand to Python. With a larger bound, batches of large bodies
-#: would take more memory than an executor has beside its JVM. Spark's own default is 64 MB.
+#: Tasks write the files only in sessions whose bound on an Arrow batch has at most this many bytes. With a larger
+#: bound, batches of large bodies would take more memory than an executor has beside its JVM. Spark's own default is 64
+#: MB.
 MOST_OF_A_BATCH = 256 << 20
 BATCHES, BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", "64m"
-#: Matches the errors of executors that cannot run `task_files`: with no Python or another version of it, with too
-#: little memory, or with a package that is missing or too old.
+#: Matches the errors of executors that cannot run `task_files`: they have no Python or another version of it, too
+#: little memory, or a package that is missing or too old.
 _UNABLE = re.compile(
     r"ModuleNotFoundError|ImportError|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH"
     r"|Cannot run program|Python worker (exited unexpectedly|failed to connect)|MemoryError"
@@ -88,7 +89,7 @@ class ExecutorsUnable(Exception):
 
 
 class TaskStaging:
-    """Writes the rows of sends in tasks."""
+    """Lets tasks write the rows of sends."""
 
     def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
         self._store, self._engine, self._spark = store, engine, spark
@@ -189,8 +190,8 @@ class TaskStaging:
     def note_unable(self, why: ExecutorsUnable) -> None:
         """Let Spark's writer write the application's later sends without a try in tasks.
 
-        Call this after Spark's writer has written rows that tasks could not write. If both fail, the cause may be a
-        function of the user's, with the same error text.
+        Call this after Spark's writer has written rows that tasks could not write. If tasks and Spark's writer both
+        fail, the cause may be a user's own function (UDF) that raises an error with the same text.
         """
         unable_applications.add(self._application)
         log.warning(
@@ -202,7 +203,7 @@ class TaskStaging:
     def _require_visible(self, below: str, files: Iterable[Written]) -> None:
         """Raise StorageFailed if this process does not see a file that a task wrote to a local path.
 
-        On another machine, the path may mean another place. A commit must not name a missing file.
+        On an executor's machine, the path may mean another place. A commit must not name a missing file.
         """
         if not self._place.is_local:
             return
@@ -217,7 +218,7 @@ def _with_barrier_column(rows: DataFrame) -> DataFrame:
     """Return the rows with a further column, which tasks do not read.
 
     Spark merges two `coalesce` calls that follow each other. The merge would drop the user's call, which may keep the
-    rows in one task and so in their order. A column that is not deterministic keeps the two calls apart.
+    rows in one task and so in their order. A column that is not deterministic keeps the user's call and ours apart.
     """
     from pyspark.sql import functions as F
 

@@ -35,7 +35,7 @@ def open_view(
     version: int | None = None,
     timestamp: datetime | str | None = None,
 ) -> DataFrame:
-    """Return a view as a DataFrame: at `now`, or as it was at a version of the visibility table, or at an instant."""
+    """Return a view as a DataFrame: at `now`, or as it was at a version of the table `visibility`, or at an instant."""
     table_names = tables_of(name)
     at = moment(engine, now, version, timestamp)
     tables, pending = _tables(spark, locations, at), dict[str, Any]()
@@ -61,7 +61,9 @@ def deploy_views(
 ) -> list[str]:  # fmt: skip
     """Create or replace the views in a schema of the catalog, and return their names.
 
-    Raises InvalidParameterValue for an invalid schema or prefix, and if a table has a view's name.
+    Without `version` and `timestamp`, the views show the present whenever they are read, and the view `receipts` shows
+    the rows that are filled by then. Raises InvalidParameterValue for an invalid schema or prefix, and if a table has a
+    view's name.
     """
     if not is_name(schema):
         raise InvalidParameterValue("schema", schema, "Must be a name of Spark's catalog", "Quote it: `a-b`.")
@@ -88,7 +90,7 @@ def deploy_views(
 
 
 def _tables(spark: SparkSession, locations: Mapping[str, str], at: PastMoment) -> dict[str, str]:
-    """Return the tables in SQL as of a moment."""
+    """Return the tables in SQL, by name, as of a moment."""
     tables = {table: f"delta.`{path}`" for table, path in locations.items()}
     for table, version in (at.versions or {}).items():
         tables[table] += f" VERSION AS OF {version}"

@@ -1,7 +1,8 @@
 """Arrays of runs of messages on one line of numbers, the axis.
 
-The upper bits of a place on the axis are the segment's number, the lower bits the ordinal. The number of runs decides
-the cost, never the number of messages.
+A message's *ordinal* is its place in its segment (`seq`). The lower 33 bits of a message's place on the axis are its
+ordinal, and the upper bits are the number of its segment. The number of runs decides the cost of the methods of `Runs`,
+not the number of messages.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ Some = TypeVar("Some", bound="Runs")
 class Runs:
     """Runs of messages: `first` and `last` on the axis, both ends included, each with a `code` for its record.
 
-    The code is ABSENT if nothing is recorded. Runs are sorted by place and do not overlap, unless a docstring says
-    otherwise.
+    The code is ABSENT if nothing is recorded about the messages. Runs are sorted by place and do not overlap, unless a
+    docstring says otherwise.
     """
 
     first: np.ndarray
@@ -82,7 +83,7 @@ class Runs:
         return list(vars(self).values())
 
     def where(self: Some, chosen: np.ndarray | slice) -> Some:
-        """Return the runs that a mask, a slice, or a list of numbers in any order chooses."""
+        """Return the runs that a mask, a slice, or an array of indexes in any order chooses."""
         return type(self)(*(column[chosen] for column in self.columns()))
 
     def coded(self, code: np.ndarray | int) -> Runs:
@@ -91,7 +92,7 @@ class Runs:
         return Runs(self.first, self.last, codes)
 
     def in_order(self) -> Runs:
-        """Sort runs in any order by place, and join neighbours of one code."""
+        """Return the same runs, which may be in any order, sorted by place, with neighbours of one code joined."""
         return self.coded(self.code).where(np.argsort(self.first, kind="stable")).joined()
 
     def joined(self) -> Runs:
@@ -106,7 +107,7 @@ class Runs:
         return Runs(self.first[starts], self.last[ends], self.code[starts])
 
     def find(self, places: np.ndarray) -> np.ndarray:
-        """Return for each place on the axis the number of the run that has it, or ABSENT for a place in no run."""
+        """Return for each place on the axis the index of the run that has it, or ABSENT for a place in no run."""
         run = np.searchsorted(self.first, places, "right") - 1
         inside = run >= 0
         inside[inside] = places[inside] <= self.last[run[inside]]
@@ -115,18 +116,18 @@ class Runs:
     def cut(self, first: np.ndarray, last: np.ndarray) -> Pieces:
         """Cut the queries [first, last] at the borders of these runs. The pieces of a query cover it exactly, in order.
 
-        Why it holds: the runs are sorted and disjoint. Therefore the runs that overlap a query are neighbours, `start`
-        to `stop`, and their first and last positions both grow. These runs, clipped to the query, are the covered
-        pieces. A gap may be before each covered piece: it begins where the piece before it ends, or where the query
-        begins. Another gap may be behind the last piece. Therefore a query gets one entry for its first gap, and two
-        entries for each covered piece: the piece, and the gap behind it. Empty gaps, whose first is beyond their last,
-        are dropped. The queries may overlap one another, and be in any order.
+        Why it holds: the runs are sorted and disjoint. Therefore the runs that overlap a query are neighbours, from
+        `start` to before `stop`, and their first and last places both grow. These runs, clipped to the query, are the
+        covered pieces. A gap may be before each covered piece: it begins where the piece before it ends, or where the
+        query begins. Another gap may be behind the last piece. Therefore a query gets one entry for its first gap, and
+        two entries for each covered piece: the piece, and the gap behind it. Empty gaps, whose first is beyond their
+        last, are dropped. The queries may overlap one another, and be in any order.
         """
         start = np.searchsorted(self.last, first, "left")
         stop = np.maximum(np.searchsorted(self.first, last, "right"), start)
         overlaps = stop - start
         if not len(self) or (overlaps <= 1).all():
-            # Most cuts cut nothing: each query is inside one run, or outside all runs.
+            # Mostly nothing is cut: each query is inside one run, or outside all runs.
             is_covered = overlaps > 0
             run = start[is_covered]
             if (self.first[run] <= first[is_covered]).all() and (last[is_covered] <= self.last[run]).all():
@@ -151,17 +152,17 @@ class Runs:
         return Pieces(begins[real], ends[real], codes[real], np.repeat(np.arange(len(first)), 2 * overlaps + 1)[real])
 
     def paint(self, replacement: Runs) -> Runs:
-        """Lay `replacement` on top of these runs, and join neighbours of the same code.
+        """Return these runs with `replacement` laid on top of them, and neighbours of the same code joined.
 
         Why it holds: the runs are cut at the borders of `replacement`, so every piece of a run is either inside
         `replacement` or outside it. The pieces outside stay and those inside are replaced, so the result is disjoint
         again. The result is also canonical: neighbours of one code are always one run. Therefore equal states have
-        equal rows, whatever changes led to them.
+        equal runs, whatever changes led to them.
         """
         joined = self.joined()
         if not len(replacement):
             return joined
-        # Runs far from the replacement stay as they are. A neighbour may be joined with it.
+        # Runs far from the replacement stay as they are. A neighbour of the replacement may be joined with it.
         begin = max(int(np.searchsorted(joined.last, replacement.first[0])) - 1, 0)
         end = int(np.searchsorted(joined.first, replacement.last[-1], "right")) + 1
         near = joined.where(slice(begin, end))
@@ -181,14 +182,15 @@ class Runs:
 
 @dataclass(frozen=True, eq=False)
 class Pieces(Runs):
-    """Parts of queries, in the order of the queries: the query's number, and the code of the part's run (or ABSENT)."""
+    """Parts of queries, in the order of the queries. `query` is the index of the query, and `code` the code of the run
+    that the part is in (ABSENT: in no run)."""
 
     query: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class Ordered(Runs):
-    """Runs in any order, each with its rank in another order: the run with the smallest rank is first."""
+    """Runs in any order, each with its rank. Messages are taken in the order of the ranks, the smallest first."""
 
     order: np.ndarray
 
@@ -196,7 +198,7 @@ class Ordered(Runs):
 def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
     """Return all `parts` as one, and the messages that two parts have under different codes, as runs of code 0.
 
-    The first result is without these messages.
+    The first result does not have these messages.
     """
     together = Runs.concatenated(parts)
     together = together.where(np.argsort(together.first, kind="stable"))
@@ -224,7 +226,7 @@ def positions(segment: np.ndarray, seq: np.ndarray) -> np.ndarray:
 
 
 def numbers_in(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return all numbers of ranges, one range after the other."""
+    """Return all numbers of ranges, given by their first numbers and lengths, one range after the other."""
     before = np.cumsum(lengths) - lengths
     numbers: np.ndarray = np.repeat(begins - before, lengths) + np.arange(int(lengths.sum()))
     return numbers

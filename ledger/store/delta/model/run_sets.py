@@ -1,17 +1,18 @@
 """Sets: scattered messages of one record, stored as one row with bits.
 
 A row of `visibility` without `bits` is about a run. A row with `bits` is about the messages between its first and last
-that have a bit. In memory all messages are in runs, and only this module turns runs into rows and back. The rows of a
-state are canonical: equal states are equal rows, and a change touches only rows of its blocks. All code is vectorized.
+that have a bit. In memory all messages are in runs, and this module turns runs into rows and back. The rows of a state
+are canonical: equal states are equal rows. A change touches only rows in its blocks, and in the blocks where the runs
+that it cuts or joins begin or end. All code is vectorized.
 
-**The rows of a state.** Neighbours under one record are one run. A run in more than one block (2**BLOCK_SHIFT ordinals
-of a segment) is a row. The runs within one block that share a record are a *group*. A group is one row with bits if it
-has more than MOST_RUNS runs and needs at most WORDS_A_RUN words for each of them. Otherwise each run is a row.
-Therefore a few messages that are scattered over many words stay rows of their own. A state never has more than
-WORDS_A_RUN words for each of its runs.
+**The rows of a state.** A message's *ordinal* is its place in its segment (`seq`). A *block* is 2**BLOCK_SHIFT ordinals
+of a segment. Neighbours under one record are one run. A run that is in more than one block is a row. The runs within
+one block that share a record are a *group*. A group is one row with bits if it has more than MOST_RUNS runs, and at
+most WORDS_A_RUN words (see below) for each run. Otherwise each of its runs is a row. Therefore a few runs that are
+scattered over many words stay rows of their own. A state never has more than WORDS_A_RUN words for each of its runs.
 
 **The words.** A word has the bits of 64 ordinals, and its lowest bit is for the lowest ordinal, a multiple of 64. The
-first word has the row's first message, and the last word its last message.
+first word of a row has the row's first message, and the last word has the row's last message.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
 class SetRows(Runs):
     """Rows, in any order. A row without bits is about all messages of its run, a row with bits about those with a bit.
 
-    A row with bits has `size` words from `begin` on in `words`. Rows that are derived from the same rows share the
-    words.
+    A row with bits has `size` words, from `begin` on in `words`. A row without bits has the size 0. Rows that are
+    derived from the same rows share `words`.
     """
 
     begin: np.ndarray
@@ -64,7 +65,7 @@ class SetRows(Runs):
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, WORDS, mask=has_no_bits)
 
     def runs(self) -> tuple[Runs, np.ndarray]:
-        """Return all messages as runs, sorted by place, and the number of each run's row."""
+        """Return all messages as runs, sorted by place, and the index of each run's row."""
         alone = np.flatnonzero(self.size == 0)
         sets = self.where(self.size > 0)
         if not len(sets):
@@ -73,7 +74,7 @@ class SetRows(Runs):
         words = sets.words[sets._places()]
         row = np.repeat(np.arange(len(sets)), sets.size)
         begins = np.cumsum(sets.size) - sets.size
-        # The place of each word's first ordinal on the axis, divided by 64. Segments begin at multiples of 64.
+        # For each word, the place of its first ordinal on the axis, divided by 64. Segments begin at multiples of 64.
         place = ((sets.first >> WORD_SHIFT) - begins)[row] + np.arange(len(words))
         same_row = row[1:] == row[:-1]
         before, behind = np.zeros_like(words), np.zeros_like(words)
@@ -103,7 +104,7 @@ class SetRows(Runs):
 
 
 class StoredRuns(NamedTuple):
-    """The rows of a table, and the same messages as runs, sorted by place, each with the number of its row."""
+    """The rows of a table, and the same messages as runs, sorted by place, each with the index of its row."""
 
     rows: SetRows
     runs: Runs
@@ -113,7 +114,7 @@ class StoredRuns(NamedTuple):
 class Difference(NamedTuple):
     """The edits that turn rows into other rows: rows to write and rows to remove.
 
-    A written row is new, or replaces the row that begins at the same place.
+    A row in `written` is new, or replaces the row that begins at the same place. The rows in `gone` are removed.
     """
 
     written: SetRows
@@ -169,10 +170,11 @@ def difference(old: StoredRuns, new: Runs) -> Difference:
     """Return the edits that turn the stored rows into the rows (see `rows_of`) of the runs `new` (sorted, joined).
 
     Why it holds: a row, old or new, is about runs of one group, or about one run. Some runs are only in one of the two
-    states. The groups of these runs are compared whole, with the rows of their old runs. All other rows stay, and so do
-    their runs, which are in both states. No two disjoint sets begin at one place. Therefore rows are compared by the
-    place where they begin, and no two edits have one key. A row that stays has its first message in both states, in a
-    group that is not compared. Therefore no new row of a compared group begins at this message.
+    states. The groups of these runs are compared whole, with the rows of their old runs. All other rows stay: their
+    runs are in both states. No two rows of one state are about the same message, so no two of them begin at one place.
+    Therefore rows are compared by the place where they begin, and no two edits have one key. A row that is not compared
+    has its first message in both states, in a group that is not compared. Therefore no new row of a compared group
+    begins at this message.
     """
     only_old, only_new = _differing(old.runs, new)
     if not len(only_old) and not len(only_new):
@@ -219,7 +221,7 @@ class _Groups:
             self._keys = np.unique(keys)
 
     def members(self, runs: Runs, also: np.ndarray) -> np.ndarray:
-        """Return the numbers of the runs in these groups, and the numbers `also`, sorted. `runs` is sorted by place."""
+        """Return the indexes of the runs in these groups, and the indexes `also`, sorted. `runs` is sorted by place."""
         start = np.searchsorted(runs.first, self._blocks << BLOCK_SHIFT)
         stop = np.searchsorted(runs.first, (self._blocks + 1) << BLOCK_SHIFT)
         near, block = _ranges(start, stop), np.repeat(np.arange(len(start)), stop - start)
@@ -246,7 +248,8 @@ def _is_inside(runs: Runs) -> np.ndarray:
 
 
 def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of the runs that are only in `old`, and of those only in `new`. Both are sorted by place."""
+    """Return the indexes of the runs that are only in `old`, and of those only in `new`. Both arguments are sorted by
+    place."""
     begin, end = _alike(old, new)
     old_middle, new_middle = old.where(slice(begin, len(old) - end)), new.where(slice(begin, len(new) - end))
     alike = len(old_middle) == len(new_middle) and bool((old_middle.first == new_middle.first).all())
@@ -264,7 +267,7 @@ def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
 def _alike(old: Runs, new: Runs) -> tuple[int, int]:
     """Return how many runs are the same at the beginning of both, and how many of the others at the end.
 
-    Most changes touch a small part of the runs.
+    Most changes touch a small part of the runs, so most runs need no search.
     """
     most = min(len(old), len(new))
     same = np.ones(most, dtype=bool)
@@ -279,9 +282,10 @@ def _alike(old: Runs, new: Runs) -> tuple[int, int]:
 
 
 def _numbered(block: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the group of each run, by its block and its code, as numbers from 0 on, and the number of groups.
+    """Return the number of each run's group, by its block and its code, and a bound: the numbers are from 0 to below
+    it.
 
-    `block` is sorted, the lowest first.
+    Some numbers may have no run. `block` is sorted, the lowest first.
     """
     if not len(block):
         return block, 0
@@ -311,7 +315,7 @@ def _words(first: np.ndarray, last: np.ndarray, count: int) -> np.ndarray:
 
 
 def _ones(words: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of the ones in words, and the number of each one's word.
+    """Return the places of the ones in words, and for each of these ones the index of its word.
 
     `place` has the place of each word's first bit, divided by 64.
     """
@@ -322,7 +326,7 @@ def _ones(words: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def _ranges(start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Return the numbers from each start up to its stop, one range after the other."""
+    """Return the numbers from each start to before its stop, one range after the other."""
     lengths = np.maximum(stop - start, 0)
     within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     numbers: np.ndarray = np.repeat(start, lengths) + within

@@ -28,7 +28,8 @@ from ledger.rules.storage import S3
 
 #: The property that has a table's format, see `model/formats.py`.
 FORMAT = "ledger.format"
-#: The property of `queues` that names the engine which commits to all tables, on storage where not every engine may.
+#: The property of `queues` that names the engine which commits to all tables. Ledgers on S3 have it, because Spark's
+#: commits are not safe there.
 COMMITS = "ledger.commits"
 
 QUEUES = pa.schema(
@@ -85,14 +86,14 @@ VISIBILITY = pa.schema(
         ("received_at", INSTANT),
         ("visible_at", INSTANT),
         ("released_at", INSTANT),
-        ("deleted_at", INSTANT),  # on the head row of lane 0: when the queue was last purged
+        ("deleted_at", INSTANT),  # on the head row of lane 0: when the queue was last purged, if that is recorded
         ("origin_queue", pa.string()),  # the queue that dead letters, or redriven messages, were moved from
         ("moved_to", pa.string()),  # the queue that messages were moved to, on the rows of the queue that they left
         ("enqueued_at", INSTANT),  # when a move restarted the retention
         ("writing_to", pa.string()),  # the Delta table to which the receiver began to write its output,
         ("write_id", pa.string()),  # and its transaction, which decides whether the messages are done
-        ("revision", pa.int64()),  # on the head row: the number of the lane's commits; a decision on an older one fails
-        (BITS, WORDS),  # null: all of the run; else a bit for each ordinal, see `model/run_sets.py`
+        ("revision", pa.int64()),  # on the head row: counts the lane's commits; a decision on an older count fails
+        (BITS, WORDS),  # null: the row is about all of the run; else about ordinals with a bit, see `run_sets`
     ]
 )
 
@@ -133,7 +134,9 @@ TASKS = pa.schema(
 EXPIRED_BEFORE, EXPIRY_NOTED_AT = "ExpiredBefore", "ExpiryNotedAt"
 #: The beginning of a table's description. The format that a release must know to use the table follows.
 NEEDED = "ledger format"
+#: The segment of a head row.
 HEAD = ""
+#: The columns of `visibility` that make up a record.
 RECORD_COLUMNS = Record._fields
 INSTANT_COLUMNS = tuple(name for name in RECORD_COLUMNS if name.endswith("_at"))
 
@@ -147,17 +150,19 @@ def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
 class Table(TableSpec):
     """One of the ledger's tables: see TableSpec."""
 
-    #: The number of this layout, and the format that a release must know to use the table.
+    #: The number of this layout. It is also the format that a release must know to use the table.
     format: int = 1
 
     @property
     def description(self) -> str:
-        """Return the table's description, with the format to know. Both engines can write and read a description."""
+        """Return the table's description, which has the format to know. Both engines can write and read a
+        description."""
         return f"{NEEDED} {self.format}"
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return Delta's table properties. Every reader and both engines support what they require."""
+        """Return Delta's table properties of a new table. Every reader and both engines support what these properties
+        require."""
         return {
             "delta.checkpointInterval": "50",
             "delta.enableDeletionVectors": "false",
@@ -178,7 +183,7 @@ class Table(TableSpec):
 
 
 def _new_segment(partition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the partition of a new segment, for messages that share their places with others in `partition`."""
+    """Return the partition of a new segment, for messages whose places in `partition` others have, too."""
     return {**partition, "segment": ids.segment(ids.new_send_key(), 0)}
 
 
@@ -216,7 +221,8 @@ TABLES = {
             facts=FACTS,
             ordinals=Ordinals("seq", "sent_at", _new_segment),
             staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
-            # A delete from `visibility` removes a queue or surplus head rows, and one from `messages` some segments.
+            # A delete from `messages` removes some segments. A delete from `visibility` removes a queue or surplus head
+            # rows.
             independent_by=("queue", "lane", "segment"),
         ),
         Table(
@@ -226,7 +232,7 @@ TABLES = {
             ("segment", "first_seq"),
             statistics=("segment", "first_seq", "last_seq"),
             final_columns=("deleted_at", "moved_to"),
-            # A purge writes its time to the head row.
+            # A purge writes its time to the `deleted_at` of a head row, which still changes.
             still_changing={"segment": HEAD},
             independent_by=("queue",),
             duplicate_error=TWO_MESSAGES,

@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger.delta_log.values import literal
 
-#: The most segments and queues, and the most different combinations, that a predicate names.
+#: The most segments and queues together, and the most alternatives (see `Where.alternatives`), that a predicate names.
 MOST_NAMED, MOST_ALTERNATIVES = 1_000, 20
 
 
@@ -19,7 +19,7 @@ class Where:
     queue: str | None = None
     lanes: tuple[int, ...] | None = None
     segments: tuple[str, ...] | None = None
-    #: More partitions: for a commit that moves messages from one queue to another.
+    #: More partitions, such as those of the other queue in a commit that moves messages.
     also: Where | None = None
 
     def parts(self) -> list[Where]:
@@ -32,7 +32,7 @@ class Where:
         return parts
 
     def alternatives(self) -> list[dict[str, tuple[Any, ...]]]:
-        """See PartitionFilter. The parts are returned with queues of equal lanes and segments put together."""
+        """See PartitionFilter. Parts with equal lanes and segments become one alternative, with all their queues."""
         queues: dict[Any, list[str | None]] = {}
         for part in self.parts():
             queues.setdefault((part.lanes, part.segments), []).append(part.queue)
@@ -43,7 +43,7 @@ class Where:
         return alternatives
 
     def bounded(self) -> Where:
-        """Return this filter, or a wider filter that names fewer partitions if this filter names too many.
+        """Return this filter, or a wider one with a shorter predicate if this filter names too much.
 
         Planning a predicate takes a stack that grows with the predicate, and processes have died of an overflow.
         """
@@ -92,7 +92,7 @@ class Where:
         return list(partitions)
 
     def covers(self, queue: str | None = None, lane: int | str | None = None, segment: str | None = None) -> bool:
-        """See PartitionFilter. This runs for every partition of a ledger, so it allocates nothing."""
+        """See PartitionFilter. This runs for every partition of a ledger, so it makes no lists."""
         if isinstance(lane, str):
             # The table `receipts` has days in place of lanes, and no filter names days.
             lane = int(lane) if lane.isdecimal() else None
