@@ -284,7 +284,7 @@ class CommitDecisions:
         joints: The decisions about several verbs in one step.
         decisions: All decisions, in their order, with those of `joints`.
         answers: The verbs that were decided, each with a function from the commit's version to its answer.
-        refused: The verbs that the rules refused, each with its error.
+        refused: The verbs whose decision raised an error, each with the error.
         put_off: Verbs that would grant a message that another verb of this commit grants (see `SharedVerbs`).
     """
 
@@ -306,8 +306,8 @@ class CommitDecisions:
             self.add_one(verb)
 
     def add_jointly(self, verbs: Sequence[GroupedCall[Any]]) -> bool:
-        """Decide verbs in one step. Return False if they have to be decided one by one: then nothing counts as
-        recorded."""
+        """Decide verbs in one step. Return False, with the runs of `loaded` as before, if they have to be decided one
+        by one."""
         decide, before = verbs[0].joint, self.loaded.taken()
         if decide is None:
             return False
