@@ -195,7 +195,7 @@ class Sender:
             last = last_counted(self._opened.tables, queue.id, rows)
         at = instants.not_before(now, last, skew)
         deduplication_ids = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
-        # The caller has read the count of sends. Look up the last purge after that count: in the other order, a purge
+        # The caller has read the count of sends. Look up the last purge after that count. In the other order, a purge
         # between the two would be missed, and this send would still commit.
         purged = self._opened.tables.transaction_version("messages", fifo.purges(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
