@@ -200,8 +200,8 @@ class OverdueNotice:
 
     Most checks cost a verb one addition. `_newest` has the newest version of each table that this process has committed
     to. Once these versions together reach COMMITS_OVERDUE, the record is read, and then again only after COMMITS_DUE
-    more commits. In a ledger with fewer than COMMITS_OVERDUE commits, the record is never read. `why_overdue` decides
-    by the record, as for `health`, so the warning comes no earlier than that of `health`.
+    more commits. A ledger with fewer commits never reads the record, unless it was restored (versions then jump).
+    `why_overdue` decides by the record, as for `health`, so the warning comes no earlier than that of `health`.
     """
 
     def __init__(self, look: Callable[[], Look], log_retention: Callable[[], int]) -> None:
