@@ -14,13 +14,13 @@ had begun, the output table is asked, as after any crash.
 
 A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. The versions from
 the entry to the one before the checkpoint are lost: both engines would read them as if the entry had changed nothing.
-The repair therefore moves away the files from which a read of these versions starts: older checkpoints, the first
-entry, and entries that repeat the protocol. Then it replaces the damaged entry by an entry that records the loss. The
-other entries stay, and `receipts` is filled from them.
+The repair therefore moves away the files from which a read of these versions starts. These are older checkpoints, the
+first entry, and entries that repeat the protocol. Then the repair replaces the damaged entry by an entry that records
+the loss. The other entries stay, and `receipts` is filled from them.
 
 If a data file of `messages` is missing or damaged, its messages are lost. A commit removes the file from the table, so
-that the other messages can be received. Another table that has such a file is cut to the version before the file was added. If
-the newest intact checkpoint or version 0 added the file, that table cannot be repaired.
+that the other messages can be received. Another table that has such a file is cut to the version before the file was
+added. If the newest intact checkpoint or version 0 has the file, that table cannot be repaired.
 """
 
 from __future__ import annotations
