@@ -1,7 +1,7 @@
 """Actions on received messages: delete, extend and release.
 
 The actions of a call are committed as one MERGE over the lanes that they name, and sometimes lane 0 (`meeting`). Calls
-of several threads may share the MERGE. Code and comments also call an action a wish.
+of several threads may share the MERGE. In this module a `wish` is an action with its effect (`_ActionEffect`).
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 A lane's time is the instant of its last commit, and no verb sets it back. After a commit by a clock that is ahead by
 more than maximum_clock_skew, verbs by right clocks raise ClocksDisagree until these clocks have caught up. A repair
-makes one commit to `visibility` for each queue that needs it. It sets the time of each lane that is ahead to now. Every
-event that such a lane records in the future becomes an event of now. A hold that began in the future begins now, and
-lasts as long as it would have. A deadline too far away for any hold by a right clock moves back by as much as the
-lane's time does (see `instants.put_back`). Message rows never change: a message that the wrong clock sent keeps its
-instant, and becomes visible when that instant has come.
+makes one commit to `visibility` for each queue that needs it. It sets the time of each lane that is ahead to now (in a
+FIFO queue perhaps a little later, see `_Order`). Every event that such a lane records in the future becomes an event of
+now. A hold that began in the future begins now, and lasts as long as it would have. A deadline too far away for any
+hold by a right clock moves back by as much as the lane's time does (see `instants.put_back`). Message rows never
+change: a message that the wrong clock sent keeps its instant, and becomes visible when that instant has come.
 
 The wrong clock may also have changed the queue itself, or its message move tasks: further commits put these right. If a
 user sets a longer MessageRetentionPeriod, the queue records which messages had expired until then. With a clock that is
@@ -198,7 +198,8 @@ class _Order(NamedTuple):
 
     The new arrivals are now, or a little later: after all earlier arrivals, and in the same order. Messages of one
     arrival are in the order of their send instants. Where that is not the order of their numbers (two wrong clocks sent
-    them), they get arrivals that are a millisecond apart. So do messages that were moved to the queue between sends.
+    them), they get arrivals that are a millisecond apart. Messages that were moved to the queue between two sends get
+    an arrival between those of the sends.
 
     Attributes:
         sent: The messages that were sent ahead, in the order of their numbers, each with its arrival (`arrived_at`,

@@ -1,7 +1,7 @@
 """Writes of claims to output tables. The output table decides whether a write is in.
 
-A write is begun in the queue, committed in its output table, and finished in the queue. A message is in doubt from the
-begin on, until the queue records how the write ended. See `rules.output_doubts`.
+A write is begun in the queue, committed in its output table, and finished in the queue. Its messages are *in doubt*
+from the first of these commits until the queue records how the write ended. See `rules.output_doubts`.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class Receiver:
         except OverLimit as error:
             return dict.fromkeys(requests, refused(error)), nothing
         policy = redrive.policy_of(loaded.queue.attributes) if loaded.targets else None
-        # After many losses, find all receivable messages: `_of_few_lanes` then takes those of some lanes only.
+        # After LOSSES_TO_HALVE losses, find all receivable messages: `_of_few_lanes` takes those of some lanes only.
         runs = find_receivable(loaded, classified, self._groups, most if losses < LOSSES_TO_HALVE else None)
         dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
         doubled = classified.listing.doubled(loaded.queue.id)

@@ -74,8 +74,8 @@ class Look:
     is_held: bool
 
     def load(self, now: int) -> Load:
-        """Return the load, as of an instant (milliseconds): the commits that upkeep has not gone over, and their
-        age."""
+        """Return the load, as of an instant (milliseconds): how many commits upkeep has not gone over, and how long ago
+        the last round began."""
         return load_since(self.last, self.versions["messages"], self.versions["visibility"], now)
 
     def gone_over(self) -> int:
@@ -221,7 +221,7 @@ class OverdueNotice:
         try:
             why = why_overdue(self._look().load(at), self._log_retention())
         except LedgerError as error:
-            # The verb has landed: a failed look at upkeep's record must not fail it.
+            # The verb's commit has landed: a failed look at upkeep's record must not make the verb fail.
             log.debug("whether upkeep is overdue is not known: %s", error)
             why = None
         self._asked_again_at = commits + COMMITS_DUE

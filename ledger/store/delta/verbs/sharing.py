@@ -1,7 +1,7 @@
 """Shared commits: one commit serves the waiting calls of several threads.
 
 While one thread of a process commits, other threads' calls on the same queue wait. The next commit serves one of them
-and up to `transactions.MOST_TOGETHER` others. After each loss to another writer, half as many go together.
+and up to `transactions.MOST_TOGETHER` others. Each loss to another writer halves this number of others.
 
 The verbs of a commit are decided one after the other, each on the lanes as the verb before it left them. Together they
 become one MERGE. The result is the same as if each verb had been committed alone and nobody had read between these
@@ -123,7 +123,7 @@ class SharedVerbs:
         """Try all verbs in one commit. If a verb is not done afterwards, it lost to another writer, or is put off.
 
         A verb is put off if it would grant a message that another verb of this commit grants. The version of the commit
-        that granted a message tells its holders apart (`claim.version`), so one commit may grant it only once.
+        that granted a message tells its holders apart (`claim.version`), so one commit grants it to one receipt only.
         """
         first = verbs[0]
         with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):

@@ -56,9 +56,9 @@ class Tidying:
     """The changes that one round of upkeep makes to records.
 
     Deletions before the instant `before` lose their receipts. If `before` is NEVER, no deletion is that old. If the
-    clock is not confirmed (see `ages`), `tidy` and `repair` use the instant `not_beyond` in its place (None: the clock
-    is confirmed). The round began in `generation`. `repair`, `forget` and `tidy` remove no rows in a later generation:
-    they raise LogReplaced.
+    clock is not confirmed (see `ages`), `tidy` and `repair` use the instant `not_beyond` instead of the clock (None:
+    the clock is confirmed). The round began in `generation`. `repair`, `forget` and `tidy` remove no rows in a later
+    generation: they raise LogReplaced.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None, generation: int) -> None:
@@ -129,8 +129,8 @@ class Tidying:
         """Tidy the lanes of a queue, each in one commit, and return how many runs were saved.
 
         A commit removes rows about messages whose segment was dropped. It removes the receipts from rows about old
-        deletions, and joins neighbours among these rows. It records the expired messages that the queue has noted as
-        deleted, except those that are in flight or locked.
+        deletions, and joins neighbours among these rows. It records as deleted the messages of which the queue has
+        noted that they expired, except those that are in flight or locked.
 
         `rows` and `listing`, of any version, show which lanes are worth a commit. Each commit decides on the state that
         it reads itself.
@@ -156,8 +156,8 @@ class Tidying:
     def _tidied(self, queue: QueueRecord, lanes: Lanes, listing: Listing, only: int | None = None) -> tuple[Runs, int]:
         """Return the runs to record in the lanes, and how many runs this saves.
 
-        With `only`, messages of other lanes are not recorded as expired. Returns the runs as they are if nothing would
-        be saved, no old deletion has a receipt, and no message has expired.
+        With `only`, no expired messages of other lanes are recorded as deleted. Returns the runs as they are if no run
+        would be saved, no old deletion has a receipt, and no expired message is to be recorded.
         """
         old, before = lanes.runs, self._before
         exists = listing.segments()

@@ -1,7 +1,7 @@
 """Upkeep: one round removes what is finished, joins rows and files, and fills the table `receipts`.
 
-Upkeep keeps a ledger small and fast. No verb needs it for being right. Only `receipts` needs it: a round must copy the
-events of commits before `log_retention` removes these commits.
+Upkeep keeps a ledger small and fast. No verb needs it for being right. Only `receipts` needs it: a round (or
+`Ledger.fill_receipts`) must copy the events of commits before these commits are older than `log_retention`.
 
 A round with a vacuum makes the settings `log_retention` and `deleted_file_retention` properties of the tables
 (`set_retention`). They tell how long a table keeps its past, and both engines obey these properties.
@@ -141,8 +141,8 @@ class Segment:
 class Upkeep:
     """Rounds of upkeep. A round is safe beside every verb and other rounds, however long it pauses between two steps.
 
-    A message may be dropped when it is *final* (see `tidying`). A final message stays final. The round may therefore
-    read the tables at different versions, as long as it misses no message and no record:
+    A message may be dropped when it is *final* in every queue (see `tidying`). Such a message stays final. The round
+    may therefore read the tables at different versions, as long as it misses no message and no record:
 
     - A round lists the files of `messages` before it reads records and queues. It drops no segment that begins
       afterwards. A sealed segment gains no messages, and of an open segment the round drops only the listed ordinals.
