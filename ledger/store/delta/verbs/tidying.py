@@ -156,8 +156,8 @@ class Tidying:
     def _tidied(self, queue: QueueRecord, lanes: Lanes, listing: Listing, only: int | None = None) -> tuple[Runs, int]:
         """Return the runs to record in the lanes, and how many runs this saves.
 
-        With `only`, no expired messages of other lanes are recorded as deleted. Returns the runs as they are if no run
-        would be saved, no old deletion has a receipt, and no expired message is to be recorded.
+        With `only`, no expired messages of other lanes are recorded as deleted. Returns the runs as they are if the
+        change is not worth a commit. Then it saves no run, takes no receipt away, and records no expired message.
         """
         old, before = lanes.runs, self._before
         exists = listing.segments()
