@@ -28,7 +28,8 @@ _ORDER = ["segment", "seq", "sent_at", "sequence_number"]
 
 
 class MessagesInOrder(NamedTuple):
-    """Messages in the order of a copy: the place of each on the axis, and the code of its record."""
+    """Messages in the order of a copy: the place of each on the axis (see `run_algebra`), and the code of its
+    record."""
 
     place: np.ndarray
     code: np.ndarray

@@ -150,9 +150,9 @@ class Upkeep:
       queue that has messages or records and is missing from the list was therefore deleted for good. The round removes
       the records of that queue before it drops any of its messages. The commits that remove the records force a verb
       that is about to move messages out of the queue to decide again.
-    - The round reads whether messages are final after all other facts, from one version of `visibility`. A message that
-      moves from one queue to another is in one of them in that version. All queues in that version count, also those
-      made or deleted meanwhile.
+    - After that the round reads, from one version of `visibility`, whether messages are final. A message that moves
+      from one queue to another is in one of the two in that version. All queues in that version count, also those made
+      or deleted meanwhile.
     - No commit of the round removes rows in another *generation* than the round began in. A generation ends when other
       tables or a backup replace the ledger's tables. Then the commit is refused, and the round begins anew. A message
       that is final in one ledger may be unfinished in a backup of it, under the same id.
