@@ -25,8 +25,11 @@ from ledger.store.protocol import GRANTED_RUNS, Grant, Received, ReceiveRequest
 
 @dataclass(frozen=True)
 class RequestGrant:
-    """The outcome of one request of a receive: the runs to record, with the codes of their new records (see `Lanes`),
-    and a function from the commit's version to the answer."""
+    """The outcome of one request of a receive.
+
+    `runs` are to be recorded, with the codes of their new records (see `Lanes`). `answer` returns the answer, from the
+    commit's version.
+    """
 
     runs: Runs
     answer: Callable[[int], Received]

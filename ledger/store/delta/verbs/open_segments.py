@@ -1,8 +1,9 @@
 """The open segments of one writer, and the end of each.
 
 An append takes a segment out, and gives it back once the outcome of its commit is known. Two threads therefore never
-append to one segment at once. An append does not give its segment back if its commit raised an error, if its thread was
-interrupted, or if another writer has extended the segment. Then no append uses that segment again.
+append to one segment at once. An append whose commit raised an error, or whose thread was interrupted, does not give
+its segment back. Neither does an append that finds its segment extended by another writer. Then no append uses that
+segment again.
 """
 
 from __future__ import annotations
