@@ -1,6 +1,7 @@
 """Actions on received messages: delete, extend and release.
 
-The actions of a call are committed as one MERGE over the lanes that they name.
+The actions of a call are committed as one MERGE over the lanes that they name, and sometimes lane 0 (`meeting`). Calls
+of several threads may share the MERGE. In this module a `wish` is an action with its effect (`_ActionEffect`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _OUTCOME_TEXTS = pa.array([one.value for one in OUTCOMES])
 
 @dataclass(frozen=True)
 class _ActionsCall:
-    """The actions of one call, the queue's rules for them, and lanes that count up with any change (`meeting`)."""
+    """The actions of one call, and the queue's rules for them. `meeting`: lanes that count up with any change, although
+    the actions name none of their messages."""
 
     actions: Sequence[Action]
     limits: Limits
@@ -45,13 +47,14 @@ class _ActionsCall:
 
 @dataclass(frozen=True)
 class _ActionEffect:
-    """The effect of an action: the pieces of runs that it names, their outcomes by code, and the changed runs."""
+    """The effect of an action: the pieces of runs that it names, their outcomes by the code of their record, and the
+    changed runs."""
 
     action: Action
     pieces: Pieces
     outcome_of: Mapping[int, Outcome]
     change: Runs
-    #: By new code, the earlier reasons of parked or postponed messages. A release without a reason keeps these.
+    #: By new code, the earlier reasons of parked or postponed messages. A release without a reason notes these again.
     reason_of: Mapping[int, str]
 
 
@@ -64,12 +67,13 @@ class Applier:
     def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
-        """Apply actions in one MERGE over the lanes that they name. Calls of other threads may share the MERGE."""
+        """Apply actions in one MERGE (see Store.apply). Calls of other threads may share the MERGE."""
         named_lanes = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
         if not named_lanes:
             return [OUTCOME_RUNS.empty_table() for _ in actions]
-        # A change can keep messages in flight, or put them in flight again when it comes late. A receive may have
-        # counted these messages as free. Under a quota, the change and the receive must therefore conflict.
+        # A change with a timeout keeps messages in flight, or puts them in flight again when it comes late. A receive
+        # may have counted these messages as free. Under a quota on messages in flight, the change and the receive must
+        # therefore conflict.
         keeps_in_flight = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
         meeting = (0,) if keeps_in_flight and limits_of(queue.attributes).maximum_in_flight is not None else ()
         call = _ActionsCall(actions, limits, receipts, meeting)
@@ -86,7 +90,7 @@ class Applier:
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
         """Decide several calls in one step. Return None if two of them may name one message.
 
-        In that case the outcome of the second call depends on the first.
+        In that case the outcome of the second call may depend on the first call.
         """
         calls = [verb.asked for verb in verbs]
         decided = self._decide(calls, loaded)
@@ -113,8 +117,10 @@ class Applier:
         )
 
     def _outcomes(self, lanes: Lanes, wishes: Sequence[_ActionEffect], contradicted: Runs) -> list[pa.Table]:
-        """Return OUTCOME_RUNS for each action. `contradicted` are messages for which two actions would make different
-        records (M2)."""
+        """Return OUTCOME_RUNS for each action.
+
+        `contradicted` are the messages for which two actions would make different records (M2).
+        """
         runs, numbers = list[Runs](), list[np.ndarray]()
         for wish in wishes:
             named, refused = wish.pieces.coded(wish.pieces.code), None
@@ -125,8 +131,8 @@ class Applier:
             number = _looked_up(named.code, {code: OUTCOMES.index(one) for code, one in wish.outcome_of.items()})
             unknown = named.code == ABSENT
             if unknown.any():
-                # A message without a record was never received, or was deleted so long ago that upkeep dropped the
-                # message.
+                # A message without a record was never received, or was deleted so long ago that upkeep dropped its
+                # segment.
                 exists = self._listings.newest().segments()
                 dropped = np.array([name not in exists for name in lanes.segments])[named.segment]
                 gone = Outcome.SETTLED if wish.action.whole_claim else Outcome.ALREADY_DELETED
@@ -135,7 +141,7 @@ class Applier:
                 number[refused] = OUTCOMES.index(Outcome.CONTRADICTED)
             runs.append(named)
             numbers.append(number)
-        # Make one table for all calls: that takes as long for the runs of thirty calls as for the runs of one.
+        # Make one table for all calls: that takes about as long for the runs of thirty calls as for the runs of one.
         outcome = _OUTCOME_TEXTS.take(pa.array(np.concatenate(numbers)))
         table = pa.table([*lanes.to_arrow(Runs.concatenated(runs)), outcome], schema=OUTCOME_RUNS)
         ends = pairwise(accumulate(map(len, runs), initial=0))
@@ -159,7 +165,7 @@ class _Decided:
 def _wishes(tables: Tables, loaded: Loaded, asked: Sequence[_ActionsCall]) -> list[_ActionEffect]:
     """Return the effects of all actions of the calls, in the order of the calls."""
     lanes, actions = loaded.lanes, [(one, action) for one in asked for action in one.actions]
-    # Look up the records of all actions in one step: this takes as long for one action as for thirty.
+    # Look up the records of all actions in one step: this takes about as long for thirty actions as for one.
     pieces = lanes.cut(pa.concat_tables([action.runs for _, action in actions]).combine_chunks())
     lanes.records.read(distinct_codes(pieces.code))
     ends = accumulate((action.runs.num_rows for _, action in actions), initial=0)
@@ -171,8 +177,8 @@ def _effect(tables: Tables, loaded: Loaded, asked: _ActionsCall, action: Action,
     lanes, outcome_of, new_code = loaded.lanes, dict[int, Outcome](), dict[int, int]()
     codes = distinct_codes(pieces.code)
     earlier_reasons = _earlier_reasons(tables, loaded, action, codes)
-    # Give each reason a mark of its own, as in a call that releases for several reasons. The views find a reason by the
-    # deadline that its mark changes.
+    # Give each reason a mark of its own (see `visibility.change`), as in a call that releases for several reasons. A
+    # mark changes the deadline by milliseconds, and the views find a reason by the deadline.
     marks = {reason: action.mark + number for number, reason in enumerate(dict.fromkeys(earlier_reasons.values()))}
     reason_of = dict[int, str]()
     for code in codes:
@@ -189,8 +195,8 @@ def _effect(tables: Tables, loaded: Loaded, asked: _ActionsCall, action: Action,
 def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iterable[int]) -> Mapping[int, str]:
     """Return the earlier reasons, by code, of parked or postponed messages that the action releases without a reason.
 
-    If such a message goes to the dead-letter queue next, its earlier reason is the only one on record. The receipts are
-    read only if there are such messages.
+    If such a message goes to the dead-letter queue next, its earlier reason is the only one on record. The history of
+    the receipt (`receipts.history`) is read only if there are such messages.
     """
     if action.event != "released" or action.reason is not None:
         return {}
@@ -212,7 +218,7 @@ def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iter
 
 
 def _by_reason(wish: _ActionEffect, done: Runs) -> Iterator[tuple[str | None, Runs]]:
-    """Yield the runs that an action changed, by the reason that the receipts record for them."""
+    """Yield the runs that an action changed (`done`), by the reason that the table `receipts` gets for them."""
     for reason in dict.fromkeys(wish.reason_of.values()):
         codes = [code for code, one in wish.reason_of.items() if one == reason]
         yield reason, done.where(np.isin(done.code, codes))
@@ -230,7 +236,7 @@ def _together(changes: Sequence[Runs]) -> Runs:
 
 
 def _may_overlap(wishes: Sequence[Sequence[_ActionEffect]]) -> bool:
-    """Tell whether two calls name one message. The answer may also be yes if one call names a message twice."""
+    """Tell whether two calls may name one message. The answer is also True if one call names a message twice."""
     places = Runs.concatenated([wish.pieces.coded(0) for call_wishes in wishes for wish in call_wishes])
     order = np.argsort(places.first, kind="stable")
     first, furthest = places.first[order], np.maximum.accumulate(places.last[order])

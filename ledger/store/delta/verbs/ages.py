@@ -1,20 +1,23 @@
 """The instant by which upkeep may judge that messages are old.
 
 A clock that is days ahead makes every message look old. A repair can put right what a verb did by such a clock, but
-messages that upkeep has dropped are gone. One look at the clock is therefore never enough. Upkeep *marks* the instant
-of its first look. A later round drops messages only after `mark_seconds` (a setting), by the wall clock and by the
-passing time:
+messages that upkeep has dropped are gone. Upkeep therefore drops messages for their age only after two looks at the
+clock. The looks are at least `mark_seconds` apart (a setting; 0: one look is enough). Both the wall clock and the
+passing time must show that this time is over:
 
-- A process that has been open for that long without a step of its clock needs no mark: its opening was the first look.
-- Otherwise the mark is the property MARK of the table `tasks`. The mark holds the instant, and how long the machine had
-  been running. The round marks anew and drops nothing if the two have drifted apart or the mark is in the future. It
-  does the same if a commit since the mark has a much earlier instant.
+- A process that has had the ledger open for that long, without a step of its clock, needs nothing else. Its opening, or
+  the last step, was the first look.
+- Otherwise the first look is the *mark* of an earlier round: the property MARK of the table `tasks`. The mark holds the
+  instant, and how long the machine had been running. A round marks anew and drops nothing for its age if there is no
+  mark, or if the mark is in the future. It does the same if the wall clock and the passing time have drifted apart
+  since the mark. It does the same if a commit since the mark has a much earlier instant than the mark.
 - On another machine, or after a restart, passing time cannot be compared. Then a round drops only messages that were
   old at the instant of the mark.
 - If the storage has a clock of its own (an object store, or Ledger.open's `storage_clock`), that clock is the second
-  look. No mark is needed.
+  look. No mark is needed, and no wait.
 
-The mark records nothing about messages. Their ages follow from the mark and from the instants at which they arrived.
+The mark records nothing about messages. Their ages follow from the instant that `judge` returns, and from the instants
+at which they arrived.
 """
 
 from __future__ import annotations
@@ -41,29 +44,30 @@ MARK = "ledger.marked"
 WITNESSES, MOST_COMMITS = ("messages", "visibility"), 20
 
 
-#: How far ahead a clock may be for Judged.is_near, in seconds.
+#: How far ahead a clock that is not confirmed may be for JudgedAges.is_near, in seconds.
 NEAR = 86_400
 
 
 class JudgedAges(NamedTuple):
     """The instant by which ages may be judged (None: no age may be judged), and whether the clock itself was confirmed.
 
-    With an unconfirmed clock, upkeep moves no queue's time beyond that instant.
+    If the clock is not confirmed, upkeep does not use it to move the time of a queue's lanes: it uses that instant.
     """
 
     at: int | None
     is_confirmed: bool
 
     def is_near(self, now: int) -> bool:
-        """Tell whether a clock that says `now` is at most NEAR ahead: far less than the time for which files are kept.
+        """Tell whether upkeep may do work that uses the machine's clock, such as the engines' vacuum.
 
-        If so, upkeep may do work that uses the machine's clock, such as the engines' vacuum. Rounds that each run on
-        another machine may never confirm a clock.
+        True for a confirmed clock, and for one that says `now` and is at most NEAR ahead of `at`. NEAR is far less than
+        the 7 days for which a new ledger keeps files. Rounds that each run on another machine may never confirm a
+        clock.
         """
         return self.is_confirmed or (self.at is not None and now - self.at <= NEAR * MILLISECONDS)
 
 
-#: The result of a first look: nothing may be dropped for its age.
+#: The result of a round that may drop nothing for its age.
 UNCONFIRMED = JudgedAges(None, is_confirmed=False)
 
 
@@ -78,7 +82,7 @@ class _Mark(NamedTuple):
 
 
 class Ages:
-    """Tells upkeep the instant by which it may judge ages. `storage` is the storage's own clock, if it has one."""
+    """Tells upkeep the instant by which it may judge ages. `storage` is the storage's own clock (None: it has none)."""
 
     def __init__(
         self,
@@ -134,7 +138,8 @@ class Ages:
         return JudgedAges(mark.at, is_confirmed=False)
 
     def explain(self, now: int, expected: int) -> bool:
-        """Tell whether the storage's clock, or commits of other owners, confirm a step of the clock."""
+        """Tell whether the storage's clock confirms a step of the clock to `now`. Without such a clock, tell whether
+        commits of other owners do."""
         if self._storage is not None:
             return abs(self._storage() - now) <= self._skew * MILLISECONDS
         owner = self._transactions.owner

@@ -1,20 +1,24 @@
 """Repair of a queue's time after a commit by a clock ahead.
 
-Time in a queue never goes back. After one commit by a clock that is ahead, verbs by right clocks raise ClocksDisagree
-until these clocks have caught up. A repair is one commit to the records of each queue. It sets the time of each lane
-that is ahead to now. Every event that the lane records in the future becomes an event of now. A hold that began in the
-future begins now, and lasts as long as its timeout says. A deadline too far away for any hold by a right clock moves
-back by as much as the lane's time does (see `instants.put_back`). Message rows never change: a message that the wrong
-clock sent keeps its instant, and becomes visible when that instant has come.
+A lane's time is the instant of its last commit, and no verb sets it back. After a commit by a clock that is ahead by
+more than maximum_clock_skew, verbs by right clocks raise ClocksDisagree until these clocks have caught up. A repair
+makes one commit to `visibility` for each queue that needs it. It sets the time of each lane that is ahead to now (in a
+FIFO queue perhaps a little later, see `_Order`). Every event that such a lane records in the future becomes an event of
+now. A hold that began in the future begins now, and lasts as long as it would have. A deadline too far away for any
+hold by a right clock moves back by as much as the lane's time does (see `instants.put_back`). Message rows never
+change: a message that the wrong clock sent keeps its instant, and becomes visible when that instant has come.
 
-The wrong clock may also have changed the queue itself. If a user sets a longer MessageRetentionPeriod, the queue
-records which messages had expired until then. With a clock that is ahead it records too many, even messages that are
-sent later. The repair records anew which messages have expired, by the current period (`QueueRecord.put_back`).
+The wrong clock may also have changed the queue itself, or its message move tasks: further commits put these right. If a
+user sets a longer MessageRetentionPeriod, the queue records which messages had expired until then. With a clock that is
+ahead it records too many, even messages that are sent later. The repair records anew which messages have expired, by
+the current period (`QueueRecord.put_back`).
 
-No send to a FIFO queue has an earlier instant than the send before it. The repair therefore also records an arrival for
-the messages that were sent ahead: now. A second commit, to `messages`, notes that the instants of the sends until now
-do not count (`state.send_history`). That commit counts as a send. If a send came in between or was decided before,
-either the send or the repair decides again. As a result, each message precedes the next one, by number and by arrival.
+No send to a FIFO queue may have an earlier instant than the send before it. The last send may therefore be too far
+ahead for right clocks. Then the commit to `visibility` also records an arrival for the messages that were sent ahead:
+about now (see `_Order`). Another commit, to `messages`, notes that the instants of the sends until now do not count
+(`state.send_history`). That commit counts as a send. If a send is committed between the two commits, the repair decides
+again. If a send was decided earlier and is committed later, the send decides again. As a result, each message precedes
+the next one, by number and by arrival.
 """
 
 from __future__ import annotations
@@ -48,18 +52,20 @@ from ledger.store.protocol import RUNS, QueueRecord
 
 @dataclass(frozen=True)
 class ClockRepair:
-    """The changes that a repair makes in a queue.
+    """The changes that a repair makes in a queue. "Ahead" means: by more than the setting maximum_clock_skew.
 
     Attributes:
+        queue: The queue's name.
         ahead: By how many seconds the queue's time was ahead.
         lanes: How many lanes were ahead.
-        messages: The number of messages whose records change.
+        messages: The number of messages whose records change as their lane's time does. Messages that only get another
+            arrival (see `_Order`) do not count.
         sent_ahead: The number of messages that a clock ahead sent (files that have such messages count whole). These
             messages become visible when their time has come.
         refused_sends: Whether sends to this FIFO queue were refused because of these messages.
-        changed_ahead: Whether such a clock made or changed the queue. The queue's timestamps are then set to now, and
-            the expired messages are recorded anew.
-        tasks: How many running message move tasks of the queue such a clock started or continued.
+        changed_ahead: Whether a clock ahead made or changed the queue. Those of the queue's timestamps that are later
+            than now become now. If its note of what has expired is ahead, the queue notes that anew.
+        tasks: How many running message move tasks of the queue a clock ahead started or continued.
     """
 
     queue: str
@@ -77,12 +83,12 @@ class ClockRepair:
 
 
 def find_wrong_times(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
-    """Return the changes that a repair would make, by queue. Changes nothing."""
+    """Return what a repair would find in each queue that has wrong times or messages sent ahead. Changes nothing."""
     return [one for one in (_repair(store, queue, clock, dry_run=True) for queue in store.queues()) if one is not None]
 
 
 def repair_clock(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
-    """Put the times of all queues right, by `clock`, and return the changes.
+    """Put the times of all queues right, by `clock`, and return what was found, as `find_wrong_times` does.
 
     Queues that are ahead by at most maximum_clock_skew stay as they are. Raises ContentionOutlastedRetries,
     StorageFailed.
@@ -101,7 +107,7 @@ def _repair(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: boo
     if not dry_run and is_changed:
         store.put_back_queue(queue, clock)
     for task in tasks if not dry_run else ():
-        # Another process may store the task first. If its clock is wrong, the next repair finds the task.
+        # Another process may store the task first. If that process has a wrong clock, the next repair finds the task.
         store.put_task(move_task.put_back(task, clock()))
     repair = repair or ClockRepair(queue.name, 0.0, 0, 0, 0)
     latest = max([queue.latest, *(max(one.started_at, one.updated_at) for one in tasks)])
@@ -146,10 +152,10 @@ def _last_send(store: DeltaStore, queue: QueueRecord, now: int) -> int:
 def _set_times(
     store: DeltaStore, queue: QueueRecord, clock: Clock, last: int = 0, *, dry_run: bool
 ) -> tuple[ClockRepair | None, int]:
-    """Put a queue's time right in one commit to `visibility`. Return the change, and the latest of the new arrivals
-    (now, if there are none).
+    """Put a queue's time right in one commit to `visibility`. Return the change, and the new time of its lanes.
 
-    `last` is the instant of the last message sent to a FIFO queue, if sends are refused because of it, else 0.
+    The new time is now, or in a FIFO queue the latest of the new arrivals (see `_Order`). `last` is the instant of the
+    last message sent to a FIFO queue, if sends are refused because of that instant, else 0.
     """
     skew = store.settings.skew
 
@@ -172,7 +178,7 @@ def _set_times(
             if times and lanes.heads.purged_at is not None:
                 lanes.heads.purged_at = min(lanes.heads.purged_at, now)
             edits = lanes.edits(Runs.empty(), at)
-            # Count up lanes without other changes, too: a verb that decided by their time must decide again.
+            # Count up lanes without other changes, too: a verb that decided by such a lane's time must decide again.
             others = set(times) - set(edits["lane"].unique().to_pylist())
             edits = pa.concat_tables([lanes.heads.edits(sorted(others), at), edits])
         reason = f"the queue's time was {repair.ahead:.1f} s ahead"
@@ -188,17 +194,18 @@ def _set_times(
 
 
 class _Order(NamedTuple):
-    """New arrivals for messages that arrived at a FIFO queue in the future: now, in the same order, and after all
-    earlier arrivals.
+    """New arrivals for messages that arrived at a FIFO queue in the future.
 
-    Arrivals that would share an instant are a millisecond apart where the send instants would give another order.
-    Examples are messages that two wrong clocks sent, and messages that were moved to the queue in between.
+    The new arrivals are now, or a little later: after all earlier arrivals, and in the same order. Messages of one
+    arrival are in the order of their send instants. Where that is not the order of their numbers (two wrong clocks sent
+    them), they get arrivals that are a millisecond apart. Messages that were moved to the queue between two sends get
+    an arrival between those of the sends.
 
     Attributes:
         sent: The messages that were sent ahead, in the order of their numbers, each with its arrival (`arrived_at`,
             milliseconds).
         moved: By the future instant of a move to this queue, the new arrival of the messages that it moved.
-        last: The latest of all new arrivals.
+        last: The latest of all new arrivals. If there are none: now, or the latest earlier arrival if that is later.
     """
 
     sent: pa.Table
@@ -216,7 +223,8 @@ class _Order(NamedTuple):
         first, moved = max([now, *right, *recorded[recorded <= latest]]), np.unique(recorded[recorded > latest])
         places, between = _places(sent, moved)
         last = max([0, *places[-1:], *between[-1:]])
-        # Bound the spread of the arrivals, however many there are: otherwise a right clock could seem to be behind.
+        # Bound the spread of the arrivals, however many there are: otherwise a right clock could seem to be behind. If
+        # that spread has fewer milliseconds than there are arrivals, some share an instant.
         longest_spread = store.settings.skew // 2
         if last > longest_spread:
             places, between, last = places * longest_spread // last, between * longest_spread // last, longest_spread
@@ -240,9 +248,10 @@ def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _with_arrivals(order: _Order, lanes: Lanes, latest: int) -> Runs:
-    """Return the messages of a FIFO queue that were sent ahead, with their records and new arrivals.
+    """Return the messages of a FIFO queue that were sent ahead, as runs with the codes of their new records.
 
-    A message that an earlier repair put right keeps its arrival, which is no later than `latest`.
+    A new record has the message's new arrival. A message whose record has an arrival no later than `latest` keeps it:
+    an earlier repair put it right, or the message was moved.
     """
 
     def right_code(at: int, record: Record) -> int:
@@ -277,7 +286,7 @@ def _right_code(
 
 
 def _sent_ahead(store: DeltaStore, queue: QueueRecord, after: int) -> int:
-    """Return the number of messages in files whose last message was sent after an instant."""
+    """Return the number of messages in those files of a queue whose last message was sent after an instant."""
     files = store.engine.files()[1]
     files_ahead = files.filter(pc.and_(pc.equal(files["queue"], queue.id), pc.greater(files["last_sent_at"], after)))
     return pc.sum(files_ahead["messages"]).as_py() or 0

@@ -1,8 +1,9 @@
 """The newest commits as a measure of the load: paths, conflicts, beats.
 
-Each commit is read once. The newest COMMITS_DUE commits of each table are kept: with so many commits a round of upkeep
-is due. The values come from the commits of all processes. A process that has just started therefore reports the same
-values as a process that has followed the log for days.
+A beat is a commit that shows that the holder of a claim is alive. Each commit is read once in a process. The newest
+COMMITS_DUE commits of each table are kept: with so many commits a round of upkeep is due. The values come from the
+commits of all processes. A process that has just started therefore reports the same values as a process that has
+followed the log for days.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ WATCHED = ("messages", "visibility")
 MOST_COMMITS = COMMITS_DUE
 #: The period of the rates: the last hour, in seconds.
 RATE_SECONDS = 3_600
-#: The events that show that the holder of a claim is alive.
+#: The events of a beat.
 BEATS = ("granted", "granted again", "extended")
 
 
 @dataclass(frozen=True)
 class RecentCommits:
-    """The commits of `messages` and `visibility` within `seconds`.
+    """The commits of `messages` and `visibility` within the last `seconds`.
 
     The period is the last hour. It is shorter if the newest 2,000 commits of a table do not reach back so far.
 
     Attributes:
-        commits: The number of these commits.
+        commits: The number of these commits, without those that name no verb.
         conflicts: How often these commits lost to other writers before they landed, by their own metadata.
         seconds: The length of the period.
-        merges: By path ("direct", "statement"), the number of commits among the newest 2,000 of `visibility`, however
-            old.
+        merges: By path ("direct", "statement"), the number of commits among the newest 2,000 of `visibility`, whatever
+            their age.
     """
 
     commits: int
@@ -77,7 +78,10 @@ class CommitWatch:
         self._forget(tables.generation())
 
     def follow(self) -> None:
-        """Read the commits that were made since the last call. Raises StorageFailed and LedgerDamaged."""
+        """Read the commits that were made since the last call, at first the newest MOST_COMMITS of each table.
+
+        Raises StorageFailed and LedgerDamaged.
+        """
         with self._lock:
             generation = self._tables.generation()
             if generation != self._generation:

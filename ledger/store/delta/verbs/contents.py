@@ -21,14 +21,15 @@ from ledger.store.delta.verbs.granting import GrantRows
 from ledger.store.delta.verbs.reading import MOST_SEGMENTS, Reader
 from ledger.store.protocol import Contents, Grant, QueueRecord, StoredMessage
 
-#: The first part has FEW messages. A later part is sized, by the part before it, to about PART_BYTES of bodies. Its
-#: number of messages is at most GROWTH times that of the part before it, and at most MOST.
+#: The first part has FIRST_PART_MESSAGES. A later part is sized, by the part before it, to about PART_BYTES characters
+#: of bodies. It has at most GROWTH times as many messages as the part before it, and at most PART_MESSAGES.
 FIRST_PART_MESSAGES, PART_BYTES, GROWTH, PART_MESSAGES = 100, 16 << 20, 4, 20_000
 _ORDER = ["segment", "seq", "sent_at", "sequence_number"]
 
 
 class MessagesInOrder(NamedTuple):
-    """Messages in the order of a copy: the place of each on the axis, and the code of its record."""
+    """Messages in the order of a copy: the place of each on the axis (see `run_algebra`), and the code of its
+    record."""
 
     place: np.ndarray
     code: np.ndarray
@@ -44,8 +45,10 @@ class QueueContents:
     def contents(
         self, queue: QueueRecord, clock: Clock, after: Position | None = None, until: int | None = None
     ) -> Contents:
-        """Return the queue's contents (see Store.contents). Reads four columns of all messages first, then the messages
-        part by part."""
+        """Return the queue's contents (see Store.contents).
+
+        The call reads four columns of all messages that exist. The messages are read later, part by part.
+        """
         loaded = self.opened.load(queue, clock)
         _, _, pieces, state = loaded.classify(self.opened.listings)
         alive = pieces.where(~np.isin(state, GONE_STATES))
@@ -80,10 +83,11 @@ class QueueContents:
         return MessagesInOrder(place[order], code[order]), latest
 
     def _rows(self, lanes: Lanes, alive: Runs) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the places, the send instants and the sequence numbers (0: none) of the messages that exist."""
+        """Yield the places, the send instants and the sequence numbers (0: none) of the messages in `alive` that have
+        rows, by queue."""
         names = [lanes.segments[number] for number in np.unique(alive.segment).tolist()]
         for queue, names_in_queue in self.opened.listings.newest().homes(names).items():
-            # A predicate with very many segments takes longer than reading all segments of the queue.
+            # For very many segments, read all segments of the queue: a predicate that names them takes longer.
             segments = tuple_of(names_in_queue) if len(names_in_queue) <= MOST_SEGMENTS else None
             rows = self.opened.files.messages(Where(queue, None, segments), _ORDER)
             number = lanes.look_up(rows["segment"])

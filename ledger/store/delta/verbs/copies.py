@@ -38,7 +38,8 @@ class Copies:
         """Return the progress of a copy (see Store.copy_progress).
 
         The number of parts is read first. If another process commits a part before the marks are read, the marks may be
-        those of the newer part. In that case the number of parts is too small, and `add` refuses the next part.
+        those of the newer part. In that case the returned number of parts is too small, and `add` refuses a part that
+        follows from it.
         """
         parts = self._version(copies.application(key))
         if parts is None:
@@ -58,7 +59,8 @@ class Copies:
         """Append a part. Return False if it is not the next part of the copy (see Store.add_copies).
 
         On a FIFO queue a part takes the next number of the queue's sends. If another send commits this number first,
-        the part is decided again with the number after it, so that sequence numbers only grow.
+        the part is decided again with a later number, so that sequence numbers only grow. Raises ClocksDisagree,
+        OverLimit, QueueDoesNotExist, StorageFailed and ContentionOutlastedRetries.
         """
         self._opened.times.require(queue, clock)
         in_order = is_fifo(queue.attributes)
@@ -108,7 +110,8 @@ def _rows(
 def _rows_in_order(queue: QueueRecord, messages: Sequence[CopiedMessage], send: int, now: int) -> pa.Table:
     """Return the rows of a part for a FIFO queue. Sequence numbers grow in the order of the part's messages.
 
-    Each message goes to the lane of its group. The part's messages in one lane have one new segment.
+    Each message goes to the lane of its group. The part's messages of one lane are in one new segment. `send` is the
+    number of the part among the queue's sends.
     """
     key, by_lane = ids.new_send_key(), dict[int, list[int]]()
     for ordinal, message in enumerate(messages):

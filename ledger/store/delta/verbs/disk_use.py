@@ -1,8 +1,9 @@
 """The disk use of a ledger's tables, and the bytes that are written a day.
 
-Both follow from the sizes and times of the files. A file is never written twice, so its time tells when its bytes were
-written. Bytes that were removed meanwhile are not counted: they no longer take up disk. When the retentions have passed
-(`deleted_file_retention` and `log_retention`), upkeep removes as much as verbs write, and the disk use stays the same.
+Both follow from the sizes and times of the files. Hardly any file is written twice (`_last_checkpoint` is), so a file's
+time tells when its bytes were written. Bytes that were removed meanwhile are not counted: they no longer take up disk.
+After a time as long as the retentions (`deleted_file_retention` and `log_retention`), upkeep removes about as much as
+verbs write. Under a constant load the disk use then stays the same.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class DiskUse:
         log_files: The number of files of the logs alone.
         log_bytes: The size of these files.
         written_a_day: The bytes that were written within `measured_seconds` and are still there, scaled to a day.
-        measured_seconds: The length of the period in seconds, a day. For a younger ledger it is the ledger's age, but
-            at least an hour.
+        measured_seconds: The length of that period: a day. If the oldest file is younger, the period is that file's
+            age, but at least an hour.
         free: The bytes that this user may still write on the disk (None: the tables are on an object store).
     """
 

@@ -1,6 +1,6 @@
-"""Answers of a receive to one request: a grant, or an error.
+"""Answers of a receive to one request: a grant, an error, or None.
 
-A grant is the messages of one receipt. An error concerns this request alone.
+A grant is the messages of one receipt. An error concerns this request alone. None: there was no message for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from ledger.store.protocol import GRANTED_RUNS, Grant, Received, ReceiveRequest
 
 @dataclass(frozen=True)
 class RequestGrant:
-    """The outcome of one request of a receive: the runs to record, and a function from a version to the answer."""
+    """The outcome of one request of a receive.
+
+    `runs` are to be recorded, with the codes of their new records (see `Lanes`). `answer` returns the answer, from the
+    commit's version.
+    """
 
     runs: Runs
     answer: Callable[[int], Received]
@@ -39,7 +43,7 @@ def refused(error: LedgerError) -> RequestGrant:
 def require_apart(lanes: Lanes, runs: Runs, doubled: Collection[str]) -> None:
     """Raise LedgerDamaged if one of the runs is in a segment that is `doubled`.
 
-    In such a segment several messages share one place. A caller that settled one of them would settle the others, too.
+    In such a segment several messages share one place. A verb on one of these messages would change the others, too.
     """
     if doubled and any(lanes.segments[number] in doubled for number in set(runs.segment.tolist())):
         raise LedgerDamaged(TWO_MESSAGES)
@@ -55,7 +59,7 @@ def grant(
     events: Events,
     grants: GrantRows,
 ) -> RequestGrant:
-    """Grant messages under a new receipt, in `order` (see Grant).
+    """Return the outcome of a request that gets the messages `chosen` under a new receipt, in `order` (see Grant).
 
     If there is no message to grant, the answer is `undecided`: the error that tells why messages stay in doubt, or
     None. `grants` collects the rows of all grants that are decided together.
@@ -75,10 +79,10 @@ def grant(
 def grant_of(
     lanes: Lanes, runs: Runs, order: np.ndarray | None = None, grants: GrantRows | None = None
 ) -> Callable[[int], Grant | None]:
-    """Return a function that makes the grant of one receipt's runs from the commit's version. Without messages it
-    returns None.
+    """Return a function that makes the grant of one receipt's runs from the commit's version.
 
-    `order`: see Grant. `grants` collects the rows of all grants that are decided together.
+    The grant's deadline is the last deadline of its messages. The function returns None if there are no runs. `order`:
+    see Grant. `grants` collects the rows of all grants that are decided together.
     """
     rows = GrantRows(lanes) if grants is None else grants
     number = rows.add(runs)
@@ -96,7 +100,7 @@ def grant_of(
 class GrantRows:
     """The rows (GRANTED_RUNS) of grants that are decided together, as slices of one table.
 
-    The table is made when the first rows are asked for: making it takes as long for one grant as for thirty.
+    The table is made when the first rows are asked for. To make it takes about as long for thirty grants as for one.
     """
 
     def __init__(self, lanes: Lanes) -> None:
@@ -104,7 +108,7 @@ class GrantRows:
         self._table: pa.Table | None = None
 
     def add(self, runs: Runs) -> int:
-        """Add the runs of a grant, and return its number. Call this before `of`."""
+        """Add the runs of a grant, and return its number. Add all grants before the first call of `of`."""
         self._runs.append(runs)
         return len(self._runs) - 1
 

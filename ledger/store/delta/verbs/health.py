@@ -43,10 +43,11 @@ class TableHealth:
         bytes: The size of its data files.
         log_files: The number of files in its log.
         since_checkpoint: The number of commits after the last checkpoint.
-        orphans: The number of files that no version within the retention needs. The next upkeep removes them.
+        orphans: The number of files that no version within the retention needs. The next upkeep with a vacuum removes
+            them.
         damaged: The path and the fault of each data file that is missing, empty, or not as the log says.
-        unreadable_checkpoints: The paths of checkpoints that cannot be read. The next process that opens the ledger
-            for writing moves them out.
+        unreadable_checkpoints: The paths of checkpoints that cannot be read. If log entries or other checkpoints hold
+            the same facts, `ledger repair` moves them out. So does an opening for writing that they would stop.
         by_statement: Why verbs of a process with these settings commit rows by statements of the engine, in words
             (empty: they commit directly).
         altered: What somebody changed in the table, and what undoes it, in the words of TableAltered (empty: nothing).
@@ -78,14 +79,14 @@ class Health:
     Attributes:
         queues: How many queues it has.
         tables: Its tables, by name.
-        oldest_without_upkeep: The age in seconds of the oldest commit of a verb that neither upkeep nor the receipts
-            have covered (None: there is no such commit).
-        log_retention: How many seconds commits are kept. If upkeep does not go over a commit within that time, the
-            receipts get a gap.
+        oldest_without_upkeep: The age in seconds of the oldest commit to `visibility` that still needs upkeep (None:
+            there is none). A verb made it, no round went over it, and `receipts` does not have its events.
+        log_retention: How many seconds the commits of `visibility` are kept. If a commit is not copied into `receipts`
+            within that time, `receipts` gets a gap.
         commits: The commits of this process that put rows into tables, by verb, table, path and reason (see
             `delta_log.paths`).
         vitals: The values that grow with the load, and signs that something hangs (None: somebody altered a table so
-            that no verb works).
+            that they cannot be measured).
         clocks: The text of the error ClocksDisagree that verbs raise for this machine's clock, by queue.
         commits_without_upkeep: The commits of `messages` and `visibility` since the last round of upkeep.
         upkeep_overdue: Why a round should have run long ago, in words, see `rules.upkeep` (empty: upkeep is not
@@ -104,10 +105,10 @@ class Health:
 
 
 def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
-    """Return the health of a ledger that delta-rs can read, from its logs and a list of its files.
+    """Return the health of a ledger that delta-rs can read, from its logs, a list of its files, and its records.
 
-    With `deep`, also open each data file. Writes nothing. Raises StorageFailed, and LedgerDamaged for a log that cannot
-    be read.
+    With `deep`, also read each data file and each checkpoint. Writes nothing. Raises StorageFailed, and LedgerDamaged
+    for a log that cannot be read or has a damaged entry.
     """
     engine = store.engine
     tables = {name: _table(name, engine.place(name), store.storage_options, deep=deep) for name in TABLES}
@@ -141,9 +142,10 @@ def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
 
 
 def _oldest_without_upkeep(store: DeltaStore, look: Look, now: int) -> float | None:
-    """Return the age, in seconds, of the first commit of a verb that neither upkeep nor the receipts have covered.
+    """Return the age, in seconds, of the first commit of a verb to `visibility` that upkeep has not gone over and
+    `receipts` does not have.
 
-    The receipts count because `Ledger.fill_receipts` copies commits, too.
+    The table `receipts` counts because `Ledger.fill_receipts` copies commits, too.
     """
     filled = store.engine.greatest("receipts", "version") or 0
     files = table_files(store.engine.place("visibility"), store.storage_options)

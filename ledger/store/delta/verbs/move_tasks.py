@@ -31,8 +31,8 @@ class Tasks:
         """Store a task (see Store.put_task).
 
         If another commit to the table comes first, this call decides again. With Spark's MERGE it decides again only
-        after a commit to the same row. That is enough: a new task's id follows from the existing tasks
-        (`move_task.new_task`).
+        after a commit to the same row. That is enough: two tasks that start at once, without knowing of each other,
+        have the same id (`move_task.new_task`).
         """
 
         def decide(losses: int) -> Plan[bool]:

@@ -37,9 +37,10 @@ from ledger.store.protocol import Action, QueueRecord
 
 
 class Rejecter:
-    """The verb `reject` of a store. One commit releases the messages, with their reasons, and moves them.
+    """The verb `reject` of a store. One commit releases messages, with their reasons, and moves them to the dead-letter
+    queue.
 
-    The messages get the same records as after a release and a later receive that moves them to the dead-letter queue.
+    The messages get the same records as after a release and a later receive that moves them to that queue.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues, shared: SharedVerbs) -> None:
@@ -106,16 +107,15 @@ def move(
 ) -> Move:
     """Return the records of a move of `runs` to `target`, and note the move in `events`. Commits nothing.
 
-    `runs` have the codes of their records. The lanes of both queues are loaded. `target` may be the queue that the
-    messages are in.
+    `runs` have the codes of their records. `arrives` returns the record that a message has in `target`, from its record
+    here. The lanes of both queues are loaded. `target` may be the queue that the messages are in.
 
-    A segment has one lane in each queue, wherever its messages come from. Two moves of its messages therefore change
-    the same head row, and receives find all of them. The lane follows from the lane that the segment was sent to, which
-    never changes. It does not follow from the segment's current lane, which depends on the queues that the messages
-    came through.
+    A segment has one lane in each queue, whatever queues its messages came through. Two moves of its messages to one
+    queue therefore change the same head row, and receives find all of them. The lane in `target` follows from the lane
+    that the segment was sent to, which never changes. It does not follow from the segment's lane in the present queue.
     """
     lanes, count = loaded.lanes, runs.count
-    # Note the deadlines that have passed: the move replaces the records that show them.
+    # Note the receipts whose deadlines have passed: after the move, no record of the queue shows them as such.
     events.expired(lanes, runs)
     events.note("moved", loaded.queue.id, count)
     events.note("arrived", target.id, count)
@@ -138,8 +138,8 @@ def move(
 class Redriver:
     """D2: the verb `redrive` of a store.
 
-    The verb moves dead letters back to the queues that they came from, or to a named queue, in one commit. It moves at
-    most `maximum` messages (None: all), and only messages in `chosen` (None: any).
+    The verb moves visible messages of a dead-letter queue back to the queues that they came from, or to a named queue,
+    in one commit. It moves at most `maximum` messages (None: all), and only messages in `chosen` (None: any).
     """
 
     def __init__(self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs) -> None:
@@ -198,7 +198,7 @@ class Redriver:
 
 
 def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
-    """Return the index, among the loaded other queues, of the queue that a message goes to (-1: none of them)."""
+    """Return the index, in `loaded.targets`, of the queue that a message goes to (-1: none of these queues)."""
     queue = target.id if target is not None else record.origin_queue
     return list(loaded.others).index(queue) if queue in loaded.others else -1
 

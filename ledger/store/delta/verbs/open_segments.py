@@ -1,8 +1,9 @@
 """The open segments of one writer, and the end of each.
 
 An append takes a segment out, and gives it back once the outcome of its commit is known. Two threads therefore never
-append to one segment at once. If a segment is not given back (its commit failed, or the thread was interrupted), no
-append uses it again.
+append to one segment at once. An append whose commit raised an error, or whose thread was interrupted, does not give
+its segment back. Neither does an append that finds its segment extended by another writer. Then no append uses that
+segment again.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.engine import SegmentEnd
 
-#: With more places (a queue and a lane) than this, places without open segments are forgotten.
+#: If there are more places than this (a queue and a lane), places without open segments are forgotten.
 FEW_OPEN = 64
 
 
 class OpenSegment(NamedTuple):
     """A segment of a queue's lane.
 
-    `following` is its next ordinal and `opened_at` when it was opened (milliseconds). `appends` counts the appends
-    since its files were joined.
+    `following` is the ordinal of its next message (the message's place in the segment). `opened_at` is when it was
+    opened (milliseconds). `appends` counts the appends since its files were joined.
     """
 
     queue: str
@@ -74,16 +75,16 @@ class OpenSegments:
         return OpenSegment(queue, lane, ids.segment(ids.new_send_key(), 0, is_open=True), 0, now)
 
     def give_back(self, segment: OpenSegment, now: int) -> None:
-        """Give back a segment that was taken, in its state after the commit."""
+        """Give back a segment that was taken, in its state after the commit, or before a commit that lost."""
         self._idle.setdefault((segment.queue, segment.lane), deque()).append(segment)
         if len(self._idle) > self._most:
             self._let_go(now)
 
     def _let_go(self, now: int) -> None:
-        """Forget segments that are too old to append to, such as those of deleted queues.
+        """Forget segments that are too old to append to, for example those of queues that were deleted long ago.
 
-        The method runs again when there are twice as many places as it leaves. A segment that another thread
-        gives back meanwhile may be forgotten, too.
+        The method runs again when there are more than twice as many places as it leaves, and more than FEW_OPEN. A
+        segment that another thread gives back meanwhile may be forgotten, too.
         """
         kept = {key: [one for one in list(idle) if self._is_open(one, now)] for key, idle in list(self._idle.items())}
         self._idle = {key: deque(idle) for key, idle in kept.items() if idle}

@@ -1,7 +1,7 @@
 """Output tables: whether a claim's write is in, or fenced off.
 
-An engine that can commit safely beside the table's other writers asks the table. If the write is not in, the question
-itself fences the write off.
+An engine that can commit safely beside the table's other writers asks the table. `written_or_fenced` asks and, if the
+write is not in, commits a fence. `committed` only asks.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.output")
 ATTEMPTS = 20
 Answer = TypeVar("Answer")
-#: LONG: the seconds that a caller who holds up others waits for a table that is being written to. A table that took
-#: longer and gave no answer is not asked again for PATIENCE times as long.
+#: The seconds that a caller who holds up others waits for a table that is being written to. If a table took longer and
+#: gave no answer, receives do not ask it again for SILENT_FACTOR times as long.
 WAIT_SECONDS, SILENT_FACTOR = 1.0, 10
 
 
 class OutputTables:
-    """Tables that claims were written to. `by_spark` reaches them through the user's session, if there is one."""
+    """Tables that claims write to. `by_spark` reaches tables through the user's session of Spark (None: there is none).
+
+    The tables are named by their place.
+    """
 
     def __init__(self, engine: ForeignTables, by_spark: SparkOutputTables | None, settings: Settings) -> None:
         self._engine, self._by_spark, self._settings, self._fences = engine, by_spark, settings, True
@@ -87,8 +90,9 @@ class OutputTables:
     def written_or_fenced(self, table: str, write_id: str, patience: float | None = WAIT_SECONDS) -> bool:
         """Tell whether a write is in. If not, commit a fence to the table, so that the write can never get in.
 
-        Waits up to `patience` seconds (None: without a limit) for others that are writing to the table. Raises
-        OutputUnreadable if the answer cannot be known: a missing table does not prove that the write is not in.
+        Tables of `only_looking` commit no fence. Waits up to `patience` seconds (None: without a limit) for others that
+        are writing to the table. Raises OutputUnreadable if the answer cannot be known: a missing table does not prove
+        that the write is not in.
         """
         if not self._fences:
             return self.committed(table, write_id) == output_doubts.WRITTEN
@@ -103,7 +107,7 @@ class OutputTables:
     def written_or_fenced_by_others(self, table: str, write_id: str) -> bool:
         """Answer as `written_or_fenced`, for a receive that has other messages to serve.
 
-        Do not ask a table that hung recently: raise its last error again.
+        Do not ask a table that recently took longer than WAIT_SECONDS and gave no answer: raise its last error again.
         """
         until, problem = self._silent.get(table, (0.0, None))
         began = time.monotonic()
@@ -119,7 +123,8 @@ class OutputTables:
             raise
 
     def _first(self, table: str, ask: Callable[[ForeignTables], Answer]) -> Answer:
-        """Return the answer of the first engine that can answer."""
+        """Return the answer of the first engine that can answer. If none can, raise the first engine's
+        OutputUnreadable."""
         engine, *others = self._engines(table)
         try:
             return ask(engine)
@@ -167,16 +172,16 @@ def _written_or_fenced(
     for _ in attempts:
         output_log = engine.output_log(table, application)
         if output_log.committed is not None:
-            # Make the rows survive a power cut before this process records that their messages are done.
+            # Make the rows (or the fence) survive a power cut before this process records what became of the messages.
             keep(output_log.version)
             return output_log.committed == output_doubts.WRITTEN
         if output_doubts.table_of(write_id) not in (None, output_log.table_id):
-            # The rows may be in the earlier table, which may come back, say, with a disk that is not mounted now.
+            # The rows may be in the earlier table. It may come back, say, with a disk that is not mounted now.
             raise OutputUnreadable(
                 table, "another table lies there than the one that the write was begun for", gone=True
             )
         if before is not None and before[0] == output_log.version:
-            # Nobody else committed, so this was no race.
+            # Nobody else has committed since the last try, so that try did not lose a race.
             raise OutputUnreadable(table, f"it cannot be committed to ({before[1]})")
         try:
             with table_lock(table).exclusive(until):

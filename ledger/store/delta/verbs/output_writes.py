@@ -1,6 +1,7 @@
 """Writes of claims to output tables. The output table decides whether a write is in.
 
-A write is begun in the queue, committed in its output table, and finished in the queue. See `rules.output_doubts`.
+A write is begun in the queue, committed in its output table, and finished in the queue. Its messages are *in doubt*
+from the first of these commits until the queue records how the write ended. See `rules.output_doubts`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
 
 class Outputs:
-    """The writes of claims to Delta tables (OutputWrites), and the decisions of other verbs about messages in doubt."""
+    """The writes of claims to Delta tables (see OutputWrites), and the decisions of other verbs about messages in
+    doubt."""
 
     def __init__(self, opened: OpenTables, foreign: ForeignTables, by_spark: SparkOutputTables | None) -> None:
         self._opened, self._transactions = opened, opened.transactions
@@ -63,8 +65,8 @@ class Outputs:
         """See OutputWrites.require_allowed."""
         for table in TABLES:
             own, output = f"{self._opened.tables.place(table)}/", f"{location.rstrip('/')}/"
-            # Refuse an output folder that contains the ledger's tables, too: a VACUUM of the output would remove their
-            # files.
+            # Refuse an output folder that contains a table of the ledger, too: a VACUUM of the output would remove that
+            # table's files.
             if output.startswith(own) or own.startswith(output):
                 problem = "It is a table of the ledger's own, or the folder that they are in"
                 raise InvalidParameterValue("table", location, problem, "Name another place.")
@@ -116,7 +118,8 @@ class Outputs:
         """See OutputWrites.require_held."""
         loaded, pieces = self._pieces(queue, runs, clock)
         records = [loaded.lanes.record(code) for code in set(pieces.code.tolist())]
-        # For a write that was begun, only the output table knows whether it is in: `begin` asks that table.
+        # Skip messages for which this receipt began a write: only the output table knows whether the write is in.
+        # `begin` asks that table.
         decided = [one for one in records if not output_doubts.to_ask(one, receipt_id)]
         kinds = {output_doubts.part(one, receipt_id, loaded.now, written=False) for one in decided}
         if not kinds <= {Part.HELD}:
@@ -158,8 +161,8 @@ class Outputs:
     ) -> int:
         """See OutputWrites.finish."""
         limits, receipts = attribute_rules.limits_of(queue.attributes), attribute_rules.receipts_of(queue.attributes)
-        # An action that keeps messages in flight must conflict with a receive that counts these messages (as in
-        # DeltaStore.apply).
+        # Under a quota on messages in flight, an action that keeps messages in flight must conflict with a receive that
+        # counts them (as in `Applier.apply`). Both count up lane 0.
         counted = limits.maximum_in_flight is not None and any(action.timeout for action in further_actions)
         lane_numbers = tuple_of(
             [*(0,) * counted, *(lane for some in (runs, *(a.runs for a in further_actions)) for lane in _lanes(some))]
@@ -203,10 +206,11 @@ class Outputs:
     ) -> OutputUnreadable | None:
         """Ask the output tables about messages in doubt that a receive could take. Fence off writes that are not in.
 
-        A receive could take a message that is free, or that an earlier run of `attempts` holds. With `only`, ask only
-        about messages with exactly this record. A fence is a commit to the output table. Afterwards `loaded` has each
-        message as deleted, or as never written. If a table gives no answer, its messages stay in doubt, no receive gets
-        them (`Lanes.undecided`), and the error is returned.
+        A receive could take a message whose deadline has passed, or that an earlier receive under one of the ids
+        `attempts` holds. With `only`, ask only about messages with exactly this record. A fence is a commit to the
+        output table. Afterwards `loaded` has each of these messages as deleted, or as never written. If a table gives
+        no answer, its messages stay in doubt, and no receive gets these messages (`Lanes.undecided`). The error of that
+        table is returned, or one error for several such tables.
         """
         lanes, runs = loaded.lanes, loaded.lanes.runs
         silent: dict[str, OutputUnreadable] = {}
@@ -256,9 +260,9 @@ class Outputs:
     def fence_writes(self, loaded: Loaded, receipt_id: str) -> None:
         """Ask the tables about the writes of messages that a restore under a receipt makes visible.
 
-        A write that is not in is fenced off by a commit to its table, and can never get in. If a table is gone, nothing
-        is raised: the caller of the restore has decided about its messages. Raises
-        OutputUnreadable for a table that exists and does not answer.
+        A write that is not in is fenced off by a commit to its table, and can never get in. No error is raised for a
+        table that is gone, or in whose place another table lies. By the restore, the owner has decided about the
+        messages of such a table. Raises OutputUnreadable for any other table that does not answer.
         """
         records = loaded.lanes.records.all()
         writes = {output_doubts.begun(r) for r in records if output_doubts.to_fence(r, receipt_id, loaded.now)}
@@ -309,7 +313,10 @@ def _recorded(lanes: Lanes, pieces: Pieces, rule: Callable[[Record], Record | No
 
 
 def _plan_of(loaded: Loaded, pieces: Pieces, rule: Callable[[Record], Record | None], event: str | None) -> Plan[None]:
-    """Return the plan that records, for each piece, what `rule` returns, with one `event`."""
+    """Return the plan that records, for each piece, what `rule` returns, if it returns a record.
+
+    The plan notes `event` about these messages (None: no event). Its answer is None.
+    """
     lanes, events = loaded.lanes, Events()
     replacement = _recorded(lanes, pieces, rule)
     if event and len(replacement):

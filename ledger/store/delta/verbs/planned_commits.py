@@ -1,9 +1,9 @@
-"""The commit that a verb would make, found without a commit.
+"""The first commit that a verb would make, found without a commit.
 
 A separate store runs the verb on the ledger's tables. The verb reads and decides as always. Its first call that would
-change a table ends the run. The result is therefore the verb's own decision: no other code computes it. The run changes
-nothing, takes no file locks, and does not read the storage's clock. Output tables are asked without a commit (a write
-that is not in counts as fenced off).
+change a table ends the run, also if the verb would make further commits. The result is therefore the verb's own
+decision: no other code computes it. The run changes nothing, takes no file locks, and does not read the storage's
+clock. Output tables are asked without a commit (a write that is not in counts as fenced off).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class PlannedCommit(NamedTuple):
 
     Attributes:
         table: The table that it changes.
-        statement: The statement that makes the commit.
+        statement: The statement that stands for the commit. The engine runs it only if `why_statement` says why.
         rows: The rows that the statement gets (None: the commit has no rows, or it removes rows).
         engine: The name of the engine.
-        why_statement: Why the statement would be run, see `delta_log.paths` (empty: the rows would be written
+        why_statement: Why the engine would run a statement, see `delta_log.paths` (empty: the rows would be written
             directly).
     """
 
@@ -51,7 +51,8 @@ class _Planned(Exception):
 
 
 class _ReadOnlyEngine:
-    """An engine whose tables can be read, and whose first change raises _Planned."""
+    """An engine whose tables can be read, and whose `merge`, `append`, `mark` and `delete` raise _Planned. No verb that
+    is explained makes its first commit by another method."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -76,7 +77,7 @@ class _ReadOnlyEngine:
         raise self._planned(table, f"DELETE FROM delta.`{self._engine.place(table)}`\nWHERE {predicate}")
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        """Do nothing: no caller relies on the versions that were read."""
+        """Do nothing: no commit relies on the versions that were read."""
 
     def _planned(self, table: str, statement: str, rows: pa.Table | None = None) -> _Planned:
         why = self._engine.why_not_direct(table)

@@ -35,15 +35,15 @@ class Purger:
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Purge a queue (see Store.purge).
 
-        On a FIFO queue a purge is up to three commits. The first deletes all messages. The second makes the queue
-        forget the sends until now, and counts as a send. The third records the instant, if the queue has a purge
-        interval. If a send comes in between the first two, both are made again. Each send is therefore wholly before or
-        wholly after the purge. A send before the purge may recognize duplicates of earlier messages, and the purge
+        On a FIFO queue a purge of all messages is up to three commits. The first deletes the messages. The second makes
+        the queue forget the sends until now, and counts as a send. The third records the instant, if the queue has a
+        purge interval. If a send comes between the first two, both are made again. Each send is therefore wholly before
+        or wholly after the purge. A send before the purge may recognize duplicates of earlier messages, and the purge
         deletes its messages, too. A send after the purge recognizes no duplicates of earlier messages.
 
-        If this process ends between the first two commits, the queue is empty and still remembers its sends. The next
-        call continues: a purge counts for the purge interval only when all of it is done. A purge by age forgets
-        nothing, and is one commit.
+        If this process ends between the first two commits, the messages are gone and the queue still remembers its
+        sends. Another call continues at once: a purge counts for the purge interval only when all of it is done. A
+        purge by age makes the queue forget nothing, and is one commit.
         """
         if older_than is not None:
             return self._empty_by_age(queue, clock, older_than)
@@ -61,7 +61,7 @@ class Purger:
         raise attempts.outlasted()
 
     def _empty(self, queue: QueueRecord, clock: Clock, *, whole: bool) -> int:
-        """Delete all messages of one snapshot of `messages`.
+        """Delete all messages of one listing of `messages`, and return how many.
 
         The head row of lane 0 records the instant of the last purge, so two purges conflict on this row. This commit
         records the instant if it is the `whole` purge of a queue with a purge interval.
@@ -82,10 +82,9 @@ class Purger:
         return self._transactions.run("purge", "visibility", queue.id, decide)
 
     def _empty_by_age(self, queue: QueueRecord, clock: Clock, older_than: int) -> int:
-        """Delete the messages that were sent more than `older_than` milliseconds before now.
+        """Delete the messages that were sent more than `older_than` milliseconds before now, and return how many.
 
-        All tries use the instant of the first try: a purge that waits does not delete more messages than the caller
-        meant.
+        All tries use the instant of the call: a purge that waits does not delete more messages than the caller meant.
         """
         border = clock() - older_than - 1
 
@@ -116,7 +115,8 @@ class Purger:
         purges, since = fifo.purges(queue.id), self._opened.tables.version("messages")
         forgotten = self._opened.tables.transaction_version("messages", purges)
         if sent == 0 or (forgotten is not None and sent == forgotten + 1):
-            # There were no sends to the queue, or none since the last purge (which counts as a send, too).
+            # There were no sends to the queue, or none since the last purge (which counts as a send, too). There is
+            # nothing to forget.
             return (self._opened.tables.transaction_version("messages", fifo.sends(queue.id)) or 0) == sent
         metadata = self._transactions.metadata(secrets.token_hex(8), "purge", queue.id, clock(), [], attempts.losses)
         self._transactions.step("chosen")
@@ -129,7 +129,7 @@ class Purger:
 
 
 def _purged(loaded: Loaded, alive: Pieces, events: Events) -> Runs:
-    """Return the records of existing messages after a purge, and add the purge to the events."""
+    """Return the messages `alive` with their records after a purge, and add the purge to the events."""
     lanes = loaded.lanes
     code = lanes.per_code(alive.code, lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
     replacement = alive.coded(code).in_order()

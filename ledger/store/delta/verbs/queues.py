@@ -26,7 +26,7 @@ from ledger.store.protocol import Change, QueueRecord
 EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
 
 
-#: The number of commits in the first search for a recent deletion.
+#: The number of commits in the first search for a recent deletion. Each further search looks at four times as many.
 FEW_COMMITS = 20
 #: The number of low bits of a queue's revision that count its changes. The bits above come from the queue's id.
 CHANGES = 20
@@ -72,10 +72,10 @@ class Queues:
         return _require_understood(queues_by_name[name])
 
     def require(self, queue: QueueRecord, others: Sequence[QueueRecord] = ()) -> tuple[int, bool]:
-        """Return the table's version in which this very queue exists, and whether all `others` exist too.
+        """Return the newest version of the table, in which this very queue exists, and whether all `others` exist, too.
 
-        Raises QueueDoesNotExist if the queue itself is gone. A decision that moves or grants messages calls this after
-        it has read its lanes. If the queue is deleted later, the deletion or upkeep makes that decision run again
+        Raises QueueDoesNotExist if the queue itself is gone. A decision that may move or receive messages calls this
+        after it has read its lanes. If the queue is deleted later, the deletion or upkeep makes that decision run again
         before a message of the queue is dropped.
         """
         version, queues_by_name, _ = self._newest()
@@ -114,24 +114,25 @@ class Queues:
         """Record for good, in one commit, which messages of these queues had expired at the instant `at`.
 
         Returns the queues as they are after the commit, without the queues that were deleted meanwhile. Afterwards no
-        change of the retention brings these messages back. A change that is under way has to decide again.
+        change of the retention brings these messages back. A change of one of these queues that is under way has to
+        decide again.
         """
         return self._rewrite("expire", queues, lambda known, others, now: known.expired(at), clock)
 
     def put_back(self, queue: QueueRecord, clock: Clock) -> None:
-        """See QueueRecord.put_back."""
+        """Put the queue's instants right in one commit, see QueueRecord.put_back."""
         skew = self._settings.skew
         self._rewrite("repair_clock", [queue], lambda known, others, now: known.put_back(now, skew), clock)
 
     def delete(self, queue: QueueRecord, clock: Clock) -> None:
-        """Remove the queue's row. Afterwards its messages belong to no queue, and upkeep drops them.
+        """Remove the queue's row. Afterwards the messages in the queue belong to no queue, and upkeep drops them.
 
-        One commit before and one after the removal count up all lanes of the queue. A verb that had decided to move
-        messages to the queue and has not committed yet must then decide again. A verb that decides after the last
+        One commit before and one after the removal count up all lanes of the queue. A verb that decided earlier to move
+        messages to the queue, and has not committed yet, must then decide again. A verb that decides after the last
         commit finds no queue. Messages that arrive during the deletion are deleted with the queue.
 
-        If this process ends before the last commit, verbs that decided before the deletion began still conflict. Upkeep
-        finds the lanes and completes the deletion (`Tidying.forget`).
+        If this process ends between the removal and the last commit, verbs that decided before the first commit still
+        conflict. Upkeep finds the lanes and completes the deletion (`Tidying.forget`).
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -146,8 +147,8 @@ class Queues:
         def close(losses: int) -> Plan[None]:
             snapshot, now = self._tables.load("visibility", Where(queue.id)), clock()
             lanes = Lanes(queue.id, snapshot.rows)
-            # A lane that was never used has no head row yet. This commit adds a head row, so that other verbs conflict
-            # with the commit.
+            # A lane that was never used has no head row yet. Count it up, too: that adds a head row, through which
+            # other verbs conflict with this commit.
             all_lanes = tuple_of({*range(int(queue.attributes["Lanes"])), *lanes.heads.revisions})
             at = max(now, lanes.latest)
             edits = lanes.heads.edits(all_lanes, at)
@@ -168,8 +169,8 @@ class Queues:
         """Replace the rows of those `queues` that still exist, by id, with the records that `change` returns, in one
         commit.
 
-        `change` is called in the decision: if another commit to the table came first, it is called again with the newer
-        rows.
+        `change` gets a queue, all queues, and the present instant. If the commit loses to another commit, `change` is
+        called again with the newer rows. Returns the new records of those queues.
         """
 
         def decide(losses: int) -> Plan[list[QueueRecord]]:
@@ -186,8 +187,8 @@ class Queues:
     def _deleted_at(self, name: str, version: int, now: int, interval: int) -> int | None:
         """Return the instant at which the last queue of this name was deleted, by the log up to a version.
 
-        The search goes back `interval` seconds or more. Returns None if it finds no deletion, or if a clock that was
-        ahead dated the deletion.
+        The search goes back `interval` seconds or more, as far as the log reaches. Returns None if it finds no
+        deletion, or if a clock that was ahead dated the deletion.
         """
         since = now - interval * MILLISECONDS
         skew, most = self._settings.skew, FEW_COMMITS
@@ -230,8 +231,8 @@ def _require_understood(record: QueueRecord) -> QueueRecord:
 def _first_revision(queue_id: str) -> int:
     """Return the first revision of a queue.
 
-    A MERGE finds the row by the queue's name. Different ranges of revisions keep a decision about a deleted queue from
-    changing a new queue of the same name.
+    A MERGE finds the row by the queue's name, and expects the revision that the decision read. Each queue has a range
+    of revisions of its own. A decision about a deleted queue therefore cannot change a new queue of the same name.
     """
     return int(queue_id.rpartition("-")[2], 16) << CHANGES
 

@@ -1,9 +1,10 @@
-"""The bound on the messages of a queue, which a send checks in its commit.
+"""The bound on the messages of a queue (MaximumMessages).
 
-Two sends together therefore cannot exceed the bound. Sends to other standard queues are blind appends: they do not read
-each other. Sends to a queue with a bound are counted in the log, as sends to a FIFO queue are. A send reads the count
-of sends, then counts the queue's messages, and commits only as the next send of the count. Deletes in between only make
-room. The bound does not apply to moves: a dead letter must have a queue to go to.
+Two sends at once cannot exceed the bound together. Sends to standard queues without a bound are blind appends: they do
+not read each other. Sends to a standard queue with a bound are counted in the log, as sends to any FIFO queue are. A
+send reads the count of sends, then counts the queue's messages, and commits only as the next send of the count. Deletes
+during this time only make room. The bound does not apply to moves, because a dead letter must have a queue to go to. It
+does not apply to restores, either.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Quotas:
     opened: OpenTables
 
     def next_send(self, queue: QueueRecord) -> tuple[str, int] | None:
-        """Return the transaction under which a send must be committed (None: the queue has no bound).
+        """Return the transaction that a send to a standard queue must commit with (None: the queue has no bound).
 
         Call this before the send reads anything else that it decides on.
         """

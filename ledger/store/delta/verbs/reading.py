@@ -25,7 +25,7 @@ from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.recent_messages import GrantedRun, RecentMessages
 from ledger.store.protocol import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 
-#: The most segments that one read names, and the most messages that a read of several segments covers.
+#: The most segments that one read names, and the most places of messages that a read of several segments covers.
 MOST_SEGMENTS, MOST_MESSAGES = 200, 100_000
 COLUMNS = [name for name in MESSAGES.names if name not in ("queue", "lane")]
 #: The columns of a grant's runs that come from the messages' records.
@@ -50,7 +50,8 @@ class Reader:
     def recent_messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage] | None:
         """Return the messages of one grant (see `messages_of`) from memory, without reading a file.
 
-        Returns None unless this process sent all of the messages a moment ago.
+        Returns None unless this process sent all of the messages, still keeps them (see `state.recent_messages`), and
+        the newest listing has all of them.
         """
         runs = [GrantedRun(*place, record) for place, record in zip(_places(grant.runs), _records(grant))]
         messages = self._recent.find(self._listings.newest(), runs)
@@ -65,10 +66,10 @@ class Reader:
         return self.messages_of(queue, [grant])[0]
 
     def messages_of(self, queue: QueueRecord, grants: Sequence[Grant]) -> list[list[StoredMessage]]:
-        """Return the messages of each grant, without dropped messages, in the order of Store.read.
+        """Return the messages of each grant that have rows, in the order of Store.read.
 
-        One read covers many small segments, for all grants. A read of a single segment covers no more than the span of
-        ordinals that the grants have in it.
+        One read covers many small segments, for all grants. A read of a single segment covers only the ordinals from
+        the first to the last message that the grants have in it. (An ordinal is a message's place in its segment.)
         """
         picked = [_Picked(queue, grant) for grant in grants]
         runs = grants[0].runs if len(grants) == 1 else pa.concat_tables([grant.runs for grant in grants])
@@ -131,8 +132,8 @@ class _Picked:
 
 
 def _in_order(queue: QueueRecord, found: list[StoredMessage], numbers: Sequence[int] | None) -> list[StoredMessage]:
-    """Return messages in the order of their `numbers`. Without numbers, the oldest come first, and a FIFO queue has the
-    order of `fifo.drained`."""
+    """Return messages in the order of their `numbers`. If `numbers` is None, the oldest come first, and a FIFO queue
+    has the order of `fifo.drained`."""
     if numbers is not None:
         return [found[at] for at in np.argsort(numbers)]
     found.sort(key=lambda m: (arrived_at(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))

@@ -29,8 +29,8 @@ FILLS = "receipts/after/"
 def fill_receipts(tables: Tables, transactions: Transactions) -> int:
     """Append the events of the commits since the last fill, exactly once. Return the number of entries.
 
-    The transaction id names the version that was filled last. If two fills start from the same version, Delta takes
-    one, and the other reads again and continues after the first.
+    The transaction id names the version of `visibility` that was filled last. If two fills start from the same version,
+    Delta accepts one of them. The other one reads again and continues after that one.
     """
     attempts = transactions.attempts("fill_receipts")
     for losses in attempts:
@@ -41,7 +41,7 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
             filled, rows = unfilled(tables)
             if not rows.num_rows:
                 return 0
-            # The receipts keep these commits for good, so a power cut must not take the commits back.
+            # `receipts` keeps the events of these commits for good, so a power cut must not take the commits back.
             tables.make_durable("visibility", rows["version"][-1].as_py())
             at: int = rows["at"][-1].cast(pa.int64()).as_py() // 1_000
             metadata = transactions.metadata(secrets.token_hex(8), "fill_receipts", "", at, [])
@@ -55,9 +55,10 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
 def history(tables: Tables, queue: str | None, receipt_id: str | None = None) -> list[dict[str, Any]]:
     """Return the events of the commits, oldest first, as rows of RECEIPTS with instants in milliseconds.
 
-    The rows come from the filled receipts, and for later commits from the log. `queue` is a queue's id (None: all
-    queues), `receipt_id` a receipt (None: all receipts). Writes nothing. The owner of an expiry is the process that had
-    received the messages. The grant of the same version names the process that has them now.
+    The rows come from the table `receipts`, and for commits that are not copied yet from the log of `visibility`.
+    `queue` is a queue's id (None: all queues), `receipt_id` a receipt (None: all receipts). Writes nothing. The owner
+    of an expiry is the process that had received the messages (None: not known). If the same commit received the
+    messages again, its grant names the process that has them since.
     """
     greatest = tables.greatest("receipts", "version")
     filled = -1 if greatest is None else greatest
@@ -83,8 +84,8 @@ def history(tables: Tables, queue: str | None, receipt_id: str | None = None) ->
 
 
 def _name_holders(rows: list[dict[str, Any]]) -> None:
-    """Set the owner of each expiry to the receiver of the last grant, in place of the process that committed
-    the expiry."""
+    """Set the owner of each expiry to the process that got the receipt's last grant, in place of the process that
+    committed the expiry. (None: `rows` have no such grant.)"""
     holders: dict[str, str] = {}
     for row in rows:
         if row["event"] in ("granted", "granted again"):

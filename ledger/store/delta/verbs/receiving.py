@@ -1,6 +1,7 @@
-"""The verb `receive`: one MERGE that grants messages to new receipts.
+"""The verb `receive`: one MERGE that grants messages to receipts.
 
-The same MERGE moves messages that were received too often to the dead-letter queue.
+Each request gets a new receipt, unless its attempt id already holds messages: then it gets these again. The same MERGE
+moves messages that were received too often to the dead-letter queue.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class _AskedReceives:
         """Whether calls like this one may be decided in one step.
 
         A call with an attempt id may not: the attempt may hold messages already, which are granted again. A call with a
-        timeout of 0 may not: its messages stay visible, and two calls may get the same message, in two commits.
+        timeout of 0 may not, either. Its messages stay visible, so two calls may get the same message, in two commits.
         """
         return all(request.attempt_id is None and request.timeout for request in self.requests)
 
@@ -74,9 +75,9 @@ class Receiver:
         self._shared = shared
 
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
-        """Receive messages in one MERGE over the chosen lanes. Calls of other threads may share the MERGE.
+        """Receive messages (see Store.receive), in one MERGE over the chosen lanes.
 
-        The result is None for a request for which no message is left.
+        Calls of other threads may share the MERGE. The answer to a request is None if no message is left for it.
         """
         call = _AskedReceives(requests, [new_receipt_id() for _ in requests])
 
@@ -89,10 +90,10 @@ class Receiver:
         return self._shared.run(GroupedCall("receive", queue, clock, decide, targets=targets, joint=joint, asked=call))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
-        """Decide several receives in one step. Return None after many losses.
+        """Decide several receives in one step. Return None after LOSSES_TO_HALVE losses or more.
 
-        After many losses a receive takes messages of some lanes only. If receives are decided one by one, the later
-        ones find the messages of the other lanes.
+        After so many losses a receive takes messages of some lanes only. If the receives are then decided one by one,
+        the later ones find the messages of the other lanes.
         """
         if losses >= LOSSES_TO_HALVE:
             return None
@@ -109,8 +110,8 @@ class Receiver:
         """Return the decision about some requests together, and the grant of each request."""
         requests, events = asked.requests, Events()
         attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
-        # A request that asks for fewer messages than the attempt holds is refused, and must not fence the earlier run's
-        # write. Another request of the same attempt may still be served.
+        # A request that asks for fewer messages than its attempt holds is refused. It must not fence off a write of
+        # these messages.
         served = [request.attempt_id for request in requests if not _asks_for_fewer(loaded, request)]
         undecided = self._outputs.fence_doubts(loaded, events, attempts.intersection(served))
         again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
@@ -121,7 +122,8 @@ class Receiver:
         granted_runs = Runs.concatenated([Runs.empty(), *(part.runs for part in parts)]).in_order()
         replacement = Runs.concatenated([granted_runs, buried.leaving]).in_order()
         arriving = {target.id: buried.arriving for target in loaded.targets}
-        # Commit even if no deadline changes: a grant's fencing token must be a commit of its own.
+        # Commit even if no deadline changes. The version of a grant is its fencing token, so it must be the version of
+        # the commit that made the grant.
         always = any(len(part.runs) for part in repeated.values())
         meeting = _meeting(loaded.queue, attempts)
         return Decision(replacement, events, lambda version: None, meeting, arriving, always, granted_runs), parts
@@ -147,7 +149,7 @@ class Receiver:
         except OverLimit as error:
             return dict.fromkeys(requests, refused(error)), nothing
         policy = redrive.policy_of(loaded.queue.attributes) if loaded.targets else None
-        # After many losses, look at all messages, and take those of some lanes only.
+        # After LOSSES_TO_HALVE losses, find all receivable messages: `_of_few_lanes` takes those of some lanes only.
         runs = find_receivable(loaded, classified, self._groups, most if losses < LOSSES_TO_HALVE else None)
         dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
         doubled = classified.listing.doubled(loaded.queue.id)
@@ -188,9 +190,9 @@ def _answer_of(parts: Sequence[RequestGrant]) -> Callable[[int], list[Received]]
 
 
 def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
-    """Tell whether an earlier run of the attempt holds more messages than the request asks for.
+    """Tell whether an earlier receive under the attempt id holds more messages than the request asks for.
 
-    A request that asks for fewer messages is no retry.
+    Such a request is no retry of that receive.
     """
     if request.attempt_id is None or request.maximum is None:
         return False
@@ -202,7 +204,8 @@ def _again(
 ) -> RequestGrant | None:
     """F3: return the claim that an earlier receive under the attempt id holds (None: it holds none).
 
-    The outcome is an error if the request asks for fewer messages, or if messages of that receive stay in doubt.
+    The outcome is an error if the request asks for fewer messages, or if all messages that the attempt holds stay in
+    doubt.
     """
     if request.attempt_id is None:
         return None
@@ -225,8 +228,9 @@ def _again(
 def _meeting(queue: QueueRecord, attempts: Collection[str]) -> tuple[int, ...]:
     """Return lanes that receives count up although they take no messages from them, so that two receives conflict.
 
-    Two receives of one attempt may choose different lanes, so they conflict on the attempt's own lane. A quota holds
-    exactly only if every receive has seen the receive before it, so receives under a quota conflict on lane 0.
+    Two receives of one attempt may choose different lanes, so they conflict on a lane that follows from the attempt id.
+    A quota on messages in flight holds exactly only if every receive has seen the receive before it. Receives under a
+    quota therefore conflict on lane 0.
     """
     lanes = {crc32(attempt.encode()) % int(queue.attributes["Lanes"]) for attempt in attempts}
     return tuple_of(lanes if limits_of(queue.attributes).maximum_in_flight is None else lanes | {0})

@@ -1,25 +1,26 @@
 """Repair of a local ledger after a power cut or a partial copy.
 
-The repair cuts a table back to its last whole version. A version is whole if all log entries up to it are readable. For
-every table but `messages`, its data files must exist, too. Each later entry is replaced by an entry of the same version
-that changes nothing and records the loss. A version number therefore never stands for another commit. Noted version
-numbers stay valid: those of other tables in `visibility`, those of `visibility` in `receipts`, and those that users
-noted. The newest entry is replaced first and the damaged one last, so the next repair can continue a repair that was
-stopped.
+The repair cuts a table back to its last whole version. A version is whole if all log entries after the newest intact
+checkpoint (or from version 0 on), up to this version, are readable. For every table but `messages`, the data files of
+the version must be whole, too. Each later entry is replaced by an entry of the same version that changes nothing and
+records the loss. The number of a lost commit is therefore not given to another verb's commit. Noted version numbers
+stay valid: those of other tables in `visibility`, those of `visibility` in `receipts`, and those that users noted. The
+newest entry is replaced first and the damaged one last, so the next repair can continue a repair that was stopped.
 
 Each table is cut by itself, and the tables are still consistent. A message exists if its row in `messages` exists.
 Records in `visibility` of lost messages refer to nothing, as after an upkeep that dropped the messages. If an
 acknowledgement is lost, the message is received again. If `visibility` still records that a write to an output table
 had begun, the output table is asked, as after any crash.
 
-A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. The versions
-between the entry and the checkpoint are lost: both engines would read them as if the entry had changed nothing. The
-repair therefore moves away the files from which a read of these versions starts: older checkpoints, and the first
-entry. Then it replaces the damaged entry by an entry that records the loss. The other entries stay, and `receipts` are
-filled from them.
+A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. The versions from
+the entry to the one before the checkpoint are lost: both engines would read them as if the entry had changed nothing.
+The repair therefore moves away the files from which a read of these versions starts. These are older checkpoints, the
+first entry, and entries that repeat the protocol. Then the repair replaces the damaged entry by an entry that records
+the loss. The other entries stay, and `receipts` is filled from them.
 
-If a data file of `messages` is missing, its messages are lost. A commit removes the file from the table, so that the
-other messages can be received. Another table that lacks a file is cut to the version before the file was added.
+If a data file of `messages` is missing or damaged, its messages are lost. A commit removes the file from the table, so
+that the other messages can be received. Another table that has such a file is cut to the version before the file was
+added. If the newest intact checkpoint or version 0 has the file, that table cannot be repaired.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from ledger.store.delta.commit.file_locks import all_locked
 from ledger.store.delta.commit_metadata import ledger_metadata_in
 from ledger.store.delta.model.tables import TABLES
 
-#: The only table that can do without some of its files.
+#: The only table from which a repair removes lost data files. Other tables are cut to a version that is whole.
 TABLE_WITH_EXPENDABLE_FILES = "messages"
 BACKUP = (
     "Restore a backup (`ledger restore-backup BACKUP ROOT --replace`): what is left does not tell how the table was."
@@ -69,8 +70,9 @@ BACKUP = (
 class LostCommit:
     """A commit that a repair takes out.
 
-    `verb` and `messages` (the number of messages) are known if the log entry is readable. `flaw` says what is wrong
-    with the entry (empty: it is whole, and comes after a damaged one).
+    `verb` is known if the log entry is readable, and else empty. `messages` is the number of its messages (None: the
+    entry does not tell it). `flaw` says what is wrong with the entry. It is an empty text if the entry is whole, and
+    only comes after the version to which the table is cut.
     """
 
     version: int
@@ -86,10 +88,10 @@ class TableRepair:
     Attributes:
         version: The newest version that stays.
         commits: The later commits, which are lost.
-        files: The data files that are taken out, each with what is wrong.
+        files: The missing and damaged data files that are removed from the table, each with what is wrong.
         messages: The number of messages in these files (None: not known).
         past: The faults, by version, of entries that a checkpoint sums up. These faults cost no message.
-        readable_from: The first version that can still be read.
+        readable_from: If `past` is not empty: the first version that can be read after the repair.
     """
 
     table: str
@@ -105,8 +107,8 @@ class TableRepair:
 class Repair:
     """The changes that a repair of a ledger made, or would make.
 
-    `lost` is the folder for the files that the repair takes out. `tables` are the damaged tables. `checkpoints` are the
-    paths of unreadable checkpoints. Their loss costs no message.
+    `lost` is the folder to which the repair moves files. `tables` are the damaged tables. `checkpoints` are the paths
+    of unreadable checkpoints. The loss of these checkpoints by itself costs no message.
     """
 
     lost: str
@@ -119,11 +121,11 @@ class Repair:
 
 
 def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
-    """Cut a ledger back to its last whole version, and return what was lost. With `dry_run`, change nothing.
+    """Repair the damaged tables of a ledger, each by itself, and return what was lost. With `dry_run`, change nothing.
 
     Raises InvalidParameterValue for a root that is no local path, LedgerDoesNotExist, and LedgerError while another
-    process uses the ledger. Raises LedgerDamaged if a table cannot be repaired: then only broken checkpoints were taken
-    out.
+    process holds a table's lock. Raises LedgerDamaged if a table cannot be repaired: then only unreadable checkpoints
+    were moved.
     """
     place = here("root", root)
     if not place.is_local:
@@ -141,8 +143,8 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
         read = {name: read_checkpoints(str(folder / name), None) for name in TABLES}
         checkpoints = tuple(f"{name}/{path}" for name, one in read.items() for path in (*one.bad, *one.old))
         if not dry_run:
-            # Take broken checkpoints out: the entries hold the same facts, and delta-rs cannot read a table past a
-            # broken checkpoint.
+            # Move unreadable checkpoints out if entries or another checkpoint hold the same facts: delta-rs cannot read
+            # a table past an unreadable checkpoint.
             for name in TABLES:
                 mend_checkpoints(str(folder / name), lost, deep=True)
         planned = [_planned(name, folder / name) for name in TABLES]
@@ -154,7 +156,7 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
 
 
 def _planned(table: str, place: Path) -> TableRepair:
-    """Return what to do to a table. Raises LedgerDamaged if no repair is possible."""
+    """Return what a repair of a table would change. Raises LedgerDamaged if no repair is possible."""
     files = table_files(str(place), None)
     paths = files.log_paths()
     newest, intact = max(versions_in(paths), default=-1), read_checkpoints(str(place), None).intact
@@ -182,19 +184,20 @@ def _flaw(files: Any, version: int) -> str | None:
 
 
 def _wrong_at(place: Path, version: int) -> dict[str, str]:
-    """Return the faults of the data files of a version, by path."""
+    """Return the faults of the data files of a version, by path. All rows of each file are read."""
     try:
         loaded = DeltaTable(str(place), version=version)
     except DeltaError:
         if not read_checkpoints(str(place), None).bad:
             raise
-        # A real repair takes the bad checkpoint out first, and then looks at the files.
+        # A real repair has moved the unreadable checkpoint out before, unless an entry after it is missing.
         return {}
     return dict(find_faulty_files(loaded, table_files(str(place), None), deep=True))
 
 
 def _added_at(files: Any, path: str, intact: int, whole: int) -> int:
-    """Return the version that added a file. Without an entry for the file, return the version of the checkpoint."""
+    """Return the last version that added a file, after the checkpoint `intact` and up to `whole`. If no entry of these
+    versions adds the file, return `intact`."""
     for version in range(whole, intact, -1):
         for action in actions_in(files.read(log_file(version)) or b""):
             if action.get("add", {}).get("path") == path:
@@ -226,12 +229,14 @@ def _rows_of(place: Path, version: int, paths: set[str]) -> int | None:
 
 
 def _carry_out(repair: TableRepair, place: Path, lost: Path) -> None:
-    """Cut off the unreadable past, replace the lost entries (the newest first), and take out the missing files."""
+    """Cut off the unreadable past, replace the lost entries (the newest first), and remove missing and damaged data
+    files from the table."""
     if repair.past:
         _cut_past(repair, place, lost)
     for commit in reversed(repair.commits):
         _replace(place, lost, log_file(commit.version), _nothing(repair.table, commit))
-    # Take out checkpoints of versions that were cut off. While earlier entries were missing, that was not possible.
+    # Move out unreadable checkpoints of versions that were cut off. `mend_checkpoints` moves none while an entry is
+    # missing, so it is called again.
     mend_checkpoints(str(place), lost, deep=True)
     newest = repair.version + len(repair.commits)
     if not repair.files:
@@ -254,7 +259,7 @@ def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
     """Move away the files from which a read of versions before `readable_from` starts, then replace the damaged
     entries.
 
-    If a repair is stopped in between, the next one finds the damaged entries again.
+    If a repair is stopped before it has replaced them, the next repair finds the damaged entries again.
     """
     files = table_files(str(place), None)
     for path in files.log_paths():
@@ -262,7 +267,7 @@ def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
         version = int(summed_up[1]) if summed_up else version_of(path)
         if version is None or version >= one.readable_from or version in one.past:
             continue
-        # A read can start at the first entry, or at one that repeats the protocol.
+        # A read can start at a checkpoint, or at an entry that has the protocol: the first one, or one that repeats it.
         if summed_up or any("protocol" in action for action in actions_in(files.read(path) or b"")):
             set_aside(place, lost, path)
     for version, flaw in one.past.items():
@@ -281,10 +286,10 @@ def _said(table: str, known: Mapping[str, Any], now: int) -> dict[str, Any]:
 
 
 def _replace(place: Path, lost: Path, path: str, content: bytes) -> None:
-    """Replace a log entry in one step, and keep the old one.
+    """Replace a log entry in one step, and keep the old one, if there is one, in the folder `lost`.
 
     The version's checksum file describes the old entry, and engines take columns and properties from this file. The
-    function moves it away first.
+    function moves the checksum file away first.
     """
     with contextlib.suppress(FileNotFoundError):
         set_aside(place, lost, path.replace(".json", ".crc"))

@@ -1,9 +1,9 @@
 """The record of upkeep's rounds: the last round, and the current lease.
 
-The record tells how far the last round went, and whether a process holds the lease to run a round now. To look at the
-record, a process reads three version numbers. The record is in the log of `tasks`, the table with the fewest commits,
-as transactions (Delta's application ids with a number each). The log and its checkpoints keep the newest number of each
-for good, so the record needs no tidying:
+The record tells how far the last round went, and whether a process holds the lease to run a round now. To look, a
+process reads the newest versions of three tables, and the record only if `tasks` has a new version. The record is in
+the log of `tasks`, the table with the fewest commits, as transactions (Delta's application ids with a number each). The
+log and its checkpoints keep the newest number of each application for good, so the record needs no tidying:
 
 | application | its number |
 |---|---|
@@ -11,17 +11,17 @@ for good, so the record needs no tidying:
 | `upkeep/at` | when that round began, in milliseconds |
 | `upkeep/lease` | a number for each lease that was taken |
 | `upkeep/free` | the number of the lease that was given back last |
-| `upkeep/records` | a number for each commit that notes a round or frees a lease: two at once conflict |
+| `upkeep/records` | a number for each commit that notes a round or frees a lease: two such commits at once conflict |
 
 **The lease.** A process takes the lease by committing the next number: Delta lets one process have it. The lease is
 held while the numbers of `upkeep/lease` and `upkeep/free` differ. Upkeep is safe when two processes run it at once (see
 `upkeep`), so the lease only saves work. A simple rule for a holder that died is therefore enough. A process that has
-*seen* the same number held for long enough, by its own passing time, takes the next one (see `ledger.upkeep_daemon`).
-The rule compares no clock of one machine with another's. A wrong clock therefore cannot keep a lease for ever, and
-cannot take it too early. A holder that was only slow continues its round beside the next holder.
+*seen* the same number held for long enough takes the next number (see `ledger.upkeep_daemon`). It measures that time by
+its own passing time, and compares no clock of one machine with another's. A wrong clock therefore cannot keep a lease
+for ever, and cannot take it too early. A holder that was only slow continues its round beside the next holder.
 
-**How far a round went.** A round notes the versions when it begins: commits that land meanwhile are for the next round.
-Upkeep's own commits after these versions count as gone over, up to the first commit that is not upkeep's.
+**How far a round went.** A round takes the versions that were newest when it began: commits that land meanwhile are for
+the next round. Upkeep's own commits directly after these versions count as gone over, up to the first other commit.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from ledger.store.delta.commit_metadata import is_of_upkeep
 from ledger.store.delta.engine import Engine
 
 log = logging.getLogger("ledger.upkeep")
-#: The table of the record, and the tables whose commits are the load.
+#: The table of the record, and the tables whose commits since the last round are the load of upkeep.
 RECORD, LOADED = "tasks", ("messages", "visibility")
 OF_TABLE = {table: f"upkeep/{table}" for table in LOADED}
 AT, LEASE, FREE, RECORDS = "upkeep/at", "upkeep/lease", "upkeep/free", "upkeep/records"
@@ -74,7 +74,8 @@ class Look:
     is_held: bool
 
     def load(self, now: int) -> Load:
-        """Return the load that upkeep has not gone over at an instant (milliseconds)."""
+        """Return the load, as of an instant (milliseconds): how many commits upkeep has not gone over, and how long ago
+        the last round began."""
         return load_since(self.last, self.versions["messages"], self.versions["visibility"], now)
 
     def gone_over(self) -> int:
@@ -93,7 +94,7 @@ class Rounds:
         self._held: int | None = None
 
     def look(self) -> Look:
-        """Return the record and the newest versions. Reads three version numbers, and the record if it has changed.
+        """Return the record and the newest versions. Reads the record only if its table has a new version.
 
         Raises StorageFailed.
         """
@@ -104,7 +105,7 @@ class Rounds:
             if kept is not None and kept[0] == of_record:
                 return Look(kept[1][0], versions, *kept[1][1:])
             record = self._record()
-            # If a commit came between these reads, they do not belong together: read again.
+            # If a commit to the record's table came between these reads, they do not belong together: read again.
             if (self._engine.newest_versions((RECORD,))[RECORD], self._engine.generation()) == of_record:
                 self._read = of_record, record
 
@@ -113,8 +114,8 @@ class Rounds:
         return kept_by(self._engine.layout("visibility").properties).log_retention
 
     def take(self, look: Look, at: int) -> bool:
-        """Take the next lease after the lease that a look saw, whether that is held or not. Return False if another
-        process was first.
+        """Take the lease after the one that a look saw, whether the one that it saw is held or not. Return False if
+        another process was first.
 
         Raises StorageFailed.
         """
@@ -128,7 +129,7 @@ class Rounds:
         return True
 
     def give_back(self, at: int) -> None:
-        """Give the lease back if this process still holds it. A round that ended well has given it back already.
+        """Give the lease back if this process still has it. (`record` has given it back after a round that ended well.)
 
         Raises StorageFailed.
         """
@@ -136,10 +137,11 @@ class Rounds:
             self._note(at)
 
     def record(self, begun: Look, at: int) -> None:
-        """Record that a round, begun at the instant `at`, went over the versions of that instant. Give the lease back.
+        """Record that a round went over the versions that `begun` saw, and give the lease back.
 
-        If a record of the last AGE_DUE seconds has the same versions, and there is no lease to give back, nothing is
-        committed. A failure is only logged: the round is done, and at worst the next one comes sooner.
+        The round began at the instant `at`. If a record of the last AGE_DUE seconds has the same versions, and there is
+        no lease to give back, nothing is committed. A LedgerError is only logged: the round is done, and at worst the
+        next one comes sooner.
         """
         try:
             reached = {table: self._reached(table, version) for table, version in begun.versions.items()}
@@ -160,7 +162,10 @@ class Rounds:
         return version
 
     def _note(self, at: int, *facts: tuple[str, int]) -> None:
-        """Commit facts, and give back the lease of this process."""
+        """Commit facts, and give back the lease of this process, if it has one.
+
+        After ATTEMPTS lost commits, only log a warning: the lease then ends as that of a holder that died.
+        """
         free = () if self._held is None else ((FREE, self._held),)
         attempts = Attempts("the record of upkeep", ATTEMPTS, FIRST_PAUSE)
         for _ in attempts:
@@ -191,12 +196,12 @@ class Rounds:
 
 
 class OverdueNotice:
-    """Logs a warning that upkeep is overdue, once in a process, after commits that the process makes anyway.
+    """Logs a warning that upkeep is overdue, at most once in a process, after commits that the process makes anyway.
 
-    The check costs a verb one addition. The record is read when the commits that this process has seen may be too many,
-    and then again only after COMMITS_DUE more commits. In a ledger with fewer than COMMITS_OVERDUE commits the record
-    is never read. Only the tables that this process commits to count. The warning therefore comes no earlier than that
-    of `health`.
+    Most checks cost a verb one addition. `_newest` has the newest version of each table that this process has committed
+    to. Once these versions together reach COMMITS_OVERDUE, the record is read, and then again only after COMMITS_DUE
+    more commits. A ledger with fewer commits never reads the record, unless it was restored (versions then jump).
+    `why_overdue` decides by the record, as for `health`, so the warning comes no earlier than that of `health`.
     """
 
     def __init__(self, look: Callable[[], Look], log_retention: Callable[[], int]) -> None:
@@ -216,7 +221,7 @@ class OverdueNotice:
         try:
             why = why_overdue(self._look().load(at), self._log_retention())
         except LedgerError as error:
-            # The verb has landed: a failed look at upkeep's record must not fail it.
+            # The verb's commit has landed: a failed look at upkeep's record must not make the verb fail.
             log.debug("whether upkeep is overdue is not known: %s", error)
             why = None
         self._asked_again_at = commits + COMMITS_DUE

@@ -1,8 +1,14 @@
-"""Small sends: each call is one append to an open segment.
+"""Small sends: each call is one append to `messages`, unless it repeats earlier sends.
 
-The open segment belongs to one writer and to one lane. Every append adds a file, and every verb looks at the files that
-exist. The writer therefore joins the files of its segment after every WORTH_JOINING appends. Readers see no difference.
-Upkeep joins the files that a writer leaves behind.
+Most appends extend an open segment. An open segment belongs to one writer and to one lane. A send to a FIFO queue may
+extend an open segment in each of several lanes. A send under an attempt id writes a segment of its own, whose name
+follows from the id.
+
+Every append adds files, and verbs look at all files that exist. The writer therefore joins the files of its open
+segment after every WORTH_JOINING appends. Readers see no difference. Upkeep joins the files that a writer leaves
+behind.
+
+The *ordinal* of a message is its place in its segment.
 """
 
 from __future__ import annotations
@@ -51,9 +57,9 @@ class _Append:
     """The facts about an append, besides its rows.
 
     Attributes:
-        segments: By their state before the append, the open segments that it extends, in their state after it.
+        segments: The open segments that the append extends: by the state before it, the state after it.
         transactions: The transaction ids of the commit, with their versions.
-        is_taken: Whether another writer extended one of the segments.
+        is_taken: Whether one of the segments does not end where this writer left it, or its end is not known.
         entries: The entries that are appended to each open segment, with their sequence numbers on a FIFO queue.
     """
 
@@ -69,10 +75,10 @@ class _Append:
 
 
 class Sender:
-    """Appends small sends. A segment has exactly one writer: this object, which numbers its messages itself.
+    """Appends small sends. An open segment has exactly one writer: a Sender, which numbers its messages itself.
 
-    If the object exists twice (say, on two copies of a running machine), one of the two goes on with a segment. The
-    other gets SegmentTaken and begins a new one.
+    If a Sender exists twice (say, on two copies of a running machine), one of the two goes on with a segment. The other
+    one gets SegmentTaken and begins a new segment.
     """
 
     def __init__(self, opened: OpenTables, sender: str | None, recent: RecentMessages) -> None:
@@ -87,10 +93,11 @@ class Sender:
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """Send messages, and return their ids in the order of `entries`.
+        """Send messages, and return a StoredSend for each, in the order of `entries`.
 
-        If a send under the attempt id was committed before, the call sends nothing, and returns the ids of that send.
-        Raises ClocksDisagree where a receive would.
+        If this send was committed before under the attempt id, the call sends nothing, and returns the ids of that
+        send. A FIFO queue takes no attempt id. Raises ClocksDisagree (see `LaneTimes`), OverLimit, and
+        InvalidParameterValue if another send was committed under the attempt id.
         """
         if not entries:
             return []
@@ -107,8 +114,8 @@ class Sender:
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", losses=losses):
-                # Read the count before looking for the attempt: a send that commits the attempt meanwhile counts up,
-                # and this send does not commit.
+                # Read the count of sends to a bounded queue before looking for the attempt. If another process commits
+                # the attempt meanwhile, its send counts up, and this send does not commit.
                 counted = self._quotas.next_send(queue)
                 earlier_send = attempt and sent_before(self._opened.tables, attempt)
                 if earlier_send:
@@ -176,19 +183,21 @@ class Sender:
     ) -> tuple[dict[Key, StoredSend], int]:
         """Return the sends that `entries` repeat within the deduplication interval, by deduplication key.
 
-        Return also the instant of this send, which is never before that of the last send. Raises ClocksDisagree.
+        Return also the instant of this send. It is not before the instant of the last send, except for a send that a
+        clock repair set aside (see `state.send_history`). Raises ClocksDisagree.
         """
         since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
         rows = self._opened.files.messages(Where(queue.id), _DUPLICATE_COLUMNS, sent_after=since)
         last = (pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
-        # Read the clock again, after the rows: if this process was stopped in between, the sends of others would seem
-        # to be in the future.
+        # Read the clock again, after the rows. If this process was stopped before it read the rows, these may have
+        # later sends than the first reading of the clock.
         now, skew = clock(), self._settings.maximum_clock_skew
         if last > now + round(skew * MILLISECONDS):
             last = last_counted(self._opened.tables, queue.id, rows)
         at = instants.not_before(now, last, skew)
         deduplication_ids = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
-        # Look up the last purge after the count of sends, so that a purge in between counts, too.
+        # The caller has read the count of sends. Look up the last purge after that count. In the other order, a purge
+        # between the two would be missed, and this send would still commit.
         purged = self._opened.tables.transaction_version("messages", fifo.purges(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
         rows = without_set_aside(self._opened.tables, queue.id, rows)
@@ -202,8 +211,9 @@ class Sender:
     def _append(self, queue: QueueRecord, rows: pa.Table, now: int, append: _Append, attempts: Attempts) -> bool:
         """Commit one append, and give back the open segments that it extends. Return False if another writer was first.
 
-        Segments that another writer extended are not used again. After an error nobody knows the state of the segments,
-        and they are not used again either.
+        If the append found one of its segments taken (`is_taken`), none of them is used again. After an error nobody
+        knows their state, so none of them is used again either. After a commit they are given back only if an append
+        can extend a segment of this table (`extends_segments`).
         """
         tables = self._opened.tables
         began, generation, since = time.monotonic(), tables.generation(), tables.version("messages")
@@ -233,7 +243,7 @@ class Sender:
         return True
 
     def _remember(self, append: _Append, generation: int, sent_at: int, rows: pa.Table) -> None:
-        """Keep the appended messages in memory."""
+        """Keep the messages that were appended to open segments in memory."""
         for segment, (entries, numbers) in append.entries.items():
             size = rows.nbytes * len(entries) // rows.num_rows
             self._recent.add(Append(generation, segment.name, segment.following, entries, sent_at, numbers, size))

@@ -1,16 +1,17 @@
 """Shared commits: one commit serves the waiting calls of several threads.
 
-While one thread of a process commits, other threads' calls on the same queue wait. The next commit serves as many of
-them as `transactions.MOST_TOGETHER` allows.
+While one thread of a process commits, other threads' calls on the same queue wait. The next commit serves one of them
+and up to `transactions.MOST_TOGETHER` others. Each loss to another writer halves this number of others.
 
 The verbs of a commit are decided one after the other, each on the lanes as the verb before it left them. Together they
-become one MERGE. The result is the same as if each verb had been committed alone and nobody had read in between. All
-verbs of a commit wait at the same time, so any order of them is correct.
+become one MERGE. The result is the same as if each verb had been committed alone and nobody had read between these
+commits. All verbs of a commit wait at the same time, so any order of them is correct.
 
 Verbs of one kind are decided in one step if the result is the same. Most of a decision's cost does not depend on the
-number of verbs. Each verb has its own answer, or its own error. If a commit loses or fails, all its verbs lose or fail.
+number of verbs. Each verb has its own answer, or its own error. If the commit loses or fails, all its verbs lose or
+fail.
 
-Small sends share one append. Reads of granted messages share one read of the table.
+Small sends may share one append. Small reads of granted messages may share one read of the table.
 """
 
 from __future__ import annotations
@@ -39,13 +40,17 @@ from ledger.store.delta.verbs.sending import Sender
 from ledger.store.protocol import Grant, QueueRecord, StoredMessage, StoredSend, count_messages
 
 Result = TypeVar("Result")
-#: A send with more messages, or more characters in their bodies, is committed alone: sharing would save it little.
+#: A send with more messages, or more characters in their bodies, is committed alone: sharing would save it little. A
+#: read of more messages is made alone.
 MOST_MESSAGES, MOST_CHARACTERS = 100, 1 << 16
 
 
 class Joint(NamedTuple):
-    """One decision about several verbs of one kind. For each verb: its answer at a version, and its part of the
-    recorded runs."""
+    """One decision about several verbs of one kind.
+
+    `answers` has, for each verb, a function from the commit's version to its answer. `parts` has, for each verb, the
+    runs that it changes.
+    """
 
     decision: Decision[Any]
     answers: Sequence[Callable[[int], Any]]
@@ -56,12 +61,12 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
     """A verb on a queue's messages, as a decision that can share a commit with others.
 
     The decision covers `lanes` (None: all lanes of the queue). `targets` looks up the queues that messages may move to.
-    `decide` takes the lanes and the number of times that the commit has lost. An error that `decide` raises concerns
-    this verb alone. Verbs share a commit if their records of the queue are equal.
+    `decide` takes the lanes, and how often the thread that commits has lost to other writers. An error that `decide`
+    raises concerns this verb alone. Verbs may share a commit if their records of the queue are equal.
 
-    Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes and the number of losses. It decides all
-    of these verbs in one step, or returns None if the result could differ from decisions one after the other. `asked`
-    has the facts about this verb that `joint` needs.
+    Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes, and that number of losses. It decides
+    all of these verbs in one step, or returns None if the result could differ from decisions one after the other.
+    `asked` has the facts about this verb that `joint` needs.
     """
 
     def __init__(
@@ -79,12 +84,12 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
         self.joint, self.asked = joint, asked
         self.name, self.queue, self.clock, self.decide, self.lanes = name, queue, clock, decide, lanes
         self.targets = targets
-        #: Whether a commit that landed left this verb out for the next commit. A verb that is left out has not lost.
+        #: Whether a commit that landed left this verb out, for the next commit. That does not count as a loss.
         self.put_off = False
 
 
 class SharedVerbs:
-    """Runs verbs. Verbs of threads that wait at the same time share one commit."""
+    """Runs verbs. Verbs of threads that wait at the same time may share one commit."""
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
         self._opened, self._transactions, self._queues = opened, opened.transactions, queues
@@ -117,8 +122,8 @@ class SharedVerbs:
     def _commit(self, verbs: Sequence[GroupedCall[Any]], losses: int, attempts: Attempts) -> None:
         """Try all verbs in one commit. If a verb is not done afterwards, it lost to another writer, or is put off.
 
-        A verb is put off if it would grant a message that another verb of this commit grants: the commit's version
-        tells holders apart.
+        A verb is put off if it would grant a message that another verb of this commit grants. The version of the commit
+        that granted a message tells its holders apart (`claim.version`), so one commit grants it to one receipt only.
         """
         first = verbs[0]
         with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):
@@ -140,7 +145,8 @@ class SharedVerbs:
                 verb.put_off = True
 
     def _load(self, verbs: Sequence[GroupedCall[Any]]) -> Loaded:
-        """Load the lanes that the verbs decide on."""
+        """Load the lanes that the verbs decide on. If one verb may move messages, load all lanes, and those of the
+        queues that `targets` names."""
         queue, clock = verbs[0].queue, verbs[0].clock
         targets = next((verb.targets for verb in verbs if verb.targets is not None), None)
         if targets is not None:
@@ -155,10 +161,11 @@ class SharedVerbs:
 class _OneLedger:
     """Checks that the ledger that took a verb's commit still has the queue that the verb was called on.
 
-    A process notices a replaced log by a comparison with what it has read of the log in the current generation. The
-    first read of a table in a generation has nothing to be compared with. The queue is therefore looked up again after
-    the first verb of each generation. After later verbs of the generation, it is enough that the last read list of
-    queues contains the queue. That check reads nothing from the storage.
+    A generation ends when a process notices that other tables or a backup have replaced the ledger's. The process
+    compares each table's log with what it has read of the log in the current generation. The first read of a table in a
+    generation has nothing to be compared with. The queue is therefore looked up again after the first verb of each
+    generation. After later verbs of the generation, the list of queues that was read last is enough if it has the
+    queue. That check reads nothing from the storage.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
@@ -170,8 +177,8 @@ class _OneLedger:
     def of(self, queue: QueueRecord) -> Iterator[None]:
         """Return a context for a verb on a queue.
 
-        On leaving, the context raises QueueDoesNotExist if the ledger was replaced since the queue was looked up and
-        the new one lacks it.
+        If the verb raises no error, the context checks the queue afterwards. It raises QueueDoesNotExist if the ledger
+        was replaced since the queue was looked up and the new ledger lacks the queue.
         """
         yield
         generation = self._tables.generation()
@@ -187,7 +194,7 @@ class _Send(PendingCall[list[StoredSend]]):
 
 
 class SharedSends:
-    """Sends messages. Small sends of threads that wait at the same time share one append."""
+    """Sends messages. Small sends of threads that wait at the same time may share one append."""
 
     def __init__(self, opened: OpenTables, queues: Queues, sender: Sender) -> None:
         self._opened, self._transactions, self._sender = opened, opened.transactions, sender
@@ -197,9 +204,9 @@ class SharedSends:
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """Send messages (see Sender.send). A send with an attempt id is an append of its own, which records the id.
+        """Send messages (see Sender.send). A send with an attempt id does not share its append, which records the id.
 
-        Raises QueueDoesNotExist if the ledger was replaced meanwhile and the new one lacks the queue.
+        Raises QueueDoesNotExist if the ledger was replaced meanwhile and the new ledger lacks the queue.
         """
         with self._ledger.of(queue):
             return self._send(queue, entries, clock, attempt_id)
@@ -207,7 +214,7 @@ class SharedSends:
     def _send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        # In a bounded queue there may be room for one send and not for several together.
+        # A queue with a bound on its messages may have room for one send and not for several together.
         if attempt_id is not None or not _is_small(entries) or is_bounded(queue):
             return self._sender.send(queue, entries, clock, attempt_id)
         send = _Send(queue, entries)
@@ -233,15 +240,19 @@ class _Read(PendingCall[list[StoredMessage]]):
 
 
 class SharedReads:
-    """Reads the messages of grants. Small reads of threads that wait at the same time share one read of the table."""
+    """Reads the messages of grants. Small reads of threads that wait at the same time may share one read of the
+    table."""
 
     def __init__(self, opened: OpenTables, reader: Reader) -> None:
         self._opened, self._transactions, self._reader = opened, opened.transactions, reader
 
     @releasing
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """Read a grant's messages (see Store.read). If this process sent all of a small grant's messages a moment ago,
-        they come from memory."""
+        """Return those messages of a grant that have rows, in the order of Store.read.
+
+        The messages of a small grant come from memory if this process still keeps all of them (see
+        `state.recent_messages`).
+        """
         if count_messages(grant.runs) > MOST_MESSAGES:
             return self._reader.messages(queue, grant)
         recent = self._reader.recent_messages(queue, grant)
@@ -270,9 +281,11 @@ class CommitDecisions:
 
     Attributes:
         names: The names of the verbs in the commit.
-        joints: The decisions about several verbs at once.
-        put_off: Verbs that would grant a message that another verb of this commit grants. The commit's version tells
-            holders apart.
+        joints: The decisions about several verbs in one step.
+        decisions: All decisions, in their order, with those of `joints`.
+        answers: The verbs that were decided, each with a function from the commit's version to its answer.
+        refused: The verbs whose decision raised an error, each with the error.
+        put_off: Verbs that would grant a message that another verb of this commit grants (see `SharedVerbs`).
     """
 
     def __init__(self, loaded: Loaded, losses: int) -> None:
@@ -286,14 +299,15 @@ class CommitDecisions:
         self.put_off: list[GroupedCall[Any]] = []
 
     def add(self, verbs: Sequence[GroupedCall[Any]]) -> None:
-        """Decide verbs of one kind: in one step if that gives the same result, else one after the other."""
+        """Decide verbs of one kind, in one step if possible, else one after the other."""
         if len(verbs) > 1 and self.add_jointly(verbs):
             return
         for verb in verbs:
             self.add_one(verb)
 
     def add_jointly(self, verbs: Sequence[GroupedCall[Any]]) -> bool:
-        """Decide verbs in one step. Return False, with `loaded` as before, if they have to be decided one by one."""
+        """Decide verbs in one step. Return False, with the runs of `loaded` as before, if they have to be decided one
+        by one."""
         decide, before = verbs[0].joint, self.loaded.taken()
         if decide is None:
             return False
@@ -328,7 +342,8 @@ class CommitDecisions:
         self._commit(decision)
 
     def _can_grant(self, decision: Decision[Any]) -> bool:
-        """Tell whether the messages that a decision grants have no other holder in this commit."""
+        """Tell whether no decision of this commit has granted any of the messages that a decision grants, under another
+        receipt."""
         granted = decision.granted
         return not len(granted) or not any(_holders_differ(self.loaded, one, granted) for one in self._granted)
 
@@ -345,7 +360,7 @@ class CommitDecisions:
 
 
 def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
-    """Return the verbs in groups that may be decided in one step. Groups are in the order of their first verbs."""
+    """Return the verbs in groups of one kind each. Groups are in the order of their first verbs."""
     kinds: dict[object, list[GroupedCall[Any]]] = {}
     for verb in verbs:
         kinds.setdefault(verb if verb.joint is None else verb.joint, []).append(verb)
@@ -353,7 +368,7 @@ def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
 
 
 def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
-    """Tell whether two grants share a message under different receipts. (Two runs of one attempt have the same
+    """Tell whether two grants share a message under different receipts. (Two receives under one attempt id get the same
     receipt.)"""
     record, pieces = loaded.lanes.record, one.cut(other.first, other.last)
     both = pieces.where(pieces.code != ABSENT)
@@ -365,9 +380,9 @@ def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
 def _failing_together(calls: Sequence[PendingCall[Any]], verb: str, place: str) -> Iterator[None]:
     """Fail all waiting calls when the shared commit fails.
 
-    The thread that commits raises the error itself. Each other call that is not done gets a copy of a LedgerError. For
-    any other exception (say, KeyboardInterrupt) nobody knows how far the commit came: the other calls get StorageFailed
-    with `unknown`.
+    The thread that commits raises the error. If it is a LedgerError, each other call that is not done gets a copy of
+    the error. After any other exception (say, KeyboardInterrupt) nobody knows how far the commit came: each of these
+    calls gets StorageFailed with `unknown`.
     """
     try:
         yield

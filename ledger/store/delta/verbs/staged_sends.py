@@ -1,6 +1,6 @@
 """Staged files of bulk sends: how they are published, given up and removed.
 
-See `rules.staging`.
+Each try of a bulk send writes its files into a folder of its own below `messages`. See `rules.staging`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Publisher:
         files: Sequence[StagedFile],
         admit: Callable[[], tuple[str, int] | None] | None = None,
     ) -> None:
-        """`admit` checks before each try that the queue has room, and returns a further transaction for the commit."""
+        """`admit` checks before each commit that the queue has room. It returns a further transaction for the commit
+        (None: there is none)."""
         self._transactions, self._engine, self._folder, self._files = transactions, engine, folder, files
         self._admit = admit or (lambda: None)
         #: Whether a commit was begun whose outcome is unknown.
@@ -61,7 +62,7 @@ class Publisher:
         safe.
 
         Returns False if another send under the transaction was first, or if upkeep has given the folder up. Raises
-        StorageFailed and ContentionOutlastedRetries.
+        StorageFailed, ContentionOutlastedRetries, and what `admit` raises.
         """
         own = staging.application(self._folder), staging.PUBLISHED
         for losses in attempts:
@@ -87,8 +88,9 @@ class Publisher:
 def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
     """Remove folders of bulk sends that are over, and return how many were removed.
 
-    The folders of unpublished files are removed once nobody can publish the files any more. The function also removes
-    the rest of published folders, when no file in them is needed. Other folders are not touched.
+    Only folders of sends that began long ago count (see `staging.is_abandoned`). A folder of unpublished files is given
+    up first, so that nobody can publish the files any more, and then removed. A published folder is removed when a
+    vacuum has removed all files in it. Folders with other names are not touched.
     """
     folders, removed = staged_folders(store), 0
     if folders is None:
@@ -98,10 +100,10 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
         if not staging.is_abandoned(folder, clock()):
             continue
         try:
-            # Give an unpublished folder up before a vacuum can remove its files.
+            # Give an unpublished folder up first, so that nobody publishes files that are removed here or by a vacuum.
             removed += _is_over(store, folder, clock()) and _remove(store, folders, folder)
         except StorageFailed as error:
-            # A Spark task that was not stopped may still be writing to the folder.
+            # One cause may be a Spark task that was not stopped and still writes to the folder.
             log.warning("%s; it is left to the next upkeep", error)
     if removed:
         log.info("removed %d folders of bulk sends", removed)
@@ -117,7 +119,7 @@ def remove_folder_log(folders: Folders, folder: str) -> None:
 def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
     """Tell whether a folder has ended: published, or given up. If it has not, commit that it is given up.
 
-    Returns False if the folder's sender committed first.
+    Returns False if this commit lost to another one, such as the sender's. The next round looks at the folder again.
     """
     if end_of(store.engine, folder) is None:
         metadata = store.transactions.metadata("", "upkeep", "", now, [])
@@ -130,7 +132,10 @@ def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
 
 
 def _remove(store: DeltaStore, folders: Folders, folder: str) -> bool:
-    """Remove the files of an ended folder that are not needed. Return whether the folder is removed."""
+    """Remove a folder that was given up, or a published one that has no files any more. Return whether it is removed.
+
+    Of a published folder that has files, only remove the log.
+    """
     if end_of(store.engine, folder) != staging.FENCED:
         remove_folder_log(folders, folder)
         if folders.has_files(folder):

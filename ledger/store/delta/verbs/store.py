@@ -1,6 +1,7 @@
 """DeltaStore: the Store on Delta tables.
 
-Sends append to `messages`. Most other verbs record their decision as one MERGE into `visibility`.
+Sends append to `messages`. Most other verbs record their decision as one MERGE into `visibility`. "See Store.send"
+means the contract of that method in `ledger.store.protocol`.
 """
 
 from __future__ import annotations
@@ -80,8 +81,12 @@ OUTCOMES = list(Outcome)
 
 
 class AllCounts(NamedTuple):
-    """The counts of all queues by name, at the instant `now`, as of one version of `visibility` and one of
-    `messages`."""
+    """The counts of all queues, by name.
+
+    `version` is the version of `visibility` that was read. `messages` is the newest version of `messages` that was read
+    for any queue. `now` is the clock's reading. A queue whose last commit is later is counted at the time of that
+    commit.
+    """
 
     version: int
     messages: int
@@ -92,8 +97,8 @@ class AllCounts(NamedTuple):
 class DeltaStore:
     """A Store on one ledger's tables, through one engine. Threads may share it.
 
-    `outputs` are the output tables as the engine reaches them. `by_spark` reaches them through the user's Spark
-    session: only Spark can read or commit to some tables.
+    `outputs` are the output tables as the engine reaches them. `by_spark` reaches output tables through the user's
+    Spark session, because only Spark can read or commit to some tables.
     """
 
     def __init__(
@@ -153,8 +158,11 @@ class DeltaStore:
         return self._queues.all()
 
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
-        """See Store.change_queue. Raises ClocksDisagree where a receive would: a change to a longer retention records,
-        by the clock, which messages have expired."""
+        """See Store.change_queue. Raises ClocksDisagree if the queue's time is too far ahead of the clock (see
+        `LaneTimes`).
+
+        A change to a longer retention records, by the clock, which messages have expired.
+        """
         self.times.require(queue, clock)
         return self._queues.change(queue, change, clock)
 
@@ -177,7 +185,7 @@ class DeltaStore:
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """See Store.send, and `verbs.sending`. Sends of several threads share an append (`verbs.sharing`)."""
+        """See Store.send, and `verbs.sending`. Small sends of several threads may share an append (`verbs.sharing`)."""
         return self._sends.send(queue, entries, clock, attempt_id)
 
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
@@ -234,7 +242,10 @@ class DeltaStore:
         return self._copies.add(queue, messages, key, progress, clock)
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
-        """Restore the messages of a receipt (see Store.restore), in one MERGE over their lanes."""
+        """Restore the messages of a receipt (see Store.restore), in one MERGE over the lanes that change.
+
+        Before that, a fence may be committed to an output table (see `Outputs.fence_writes`).
+        """
 
         def decide(losses: int) -> Plan[int]:
             loaded = self._opened.load(queue, clock)
@@ -258,7 +269,10 @@ class DeltaStore:
         return self.transactions.run("restore", "visibility", queue.id, decide)
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
-        """Lock a message (see Store.lock), in one MERGE over its lane."""
+        """Lock a message (see Store.lock), in one MERGE over its lane.
+
+        Before that, a fence may be committed to an output table (see `Outputs.fence_doubts`).
+        """
         lanes_with_it = self._lanes_of(queue, message_id)
 
         def decide(losses: int) -> Plan[bool]:
@@ -277,7 +291,10 @@ class DeltaStore:
         return self.transactions.run("lock", "visibility", queue.id, decide)
 
     def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
-        """Return a message (see Store.peek), by two small reads and no commit."""
+        """Return a message (see Store.peek). Reads the records of its lane and one row of `messages`, commits nothing.
+
+        If the message was sent to another queue, the records of all lanes are read.
+        """
         loaded = self._opened.load(queue, None, self._lanes_of(queue, message_id))
         found, code = self._find(queue, loaded, message_id)
         lane = int(loaded.lanes.lanes(found)[0])
@@ -292,7 +309,10 @@ class DeltaStore:
         return grant_of(lanes, runs)(loaded.snapshot.version)
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """Read the messages of a grant. Small reads of several threads share one read. Raises LedgerDamaged."""
+        """Read the messages of a grant (see Store.read). Small reads of several threads may share one read.
+
+        Raises LedgerDamaged if the grant still holds a message that has no row.
+        """
         messages = self._reads.read(queue, grant)
         if len(messages) < grant.count:
             rows = [(one.segment, one.seq, one.seq) for one in messages]
@@ -301,8 +321,11 @@ class DeltaStore:
         return messages
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
-        """Raise LedgerDamaged if held runs have no rows. Reads the log of `messages`, and `visibility` only where rows
-        are missing."""
+        """Raise LedgerDamaged if the grant still holds messages of `runs` that have no row.
+
+        Reads the log of `messages`, and files whose ordinals the log does not show. Reads `visibility` only if rows are
+        missing.
+        """
         missing = missing_of(self.listings.newest(), runs)
         if missing.num_rows:
             self._require_none_held(queue, grant, missing)
@@ -311,7 +334,8 @@ class DeltaStore:
         """Raise LedgerDamaged if a grant still holds messages that have no row.
 
         Upkeep drops a message only when it is final in every queue (see `tidying`). This method reads the records after
-        the rows. Upkeep therefore did not drop a message that is still held: its row was lost in another way.
+        its caller looked for the rows. A message that its record shows as held is not final, so upkeep did not drop it:
+        its row was lost in another way. A message whose deadline has passed counts as held until its record changes.
         """
         held = self.held(queue, grant.receipt_id)
         lost = count_messages(missing) - count_messages(missing if held is None else outside(missing, held.runs))
@@ -346,12 +370,14 @@ class DeltaStore:
         return leases_of(recorded, loaded.now, postponed=postponed)
 
     def counts(self, queue: QueueRecord, clock: Clock) -> StateCounts:
-        """Return the queue's counts, from the log of `messages` and the records. They are exact for one version of each
-        table."""
+        """Return the queue's counts, from one version of the records and one listing of `messages`.
+
+        Files of `messages` are read if the log does not show enough about them (see `Listing`).
+        """
         return _counts(self._opened.load(queue, clock).classify(self.listings))
 
     def all_counts(self, clock: Clock) -> AllCounts:
-        """Return the counts of all queues, as of one version of the records."""
+        """Return the counts of all queues, as of one version of the records (see AllCounts)."""
         snapshot, now, loaded = load_all(self.engine, self.settings, list(self.queues()), clock)
         counts = {name: _counts(one.classify(self.listings)) for name, one in loaded.items()}
         read = [one.read["messages"] for one in loaded.values()]
@@ -362,8 +388,7 @@ class DeltaStore:
         return self.engine.version("messages"), self.engine.version("visibility"), self.engine.generation()
 
     def require_tables(self) -> None:
-        # The newest version alone proves nothing: a table that is gone also shows no newer version than the last known
-        # one.
+        # `Engine.version` proves nothing: for a table that is gone it may return the last known version.
         for table in TABLES:
             if not self.engine.exists(table):
                 gone = gone_folder(self.engine.place(table))
@@ -383,13 +408,15 @@ class DeltaStore:
         return {} if self._readiness is None else self._readiness.refusals()
 
     def _lanes_of(self, queue: QueueRecord, message_id: str) -> tuple[int, ...] | None:
-        """Return the one lane of a message that was sent to this queue. Return None (any lane) for a message that was
-        sent to another queue."""
+        """Return the one lane of a message that was sent to this queue.
+
+        Return None (any lane) for a message that was sent to another queue, or whose segment was dropped.
+        """
         home = self.listings.newest().home(ids.place(message_id)[0])
         return (home[1],) if home is not None and home[0] == queue.id else None
 
     def _find(self, queue: QueueRecord, loaded: Loaded, message_id: str) -> tuple[Runs, int]:
-        """Return a message as a run, and the code of its record. Raises MessageDoesNotExist."""
+        """Return a message as a run, and the code of its record (ABSENT: it has none). Raises MessageDoesNotExist."""
         segment, seq = ids.place(message_id)
         home, lanes = self.listings.newest().home(segment), loaded.lanes
         own = home is not None and home[0] == queue.id
@@ -403,7 +430,7 @@ class DeltaStore:
 
 
 def missing_rows(receipt_id: str, count: int, lost: int, place: str) -> LedgerDamaged:
-    """Return the error about messages that a claim holds and that have no row."""
+    """Return the error about `lost` of the `count` messages of a claim, which have no row in the table at `place`."""
     return LedgerDamaged(
         f"Of the {count:,} messages of the claim {receipt_id}, {lost:,} have no row in the table {place} any more",
         "`ledger repair`, a RESTORE or a DELETE of that table took them away. Nothing was acknowledged: "

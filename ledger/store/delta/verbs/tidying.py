@@ -1,9 +1,12 @@
 """Upkeep of the records of messages: one commit for each lane that needs it.
 
-A message is *final* when it is recorded as deleted and nobody can restore it any more. No verb ever changes a final
-message, however old the state that the verb decided on. An expired message must become final, too, before it may be
-dropped. First the queue records for good which messages have expired. Then the lane records the message as deleted. A
-verb that is about to move or grant the message conflicts with that commit, and decides again.
+A message is *final* in a queue when no verb of this queue can change it any more (`is_final`). Its record there shows
+that it was deleted and that nobody can restore it, or that it was moved to another queue. A verb that decided on an
+older state does not commit either, because it conflicts through the lane's head row.
+
+An expired message must become final before it may be dropped. First the queue records for good which messages have
+expired. Then the lane records the message as deleted. A verb that is about to move or grant the message conflicts with
+the lane's commit, and decides again.
 """
 
 from __future__ import annotations
@@ -35,15 +38,15 @@ from ledger.store.protocol import QueueRecord
 log = logging.getLogger("ledger.upkeep")
 #: How often upkeep tries a commit of its own, and the first pause between tries, in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
-#: An instant before all others: by NEVER, no message is old.
+#: Stands for an instant before all others: no message was sent or deleted by then.
 NEVER = -1
 
 
 def is_final(record: Record, before: int) -> bool:
     """Tell whether a message is final in this queue: no verb of the queue can change it any more.
 
-    A message is final if it was deleted by the instant `before` and has no receipt to restore it by. A message that was
-    moved to another queue is also final here: that queue has its own record of it.
+    A message is final if it was deleted by the instant `before` and its record has no receipt to restore it by. A
+    message that was moved to another queue is final, too: the other queue has a record of it, which decides.
     """
     gone = record.deleted_at is not None and record.deleted_at <= before and record.receipt_id is None
     return gone or record.moved_to is not None
@@ -52,9 +55,10 @@ def is_final(record: Record, before: int) -> bool:
 class Tidying:
     """The changes that one round of upkeep makes to records.
 
-    Deletions before the instant `before` lose their receipts. With NEVER, nothing is final by age. A clock that is not
-    confirmed moves no lane's time beyond the instant `not_beyond` (None: the clock is confirmed). The round began in
-    `generation`. `repair`, `forget` and `tidy` change no rows of a later generation: they raise LogReplaced.
+    Deletions before the instant `before` lose their receipts. If `before` is NEVER, no deletion is that old. If the
+    clock is not confirmed (see `ages`), `tidy` and `repair` use the instant `not_beyond` instead of the clock (None:
+    the clock is confirmed). The round began in `generation`. `repair`, `forget` and `tidy` remove no rows in a later
+    generation: they raise LogReplaced.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None, generation: int) -> None:
@@ -64,8 +68,8 @@ class Tidying:
     def repair(self, rows: pa.Table) -> None:
         """Give lanes that have several head rows one head row again.
 
-        Each such lane gets a new head row, with a higher revision and a lower ordinal than its other head rows. The new
-        row counts from its commit on. Then the other head rows are removed.
+        `rows` are all rows of `visibility`. Each such lane gets a new head row, with a higher revision and a lower
+        ordinal than its other head rows. From this commit on verbs use the new row. Then the others are removed.
         """
         heads = rows.filter(pc.equal(rows["segment"], HEAD)).group_by(["queue", "lane"]).aggregate([([], "count_all")])
         for row in heads.filter(pc.greater(heads["count_all"], 1)).to_pylist():
@@ -80,7 +84,7 @@ class Tidying:
             heads = snapshot.rows.filter(pc.equal(snapshot.rows["segment"], HEAD))
             lanes = Lanes(queue, snapshot.rows)
             now = max(self._clock() if self._not_beyond is None else self._not_beyond, lanes.latest)
-            # If another upkeep was first, keep the head row of that upkeep.
+            # If another upkeep has left one head row meanwhile, add none, and keep that row.
             edits, kept = NO_EDITS, heads
             if heads.num_rows > 1:
                 edits = kept = lanes.heads.one_more(lane, now)
@@ -94,8 +98,9 @@ class Tidying:
         """Remove the records about a deleted queue, which has messages in `lanes`. Return False if the next round has
         to do it.
 
-        Each of the queue's lanes gets a head row, if it has none, and loses it. A verb that decided earlier to move
-        some of these messages therefore does not commit. A verb that decides later finds no queue.
+        Each of `lanes` gets a head row, if it has none. Then all rows of the queue are removed, with the head rows. A
+        verb that decided earlier to move some of these messages therefore does not commit. A verb that decides later
+        finds no queue.
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -112,7 +117,7 @@ class Tidying:
     def expire(self, queues: list[QueueRecord], rows: pa.Table, listing: Listing, at: int) -> list[QueueRecord]:
         """Record for good which messages had expired at the instant `at`, in the queues that have such messages.
 
-        Return all queues as they are after that.
+        Return all `queues`: those that were recorded anew as they are after the commit, the others as they were given.
         """
         with_expired = [queue for queue in queues if self._has_expired(queue, _lanes(queue, rows), listing, at)]
         changed_by_id = (
@@ -121,10 +126,11 @@ class Tidying:
         return [changed_by_id.get(queue.id, queue) for queue in queues]
 
     def tidy(self, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
-        """Tidy the lanes of a queue, and return how many rows were joined.
+        """Tidy the lanes of a queue, each in one commit, and return how many runs were saved.
 
-        Each commit removes rows about messages that are gone. It removes the receipts from rows about old deletions,
-        and joins these rows. It records expired messages that nobody holds as deleted.
+        A commit removes rows about messages whose segment was dropped. It removes the receipts from rows about old
+        deletions, and joins neighbours among these rows. It records as deleted the messages of which the queue has
+        noted that they expired, except those that are in flight or locked.
 
         `rows` and `listing`, of any version, show which lanes are worth a commit. Each commit decides on the state that
         it reads itself.
@@ -139,8 +145,7 @@ class Tidying:
             clock, not_beyond = self._clock if self._not_beyond is None else None, self._not_beyond or NEVER
             loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
             loaded = replace(loaded, now=max(loaded.now, not_beyond))
-            # List the messages after reading the rows, so that each message that has a row is listed, unless it was
-            # dropped.
+            # List the messages after reading the rows. A message that has a row is then listed, unless it was dropped.
             new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), lane)
             require_generation("visibility", self._generation, self._engine.generation())
             edits = loaded.lanes.replacing(new, loaded.now)
@@ -149,9 +154,10 @@ class Tidying:
         return self._store.transactions.run("upkeep", "visibility", queue.id, decide)
 
     def _tidied(self, queue: QueueRecord, lanes: Lanes, listing: Listing, only: int | None = None) -> tuple[Runs, int]:
-        """Return the runs to record in the lanes (or in the lane `only`), and how many rows this saves.
+        """Return the runs to record in the lanes, and how many runs this saves.
 
-        Returns the runs as they are if the change is not worth a commit.
+        With `only`, no expired messages of other lanes are recorded as deleted. Returns the runs as they are if the
+        change is not worth a commit. Then it saves no run, takes no receipt away, and records no expired message.
         """
         old, before = lanes.runs, self._before
         exists = listing.segments()
@@ -167,7 +173,7 @@ class Tidying:
         joined = len(old) - len(new)
         receipts = lanes.per_code(old.code, lambda r: r.receipt_id is not None, bool) & (code == faded)
         known_expired = before != NEVER and self._is_believed(queue)
-        # Use this round's instant: a clock that was ahead may have set the lane's own time.
+        # Judge by this round's instant, not by the lane's own time, which a clock that was ahead may have set.
         expired = _expired(lanes, listing, queue.expired_before, self._now(), only) if known_expired else Runs.empty()
         if not joined and not receipts.any() and not len(expired):
             return old, 0
@@ -178,7 +184,8 @@ class Tidying:
         return self._clock() if self._not_beyond is None else self._not_beyond
 
     def _is_believed(self, queue: QueueRecord) -> bool:
-        """Tell whether the queue's record of expired messages cannot come from a clock that was ahead."""
+        """Tell whether the queue's note of what has expired is not too far in the future, so that the round may use
+        it."""
         return queue.noted_at <= self._now() + self._store.settings.skew
 
     def _has_expired(self, queue: QueueRecord, lanes: Lanes, listing: Listing, at: int) -> bool:
@@ -216,9 +223,9 @@ def _lanes(queue: QueueRecord, rows: pa.Table) -> Lanes:
 
 
 def try_commit(transactions: Transactions, table: str, commit: Callable[[], object]) -> bool:
-    """Try a commit of upkeep, which decides nothing, until it lands. Return False after ATTEMPTS losses.
+    """Try a commit of upkeep until it lands. Return False after ATTEMPTS losses: the next round has to make it.
 
-    Upkeep then leaves the commit to the next round. Raises LogReplaced.
+    The commit is tried again as it is, because it decides nothing. Raises LogReplaced.
     """
     attempts = Attempts(f"upkeep of {table}", ATTEMPTS, FIRST_PAUSE)
     for _ in attempts:

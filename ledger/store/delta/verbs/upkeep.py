@@ -1,9 +1,10 @@
-"""Upkeep: one round removes what is finished and joins files.
+"""Upkeep: one round removes what is finished, joins rows and files, and fills the table `receipts`.
 
-Upkeep keeps a ledger small and fast. Correctness never depends on upkeep.
+Upkeep keeps a ledger small and fast. No verb needs it for being right. Only `receipts` needs it: a round (or
+`Ledger.fill_receipts`) must copy the events of commits before these commits are older than `log_retention`.
 
-The settings for how long a ledger's past is kept become properties of the tables (`set_retention`). Both engines obey
-these properties.
+A round with a vacuum makes the settings `log_retention` and `deleted_file_retention` properties of the tables
+(`set_retention`). They tell how long a table keeps its past, and both engines obey these properties.
 """
 
 from __future__ import annotations
@@ -43,15 +44,16 @@ from ledger.store.protocol import QueueRecord
 
 
 def kept(engine: Engine, table: str) -> Kept:
-    """Return how long a table keeps its past, by its properties. Delta's defaults replace properties that cannot be
-    parsed."""
+    """Return how long a table keeps its past, by its properties. Delta's defaults replace a property that is missing or
+    cannot be parsed."""
     return kept_by(engine.layout(table).properties)
 
 
 def require_possible(engine: Engine, settings: Settings) -> None:
     """Raise InvalidParameterValue if a table would keep files for longer than commits.
 
-    The check matters if the settings give only one of the two retentions and the table has the other one from before.
+    Checks only settings that give one of `log_retention` and `deleted_file_retention`: the table has the other
+    retention from before. Settings that give both are checked when they are read.
     """
     log_retention, file_retention = settings.log_retention, settings.deleted_file_retention
     if (log_retention is None) == (file_retention is None):
@@ -67,7 +69,7 @@ def require_possible(engine: Engine, settings: Settings) -> None:
 
 
 def set_retention(engine: Engine, transactions: Transactions, settings: Settings, table: str, clock: Clock) -> None:
-    """Set the retention properties of a table if the settings give other values: in one commit, or none."""
+    """Set the retention properties of a table in one commit, if the settings give other values than the table has."""
     seconds_by_property = {LOG_RETENTION: settings.log_retention, FILE_RETENTION: settings.deleted_file_retention}
     properties = engine.layout(table).properties
     new = {
@@ -82,9 +84,10 @@ def set_retention(engine: Engine, transactions: Transactions, settings: Settings
 
 
 log = logging.getLogger("ledger.upkeep")
-#: The number of files from which an open segment is rewritten into one file.
+#: Upkeep joins the files of an open segment that has at least this many.
 FILES_WORTH_COMPACTING = 8
-#: The most runs of messages, or whole segments, in one predicate: thousands overflow delta-rs's stack.
+#: The most runs of messages, or whole segments, in one predicate. A predicate with thousands overflows delta-rs's
+#: stack.
 MOST_AT_ONCE = 500
 #: The columns that locate a segment.
 PLACE = ["queue", "lane", "segment"]
@@ -93,7 +96,15 @@ Place = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class UpkeepReport:
-    """The result of a round of upkeep. `queues_removed`: the deleted queues whose last message was dropped."""
+    """The result of a round of upkeep.
+
+    Attributes:
+        receipts_filled: How many entries `receipts` got.
+        queues_removed: How many deleted queues lost their last message.
+        segments_dropped: How many segments of existing queues had finished messages that were dropped.
+        rows_joined: How many runs fewer `visibility` has (a set counts as its runs).
+        lanes_compacted: In how many lanes files were joined. A lane may count twice, as a round joins files twice.
+    """
 
     receipts_filled: int
     queues_removed: int
@@ -104,7 +115,11 @@ class UpkeepReport:
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment as it was listed. `runs` are the listed messages of an open segment, which may gain more."""
+    """A segment as it was listed.
+
+    `runs` are the listed messages of an open segment, as first and last ordinals. (The ordinal of a message is its
+    place in its segment.) A sealed segment, which gains no messages, has no `runs`.
+    """
 
     queue: str
     lane: int
@@ -112,7 +127,8 @@ class Segment:
     runs: tuple[tuple[int, int], ...] = ()
 
     def predicates(self) -> list[str]:
-        """Return SQL predicates for exactly the messages that were listed, whatever was sent since."""
+        """Return SQL predicates for the messages that were listed: one for each run, or one for a whole sealed
+        segment."""
         named = f"segment = {literal(self.name)}"
         return [f"({named} AND seq BETWEEN {first} AND {last})" for first, last in self.runs] or [named]
 
@@ -125,21 +141,21 @@ class Segment:
 class Upkeep:
     """Rounds of upkeep. A round is safe beside every verb and other rounds, however long it pauses between two steps.
 
-    A message may be dropped when it is *final* (see `tidying`). A final message stays final, so the tables may be read
-    at different versions, as long as the round misses no message and no record:
+    A message may be dropped when it is *final* in every queue (see `tidying`). Such a message stays final. The round
+    may therefore read the tables at different versions, as long as it misses no message and no record:
 
-    - A round lists the files of `messages` first. It does not drop messages that are sent afterwards: a sealed segment
-      gains none, and of an open segment the round drops only the listed ordinals.
-    - The round lists queues after those files and after `visibility`: a queue exists before its messages and records. A
-      queue that is missing from the list was therefore deleted for good. The round removes the records of that queue
-      before it drops any of its messages. These commits force a verb that is about to move messages out of the queue to
-      decide again.
-    - The round reads last whether messages are final, from one version of `visibility`. A message that moves from one
-      queue to another is in one of them in that version. All queues in that version count, also those made or deleted
-      meanwhile.
-    - Each commit that removes rows names the generation in which the round began, and goes to a table that the round
-      has read. If the ledger is replaced meanwhile, the commit is refused and the round begins anew. A message that is
-      final in one ledger may be unfinished in a backup of it, under the same id.
+    - A round lists the files of `messages` before it reads records and queues. It drops no segment that begins
+      afterwards. A sealed segment gains no messages, and of an open segment the round drops only the listed ordinals.
+    - The round lists queues after those files and after `visibility`. A queue exists before its messages and records. A
+      queue that has messages or records and is missing from the list was therefore deleted for good. The round removes
+      the records of that queue before it drops any of its messages. The commits that remove the records force a verb
+      that is about to move messages out of the queue to decide again.
+    - After that the round reads, from one version of `visibility`, whether messages are final. A message that moves
+      from one queue to another is in one of the two in that version. All queues in that version count, also those made
+      or deleted meanwhile.
+    - No commit of the round removes rows in another *generation* than the round began in. A generation ends when other
+      tables or a backup replace the ledger's tables. Then the commit is refused, and the round begins anew. A message
+      that is final in one ledger may be unfinished in a backup of it, under the same id.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, say: Callable[[str], None] | None = None) -> None:
@@ -148,10 +164,11 @@ class Upkeep:
 
     @releasing
     def run(self, vacuum: bool, judged: JudgedAges) -> UpkeepReport:
-        """Do one round over all queues, which judges ages as `judged` says.
+        """Do one round over all queues. The round judges ages by the instant `judged.at` (None: it judges none).
 
-        Deleted messages keep their receipts for keep_deleted_receipts seconds (a setting). Raises
-        ContentionOutlastedRetries if the ledger is replaced again and again.
+        Deleted messages keep their receipts for at least keep_deleted_receipts seconds (a setting). `vacuum`: also
+        remove files that no kept version needs. Raises ContentionOutlastedRetries if the ledger is replaced again and
+        again.
         """
         attempts = self._store.transactions.attempts("upkeep")
         for _ in attempts:
@@ -182,7 +199,7 @@ class Upkeep:
         lanes = _lanes(files)
         gone = sorted({*lanes, *rows["queue"].unique().to_pylist()} - {queue.id for queue in queues})
         forgotten = [queue for queue in gone if tidying.forget(queue, lanes.get(queue, ()))]
-        # Old deletions lose their receipts. Messages that expired by every driver's clock are recorded as deleted.
+        # Expired means: by the clock of every driver. Two clocks may differ by `skew`.
         if now is not None:
             queues = tidying.expire(queues, rows, listing, now - skew)
         joined = 0
@@ -207,26 +224,26 @@ class Upkeep:
             self._say(f"vacuums {table}")
             set_retention(self._engine, self._store.transactions, settings, table, self._clock)
             if table == "visibility":
-                # Fill again just before the vacuum can remove entries of the log: every commit must have been read by
-                # then.
+                # Fill again just before the vacuum, which can remove entries of the log: `receipts` must have their
+                # events by then.
                 filled += fill_receipts(self._engine, self._store.transactions)
-            # The engines vacuum by the machine's clock, not by the instant that the round judges by.
+            # The engines vacuum by the machine's clock, not by `judged.at`: vacuum only if the two are near.
             if judged.is_near(self._clock()):
                 with self._store.transactions.turn(table):
                     self._engine.vacuum(table)
         removed = lanes.keys() & set(gone)
         if removed:
-            # A deleted queue's segments stay while another queue still has dead letters in them.
+            # Count only queues whose segments are all gone: those with dead letters in another queue stay.
             removed -= _lanes(self._engine.files()[1]).keys()
         report = UpkeepReport(filled, len(removed), dropped, joined, compacted)
         log.info("%s", report)
         return report
 
     def _tidied(self, tidying: Tidying, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
-        """Tidy a queue (see Tidying.tidy) and return how many rows were joined.
+        """Tidy a queue (see Tidying.tidy) and return how many runs were saved.
 
-        If the queue's time is ahead of the clock, skip the queue until the round after a repair: it must not stop the
-        other queues.
+        If the queue's time is too far ahead of the clock, log a warning and skip the queue. Its error must not keep the
+        round from the other queues.
         """
         try:
             return tidying.tidy(queue, rows, listing)
@@ -243,10 +260,11 @@ class Upkeep:
         now: int,
         skew: int,
     ) -> list[Segment]:
-        """Return the segments that may be dropped once they are finished.
+        """Return the segments that may be dropped once all their messages are final.
 
         An open segment stays while its sender may still append to it. If a dropped segment grew again, nobody could
-        tell which messages it once had. A segment that deduplication still reads, by any driver's clock, stays too.
+        tell which messages it once had. A segment of a FIFO queue stays while deduplication still reads it, by the
+        clock of any driver. A segment of a queue that is not in `queues` stays unless the queue is `forgotten`.
         """
         opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
         remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew
@@ -261,15 +279,15 @@ class Upkeep:
             if row["last_sent_at_max"] > until or (ids.is_open(name) and row["first_sent_at_min"] > opened_by):
                 continue
             segments.append(Segment(queue, row["lane"], name))
-        # An open segment may lack ordinals that a stalled send has taken and not committed yet: drop only the listed
-        # runs.
+        # Drop only the listed runs of an open segment: a stalled send may have taken further ordinals and not committed
+        # them yet.
         runs = {
             queue: _runs(listing.of(queue, NEVER, NEVER)) for queue in {one.queue for one in segments if one.is_open}
         }
         return [replace(one, runs=runs[one.queue][one.name]) if one.is_open else one for one in segments]
 
     def _finished(self, droppable: list[Segment], queues: dict[str, QueueRecord], before: int) -> list[Segment]:
-        """Return the segments whose every message is final in every queue, as of one version of the records."""
+        """Return the segments all of whose messages are final in every queue, as of one version of the records."""
         needed: set[str] = set()
         rows = self._engine.load("visibility", Where()).rows
         listing = self._store.listings.newest()
@@ -281,10 +299,13 @@ class Upkeep:
         return [segment for segment in droppable if segment.name not in needed]
 
     def _drop(self, queue: str, segments: list[Segment]) -> None:
-        """Remove finished segments, in as few commits as their number allows."""
+        """Remove finished segments of a queue, in commits of at most MOST_AT_ONCE predicates.
+
+        A commit that keeps losing to others is left to the next round (see `try_commit`).
+        """
         log.info("dropping %d finished segments of %s", len(segments), queue)
         for is_open in (False, True):
-            # Sealed segments have commits of their own: removing them rewrites no file.
+            # Remove sealed segments in commits of their own: such a commit removes whole files and rewrites none.
             chosen = [segment for segment in segments if segment.is_open == is_open]
             parts = [(part, segment.lane) for segment in chosen for part in segment.predicates()]
             for start in range(0, len(parts), MOST_AT_ONCE):
@@ -323,7 +344,7 @@ def _runs(files: FileRuns) -> dict[str, tuple[tuple[int, int], ...]]:
 
 
 def _of_many_files(files: pa.Table) -> set[Place]:
-    """Return the open segments that have many files."""
+    """Return the open segments that have at least FILES_WORTH_COMPACTING files."""
     counted = files.group_by(PLACE).aggregate([("messages", "count")]).to_pylist()
     return {
         (row["queue"], row["lane"], row["segment"])
@@ -333,7 +354,10 @@ def _of_many_files(files: pa.Table) -> set[Place]:
 
 
 def _doubled(files: pa.Table) -> set[Place]:
-    """Return the segments in which several messages share an ordinal (see `delta_log.join`), which no send produces."""
+    """Return the segments in which several messages share an ordinal (see `delta_log.join`).
+
+    No send produces such a segment. A fork under an earlier release could leave one.
+    """
     listed = files.filter(pc.is_valid(files["first_seq"])).sort_by(
         [("segment", "ascending"), ("first_seq", "ascending")]
     )
@@ -346,7 +370,7 @@ def _doubled(files: pa.Table) -> set[Place]:
 
 
 def _where(places: Iterable[Place]) -> list[Where]:
-    """Return the segments grouped by queue and lane."""
+    """Return a Where for each queue and lane, with its segments."""
     lanes: dict[tuple[str, int], list[str]] = {}
     for queue, lane, segment in sorted(places):
         lanes.setdefault((queue, lane), []).append(segment)

@@ -1,8 +1,8 @@
 """Vital signs of a ledger: values that grow with its load, and signs that something hangs.
 
-A measurement is cheap enough for a monitor that asks all the time. Each value follows from facts that exist anyway:
-files and their times, rows of `visibility`, the newest commits. A process keeps the facts about commits that it has
-read, so that the next measurement reads only new commits.
+A measurement lists the files of all tables and reads the rows of `visibility` and the newest commits. It reads files of
+`messages` only if the log does not show enough about them. A process keeps the facts about commits that it has read, so
+that the next measurement reads only new commits.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ledger.store.protocol import QueueRecord
 
 @dataclass(frozen=True)
 class OldestClaim:
-    """The claim that has been held for the longest time. Messages that were released for later no longer count as
-    claimed.
+    """The claim that has been held for the longest time, of those that have messages in flight.
 
     Attributes:
         queue: Its queue's name.
         receipt_id: Its receipt.
-        age: Seconds since it was granted.
-        beat_age: Seconds since it was granted or extended last (None: not within the newest 2,000 commits).
+        age: Seconds since it was granted, or granted again under its attempt id.
+        beat_age: Seconds since it was granted or extended last (None: not within the newest 2,000 commits to
+            `visibility`).
     """
 
     queue: str
@@ -50,8 +50,8 @@ class OldestClaim:
 
 @dataclass(frozen=True)
 class OldestMessage:
-    """The message that was sent first of those that still exist, in any state: its queue's name, and its `age` in
-    seconds."""
+    """The message that was sent first of those that are not deleted, expired or moved: its queue's name, and its `age`
+    in seconds."""
 
     queue: str
     age: float
@@ -63,9 +63,9 @@ class Vitals:
 
     Attributes:
         disk: The room that the tables take.
-        unjoined_receipts: The number of receipts of acknowledged claims that can still be restored, because upkeep has
-            not joined their rows.
-        oldest_claim: The oldest claim (None: no message is in flight).
+        unjoined_receipts: The number of receipts under which messages were deleted that can still be restored, because
+            upkeep has not taken the receipt from their records yet.
+        oldest_claim: The claim that has been held for the longest time (None: no message is in flight).
         oldest_message: The oldest message (None: there is no message, or the clocks disagree).
         recent: The values that the newest commits show.
     """
@@ -112,8 +112,8 @@ class VitalSigns:
         )
 
     def disk_use(self) -> DiskUse:
-        """Return the room that the tables take. Lists their files: on an object store, one request for each
-        1,000 files."""
+        """Return the room that the tables take. Lists their files: on an object store, a request for every 1,000
+        files."""
         places = {table: self._engine.place(table) for table in TABLES}
         with translating_errors(places["messages"]):
             stored = [table_files(place, self._options) for place in places.values()]
