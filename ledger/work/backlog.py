@@ -2,7 +2,7 @@
 
 On a FIFO queue a message is handed out only if no running call has a message of its group. Each group is therefore
 handled in order, one message (or one batch) at a time. If a message is given back, the messages of its group that come
-after it are given back, too, even messages of the same claim that are read later.
+after it are given back, too. This includes messages of the same claim that are read later.
 
 If a group's limit allows no call for a message yet, the message is put aside: it waits in memory (`AsideMessages`). No
 thread waits for that message.

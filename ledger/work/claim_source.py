@@ -1,7 +1,7 @@
 """The receives of a worker or a consumer.
 
-Here a worker is a worker of `Queue.work`, or one process of a consumer. If the caller gave an attempt id, each receive
-gets this id and a number, so that a retry finds the claims of a failed run.
+In this module a worker is a worker of `Queue.work`, or one process of a consumer. If the caller gave an attempt id,
+each receive gets this id and a number. By these a retry finds the claims of a failed run.
 """
 
 from __future__ import annotations

@@ -94,9 +94,9 @@ class Consumer:
     def run(self) -> Consumed:
         """Consume as long as `Consumption.until` says; return the counts.
 
-        SIGTERM and Ctrl-C in the main thread drain, if no other code handles them: calls that have begun are finished
-        and their rows written, and all other messages are given back. A second signal gives back at once all messages
-        that are not settled. The signal's own exception is raised at the end.
+        SIGTERM and Ctrl-C in the main thread drain, if no other code handles these signals. In a drain, calls that have
+        begun are finished and their rows are written. All other messages are given back. A second signal gives back at
+        once all messages that are not settled. The signal's own exception is raised at the end.
         """
         with draining() as drain:
             self._draining = drain

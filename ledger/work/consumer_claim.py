@@ -144,8 +144,8 @@ class ClaimInHand:
 
         Raises:
             EverythingFails: The output table refuses all rows that were tried, and all alike.
-            LeaseLost: Rows could not be written, because others hold or ended some of their messages, or because
-                another holder of the same receipt wrote rows for these messages first.
+            LeaseLost: The rows were not written: others hold or ended some of their messages, or another holder of the
+                same receipt wrote rows for these messages first.
         """
         ripe = self.ripe(withheld)
         if not ripe:

@@ -129,8 +129,8 @@ class Groups:
     def _read(self, queue: str, listing: Listing) -> pa.Table:
         """Return the messages that were sent to a queue, in their order: at least all messages of the listing.
 
-        Usually only messages behind the known rows are read. All messages are read anew if no rows are known, or if
-        upkeep dropped so many messages that the listing has fewer than half as many as are known.
+        Usually only messages behind the known rows are read. All messages are read anew if no rows are known, or if the
+        listing has less than half as many messages: upkeep dropped the others.
         """
         key = queue, listing.generation
         version, rows = self._own.get(key, (-1, None))

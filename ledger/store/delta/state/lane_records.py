@@ -109,8 +109,8 @@ class Lanes:
     def replacing(self, new: Runs, now: int) -> pa.Table:
         """Return the edits that turn the recorded runs into `new`. No two edits have one key (`run_sets.difference`).
 
-        The head row of a lane without edits is not counted up: a decision that changes nothing in a lane conflicts with
-        no other decision about the lane.
+        The head row of a lane without edits is not counted up. A decision that changes nothing in a lane conflicts with
+        no other decision about this lane.
         """
         change = difference(self._stored, new)
         if not len(change.written) and not len(change.gone):

@@ -32,7 +32,7 @@ class FileRuns:
 
     If a segment was not read, each run is one file. The run's `sent_at` is the earliest and its `available_at` the
     latest of the file's messages. In a segment that was read (see `_QueueFiles.worth_reading`), all messages of a run
-    have the same `sent_at` and the same `available_at`, and a run may cross files.
+    have the same `sent_at` and the same `available_at`. Such a run may cross files.
     """
 
     lane: np.ndarray

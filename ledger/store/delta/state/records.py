@@ -2,8 +2,8 @@
 
 A queue with many claims has many records, and most decisions are about few of them. If there are many rows, their
 distinct records stay in columns. These are the stored records: only those in use are read as objects, and questions
-about all records are answered from the columns. If there are few rows, all are read as objects at once: finding the
-distinct rows in columns takes about as long for ten rows as for a thousand.
+about all records are answered from the columns. If there are few rows, all are read as objects at once. Finding the
+distinct rows in columns takes about as long for ten rows as for a thousand, so it is not worth it.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
 def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
     """Return the rows (`sequence_number`, `sent_at`) of those messages of which a new send can be a duplicate.
 
-    Leave out a message that was sent before a clock repair and has a later instant than the repair noted: the real time
-    of its send is not known. Raises what the storage raises.
+    Leave out a message that was sent before a clock repair, if its instant is later than the one that the repair noted.
+    The real time of its send is not known. Raises what the storage raises.
     """
     for repaired, at in repairs(tables, queue):
         is_counted = pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired))

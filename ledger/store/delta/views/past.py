@@ -135,7 +135,7 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
 
     As of an instant `at`, the result is the newest version at that instant, within two bounds. The lower bound is the
     newest version that the commit `then` or an earlier one notes. The upper bound is the first version that a later
-    commit to `visibility` notes: that commit was decided later, and notes the version that existed when it was decided.
+    commit to `visibility` notes. That commit was usually decided after `at`, and notes the version that existed then.
 
     If the ledger's own commit notes no version, because it could not read one, the timestamps of the commits decide
     within the same bounds. The clocks of several machines write these timestamps.

@@ -31,7 +31,7 @@ from ledger.store.delta.views.past import VERSIONED, PastMoment, moment
 from ledger.store.delta.views.statements import VIEWS, comments, tables_of, view_statement
 from ledger.store.delta.views.translated import translated
 
-#: Turns a rule of DataFusion off: the rule confuses a field of a map with a column that both sides of a join have, and
+#: Turns a rule of DataFusion off. The rule confuses a field of a map with a column on both sides of a join, and then
 #: the query fails.
 _SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
 #: The table beside the views that has the comments on each view and each column.
