@@ -2,14 +2,14 @@
 
 A settlement ends the hold on messages that were handled. It writes the rows of all messages that are done, acknowledges
 these messages, and gives back the others, each with its reason. All of this usually takes effect together. Without rows
-it is one commit. With rows it is a `claim.write`: three commits in two tables.
+the settlement is one commit. With rows it is a `claim.write`: three commits in two tables.
 
-Messages that no retry can help are moved to the dead-letter queue, in a commit of their own.
+Messages that no retry can help are moved to the dead-letter queue, if there is one, in a commit of their own.
 
 If the output table refuses rows, the consumer searches for these rows in halves. The consumer writes all other rows,
-perhaps by several `claim.write`. No retry can help the messages of the refused rows.
+perhaps by several `claim.write`. The messages of the refused rows count as messages that no retry can help.
 
-`FirstRows` compares the first rows with the table's columns. If a table fits none of them, the consumer ends early.
+`FirstRows` compares the first rows with the table's columns. If the first rows do not fit, the consumer ends early.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ up the folder. In this module the turn of a message is the instant at which its 
 - A rate is a file with two instants, read and written under the file's lock. The first instant is when the group's next
   message is due if all messages come evenly (the generic cell rate algorithm). A message may come before it is due: by
   up to BURST_SECONDS, less the time of one message. In any T seconds a group therefore gets at most
-  rate * (T + BURST_SECONDS) messages. If this is less than rate * T + 1, the latter counts.
+  rate * (T + BURST_SECONDS) messages, or rate * T + 1 if that is more.
 - A message whose turn comes within PATIENCE_SECONDS is put aside: it waits in memory, and stays held. At its turn the
   limit is asked again. No thread waits for the message, and messages of other groups continue (see `Backlog`).
 - A message whose turn is later is given back, and hidden until its turn, in whole seconds and for LONGEST_SECONDS at
@@ -83,8 +83,8 @@ class ClosedGroups:
 
 #: After a pause, a group may get the messages of this many seconds at once, and at least one.
 BURST_SECONDS = 1.0
-#: In seconds: a message is put aside if its turn comes within the first number; in all it waits for twice as long at
-#: most. A free slot is looked for once in the second number.
+#: In seconds. A message is put aside if its turn comes within the first number. In all it waits for twice as long at
+#: most. The second number is the time from one look for a free slot to the next look.
 PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
 #: A message that is given back because of a limit is hidden for this many seconds at most.
 LONGEST_SECONDS = 60.0
