@@ -1,11 +1,11 @@
 """The messages of a consumer that wait for its handler. The handler's threads, or tasks of an event loop, take them.
 
-On a FIFO queue a message is handed out only if no other call of the handler has a message of its group. Each group is
-therefore handled in order, one message (or one batch) at a time. If a message is given back, the messages of its group
-that come after it are given back, too, even messages of the same claim that are read later.
+On a FIFO queue a message is handed out only if no running call has a message of its group. Each group is therefore
+handled in order, one message (or one batch) at a time. If a message is given back, the messages of its group that come
+after it are given back, too. This includes messages of the same claim that are read later.
 
-If a group's limit allows no call for a message yet, the message waits in memory (`AsideMessages`). No thread waits for
-that message.
+If a group's limit allows no call for a message yet, the message is put aside: it waits in memory (`AsideMessages`). No
+thread waits for that message.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ class AsideMessages:
 
 @dataclass(frozen=True)
 class HandlerCall:
-    """Messages of one claim for one call of the handler. `claim` is the consumer's key of the claim."""
+    """Messages of one claim that are handed out together.
+
+    Usually the handler is called once for them (see `handler_calls`). `claim` is the consumer's key of the claim.
+    """
 
     claim: Any
     messages: list[Message]
@@ -98,7 +101,8 @@ class HandlerCall:
 class Backlog:
     """Messages that wait for a handler. Threads share the object.
 
-    The backlog calls `wake` whenever there may be more messages to take.
+    The backlog calls `wake` when messages were added, when the backlog was closed, and on a FIFO queue when a call has
+    ended. An event loop sets `wake`. Threads call `wait_and_take`, and do not need `wake`.
     """
 
     def __init__(self, batch: int | None, *, in_order: bool) -> None:
@@ -130,7 +134,10 @@ class Backlog:
         return self._is_closed
 
     def add(self, claim: Any, messages: Iterable[Message]) -> list[Message]:
-        """Add messages of a claim, in their order. Return the messages behind a given-back message of their group."""
+        """Add messages of a claim, in their order.
+
+        Leave out and return the messages that come after a given-back message of their group.
+        """
         behind: list[Message] = []
         with self._changed:
             given_back = self._given_back.get(claim, ())
@@ -178,8 +185,9 @@ class Backlog:
     ) -> list[tuple[Any, Message]]:
         """Note that a call has ended. Remove and return all waiting messages of the groups in `given_back`.
 
-        `aside` has messages of the call that are handed out again, each after its seconds. On a FIFO queue, the
-        messages of one group in `aside` are handed out in their order, before all other messages of the group.
+        `aside` has messages of the call that are handed out again, each after its seconds. On a FIFO queue only the
+        seconds of a group's first message count. The group's messages in `aside` are handed out in their order, before
+        all other messages of the group.
         """
         with self._changed:
             self.calls -= 1
@@ -214,7 +222,7 @@ class Backlog:
         return dropped
 
     def shuffle(self) -> None:
-        """Shuffle the waiting messages; the messages of a FIFO group keep their order."""
+        """Shuffle the waiting messages. On a FIFO queue shuffle the groups: messages of a group keep their order."""
         with self._lock:
             random.shuffle(self._waiting)
             random.shuffle(self._ready)

@@ -1,6 +1,7 @@
 """The receives of a worker or a consumer.
 
-Their attempt ids are numbered, so that a retry finds the claims of a failed run.
+In this module a worker is a worker of `Queue.work`, or one process of a consumer. If the caller gave an attempt id,
+each receive gets this id and a number. By these a retry finds the claims of a failed run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ledger.rules.state import Status
 
 #: The most characters of a worker's attempt id: the numbers of the process and of the claim are appended to it.
 LONGEST_ATTEMPT = LONGEST - len("/255.1000000000")
-#: If a run meets another live run of its attempt, its next claims get numbers from this range.
+#: If a run meets another live run of its attempt, the numbers of its next claims begin at random in this range.
 APART = range(1_000_000, 1_000_000_000)
 #: The states of messages that may be received now (the first state) or soon.
 STORED = (Status.VISIBLE, Status.DELAYED, Status.LOCKED)
@@ -59,9 +60,9 @@ class ClaimSource:
     def attempts(self) -> Iterator[tuple[str | None, int]]:
         """Yield an attempt id for each receive, and how many messages an earlier run of the attempt holds under it.
 
-        The ids of earlier claims come first. Ids with numbers that no earlier claim has, and 0 messages, come after
-        them. If two runs of one attempt are alive, both use the same numbers and get the same claims, until one calls
-        `part_ways`. A worker without an attempt id gets (None, 0) for each receive.
+        The ids of earlier claims come first. Then come ids whose numbers no earlier claim has, with 0 messages. If two
+        runs of one attempt are alive, both use the same numbers and get the same claims, until one calls `part_ways`.
+        A worker without an attempt id gets (None, 0) for each receive.
         """
         if not self._attempt_id:
             yield from itertools.repeat((None, 0))
@@ -89,14 +90,15 @@ class ClaimSource:
         return receive(self._access, most, self.timeout, wait, attempt_id)
 
     def may_get_more(self) -> bool:
-        """Tell whether the queue has messages to receive, or will have some within the visibility timeout.
+        """Tell whether the queue has messages to receive, or may soon have some. Call this after an empty receive.
 
-        Messages become visible when a lease or a postponement ends. A live holder extends its lease in time. A dead
-        holder does not, and its messages come back. Call this after a receive that found no message. On a FIFO queue,
-        visible messages that such a receive did not get are blocked by hidden messages of their groups.
+        Delayed and locked messages count, however long they are hidden. Held and postponed messages count if their
+        deadline is within the visibility timeout. A live holder extends its claim before the deadline. A dead holder
+        does not, and its messages become visible. On a FIFO queue, visible messages do not count if nothing has changed
+        since the receive began. The receive did not get them, so hidden messages of their groups block them.
 
         Guarantees:
-            The answer describes one state of the queue at one instant. If others send, receive or give back a message
+            False describes one state of the queue at one instant. If others send, receive or give back a message
             between two reads, the reads are repeated.
         """
         store = self._access.store
@@ -117,7 +119,10 @@ class ClaimSource:
         return any(lease.visible_at <= clock() + self.timeout * MILLISECONDS for lease in ending)
 
     def _held(self, attempt: str) -> Mapping[tuple[int | None, int], int]:
-        """Return how many messages this worker takes over from earlier runs, by the numbers of process and claim."""
+        """Return how many messages this worker takes over from earlier runs, by (number of process, number of claim).
+
+        See `Share` for the processes whose claims a worker takes over.
+        """
         held = Counter[tuple[int | None, int]]()
         for lease in self._access.store.leases(self._access.record(), self._access.clock):
             numbers = claim_of_process(attempt, lease.attempt_id)

@@ -1,4 +1,8 @@
-"""The work on one claim: as a whole, or in parts if the function raises."""
+"""The work of a worker on one claim: as a whole, or in parts if the user's function raises.
+
+A culprit is a message for which the function raises even when the message is tried alone (see `isolation`). A failed
+message is released, or parked if it has failed too often.
+"""
 
 from __future__ import annotations
 
@@ -54,15 +58,16 @@ class ClaimWork:
         self._access, self._work, self._claim, self._grant = access, work, claim, claim.grant
         self._say, self._started = work.say, time.monotonic()
         self._done = self._failed = self._released = self._parked = self._lost = 0
-        #: The ids of messages that the table of failures already has.
+        #: The ids of messages that this object has appended to the table of failures.
         self._told: set[str] = set()
         self._check: Callable[[], None] = claim.check
 
     def run(self) -> Worked:
         """Work on the claim, acknowledge it, and return the counts.
 
-        If anything fails, the messages that are still held are given back at once. Their receive counts only if a
-        message may be the cause.
+        If an error ends the work, the messages that are still held are given back at once, and the error is raised. The
+        receive of these messages counts only if a message may be the cause. After LeaseLost nothing is given back or
+        raised: the counts tell how many messages were lost.
         """
         claim = self._claim
         try:
@@ -85,12 +90,12 @@ class ClaimWork:
         return Worked(1, self._done, self._failed, self._lost)
 
     def _compute(self) -> None:
-        """Attempt the whole claim at once; if that raises, attempt it in parts."""
+        """Attempt the whole claim at once; if the function or its rows raise, attempt the claim in parts."""
         try:
             self._attempt(self._grant)
             self._evidence.add((), any_succeeded=True)
         except EverythingFails as everything:
-            # The exceptions of the rows were caught, so there is none to raise again.
+            # Each row's exception was caught where the row was computed. There is no exception to raise again.
             raise LedgerError(self._tell_of(everything)) from None
         except Exception as error:
             if not is_of_function(error):
@@ -99,7 +104,7 @@ class ClaimWork:
                 self._isolate(error)
             except EverythingFails as everything:
                 self._tell_of(everything)
-                # The log names this error's cause: keep it.
+                # `from` keeps the error's own cause. EverythingFails, which was reported above, is left out.
                 raise error from error.__cause__
 
     def _tell_of(self, everything: EverythingFails) -> str:
@@ -111,7 +116,7 @@ class ClaimWork:
         return line
 
     def _isolate(self, error: Exception) -> None:
-        """Search for the messages for which the function raises, and fail them. Afterwards all others are done."""
+        """Search for the culprits, and release or park them. Afterwards all other messages are done."""
         raised = row_error(error)
         self._say(f"the function raised {raised.text}: the claim is tried again in halves")
         self._require_rows_as_cause(error)
@@ -124,7 +129,7 @@ class ClaimWork:
         self._fail(culprits)
 
     def _require_rows_as_cause(self, error: Exception) -> None:
-        """Raise EverythingFails if the function raises the same error when it is given no rows."""
+        """Raise EverythingFails if the function raises a like error when it is given no rows."""
         try:
             self._work.function(self._claim.dataframe.limit(0))
         except Exception as without_rows:
@@ -181,7 +186,7 @@ class ClaimWork:
     ) -> tuple[int, int, list[Action]]:
         """Decide which failed messages are released and which are parked.
 
-        The table of failures gets their rows first.
+        If there is a table of failures, append their rows to it.
 
         Args:
             record: the queue.
@@ -200,7 +205,8 @@ class ClaimWork:
             is_last = pc.greater_equal(parts[0]["receive_count"], policy.maximum_receives) if policy else None
             verdicts = [(parts[0], "release"), (parts[1], "park")]
             if is_last is not None:
-                # `dead_letter` messages are released, too; the next receive moves them to the dead-letter queue.
+                # Messages with the verdict `dead_letter` are released, too. The next receive moves them to the
+                # dead-letter queue.
                 verdicts[:1] = [
                     (parts[0].filter(pc.invert(is_last)), "release"),
                     (parts[0].filter(is_last), "dead_letter"),
@@ -216,7 +222,7 @@ class ClaimWork:
     def _tell(self, record: QueueRecord, failed: Grant, reasons: pa.Table | None, verdict: str) -> None:
         """Append failed messages to the table of failures.
 
-        Leave out the messages that the table already has: a part of the claim may be tried again.
+        Leave out the messages that this object has appended before: a part of the claim may be tried again.
         """
         table = Failures(self._access, self._work.failures)
         for first in range(0, failed.count, MOST_READ):
@@ -229,7 +235,10 @@ class ClaimWork:
                 self._told.update(rows["message_id"].to_pylist())
 
     def _answered(self, answer: Any) -> tuple[DataFrame, DataFrame | None]:
-        """Return (done, failed) of the function's answer; failed is None if the answer is one DataFrame."""
+        """Return (done, failed) of the function's answer; failed is None if the answer has only one DataFrame.
+
+        Raises InvalidParameterValue for any other answer.
+        """
         parts = (answer,) if is_spark(answer) else answer
         if not isinstance(parts, (tuple, list)) or not 1 <= len(parts) <= 2 or not all(map(is_spark, parts)):
             shown = (
@@ -278,8 +287,8 @@ class ClaimWork:
         return rows
 
     def _give_back(self, why: BaseException) -> None:
-        # A message can make the JVM or Python run out of memory, so the receive counts after these errors. No message
-        # causes the other errors that `run` gives to this method.
+        # A message can make the JVM or Python run out of memory, so the receive counts after the end of the JVM and
+        # after MemoryError. No message causes the other errors that `run` gives to this method.
         counts = jvm_has_ended(why) or isinstance(why, MemoryError)
         try:
             reason = row_error(why).text if is_of_function(why) else why_ended(why)
@@ -304,7 +313,7 @@ class ClaimWork:
 def require_own_columns(work: Work) -> None:
     """Raise InvalidParameterValue if `schema` names a column that the worker itself adds or leaves out.
 
-    Raise also what `columns_asked` raises. All this happens before a receive.
+    Raise also what `columns_asked` raises. A worker calls this function before its first receive.
     """
     declared = columns_asked(work.schema).declared
     names = [] if declared is None else [str(one["name"]) for one in declared["fields"]]
@@ -324,7 +333,7 @@ def _require_no_stamp(parameter: str, names: Sequence[str]) -> None:
 
 
 class _Judge:
-    """Decides which messages of a part are acknowledged, released or parked, when the part's rows are computed."""
+    """Decides, when the rows of a part are computed, which of its messages are acknowledged, released or parked."""
 
     def __init__(self, of: ClaimWork, grant: Grant, failed: DataFrame | None) -> None:
         self._of, self._grant, self._apart = of, grant, failed
@@ -367,7 +376,7 @@ class _Judge:
         if self._apart is None:
             table = writer.failed(NAMES_MESSAGES)
             return table.rename_columns([NAMES_MESSAGES, "reason"])
-        # Only the reasons are read here: which messages failed is already decided.
+        # Read only the reasons. `decide` already knows which messages failed: those without a row.
         reasons: pa.Table = self._apart.select(NAMES_MESSAGES, "reason").toArrow()
         return reasons
 
@@ -375,7 +384,8 @@ class _Judge:
 def _require_different(reasons: pa.Table, failed: pa.Table) -> None:
     """Raise EverythingFails if all messages of a claim failed alike, and enough of them are witnesses.
 
-    `failed` is GRANTED_RUNS. `ledger.work.isolation` defines witnesses. An error of the surroundings needs no witness.
+    Messages without a reason are not compared. `failed` is GRANTED_RUNS. `ledger.work.isolation` defines witnesses. An
+    error of the surroundings needs no witness.
     """
     errors = [row_error_of(text) for text in reasons["reason"].unique().to_pylist() if text is not None]
     if not errors or not all(one.is_like(errors[0]) for one in errors):

@@ -1,8 +1,8 @@
 """The loop of a consumer in one process, without Spark: claim, call, write, acknowledge.
 
 One thread (the caller's) receives, reads and commits. Other threads, or an event loop, call the handler. The next claim
-is received while the handlers work on the last one. No claim is received while two claims' worth of messages are
-unsettled.
+is received while the handlers still work on the last one, shortly before no message waits for them. No claim is
+received while at least twice as many messages are unsettled as a receive asks for.
 
 `ledger.work.handler_evidence` decides whether the handler is broken or messages are bad.
 """
@@ -34,13 +34,14 @@ from ledger.work.handler_rows import NAMES_MESSAGE
 from ledger.work.isolation import EverythingFails
 from ledger.work.tasks import Consumption
 
-#: How long a receive waits if nothing is in hand, and how long the loop pauses after an empty receive, in seconds.
+#: In seconds: how long a receive waits if no claim is in hand and the last receive was empty. While a claim is in hand,
+#: the next receive comes this long after an empty one.
 WAIT_SECONDS = 0.5
-#: How many seconds the loop sleeps at most before it looks for work again.
+#: The loop sleeps at most this many seconds before it looks for work again.
 LOOK_SECONDS = 0.05
 #: The most messages of a claim that are read at a time.
 READ_AT_ONCE = 2_000
-#: The reasons for which messages are given back when the consumer ends early.
+#: Why messages are given back after a drain, and how the reason begins if an error ended the consumer.
 ENDED, FAILED = "the consumer was told to end", "the consumer ended with an error"
 
 
@@ -91,11 +92,11 @@ class Consumer:
         self.consumed = Consumed()
 
     def run(self) -> Consumed:
-        """Consume until no messages are left, as `Consumption.until` says; return the counts.
+        """Consume as long as `Consumption.until` says; return the counts.
 
-        SIGTERM and Ctrl-C in the main thread drain: calls that have begun are finished and their rows written, and all
-        other messages are given back. A second signal gives everything back. The signal's own exception is raised at
-        the end.
+        SIGTERM and Ctrl-C in the main thread drain, if no other code handles these signals. In a drain, calls that have
+        begun are finished and their rows are written. All other messages are given back. A second signal gives back at
+        once all messages that are not settled. The signal's own exception is raised at the end.
         """
         with draining() as drain:
             self._draining = drain
@@ -114,7 +115,8 @@ class Consumer:
                 raise
             except BaseException as error:
                 if drain.asked is None:
-                    # Another signal handler, such as Airflow's, raised this error: no drain was tried.
+                    # No drain was tried. The error comes from another signal handler, such as Airflow's, or it ended a
+                    # thread of the handlers.
                     self._write_what_is_done(error)
                 self._give_back(why_ended(error))
                 raise
@@ -132,7 +134,10 @@ class Consumer:
         return self._is_exhausted and not self._in_hand
 
     def _step(self) -> None:
-        """Run one round: receive, read, collect, settle. If there is nothing to do, sleep until an outcome comes."""
+        """Run one round: receive, read and collect; if nothing was received, settle.
+
+        If nothing was received or settled, sleep for LOOK_SECONDS, or until a handler wakes the loop.
+        """
         self._wake.clear()
         received = self._receive_more()
         self._feed()
@@ -141,7 +146,7 @@ class Consumer:
             self._wake.wait(LOOK_SECONDS)
 
     def _receive_more(self) -> bool:
-        """Receive a claim if the handlers will soon have nothing to do; return whether one was received."""
+        """Receive a claim if the handlers will soon have nothing to do; return whether it has messages."""
         unsettled = sum(one.claim.count - one.settled for one in self._in_hand)
         waits = len(self._backlog) + sum(one.unread for one in self._in_hand)
         is_full = waits > self._told.at_once or unsettled >= 2 * self._size
@@ -164,7 +169,7 @@ class Consumer:
         return bool(claim.count)
 
     def _feed(self) -> None:
-        """Read messages for the handlers, while few messages wait."""
+        """Read messages for the handlers, while few messages wait and memory has room."""
         for claim in self._in_hand:
             # While messages are shuffled, each message of the claim must have the same chance to come next: read all of
             # them.
@@ -182,20 +187,23 @@ class Consumer:
         return sum(one.bytes_held for one in self._in_hand)
 
     def _is_stuck(self) -> bool:
-        """Tell whether to read more although memory is full: no call is running, and no outcome can be settled."""
+        """Tell whether to read more although memory is full.
+
+        This is so if no message waits for a handler or is with one, and no outcome can be settled.
+        """
         if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._told_of:
             return False
         return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
 
     def _is_full(self) -> bool:
-        """Tell whether to settle now: the pending rows cost `flush_cost`, or memory has no room for the next call."""
+        """Tell whether to settle now: the pending rows cost `flush_cost`, or memory is full and no message waits."""
         told = self._told
         if told.flush_cost is not None and sum(one.pending_cost for one in self._in_hand) >= told.flush_cost:
             return True
         return self._bytes_held() >= told.max_bytes and not len(self._backlog)
 
     def _tell(self, call: HandlerCall, steps: CallSteps) -> None:
-        """Note that a call has ended. The threads of the handlers call this method."""
+        """Note that a call has ended. The threads of the handlers, or their event loop, call this method."""
         dropped = self._backlog.finish(call, steps.given_back, steps.aside)
         for one in steps.handled:
             self._judge(call.claim, one)
@@ -219,7 +227,10 @@ class Consumer:
             self._wake.set()
 
     def _collect(self) -> None:
-        """Take the outcomes from the handlers. If the handler fails for everything alike, raise its exception."""
+        """Take the outcomes from the handlers. If the handler fails for everything alike, raise its exception.
+
+        Raise also `Handlers.fatal`, and what `FirstRows.look` raises.
+        """
         while self._told_of:
             claim, handled = self._told_of.popleft()
             claim.note(handled)
@@ -275,7 +286,7 @@ class Consumer:
             self._grow(claim)
 
     def _grow(self, one: ClaimInHand) -> None:
-        """Adapt the size of the next claims to the messages that are handled in `flush_seconds`.
+        """Adapt the size of the next claims to the messages that are handled in `flush_seconds`, within bounds.
 
         If the caller gave `max_messages`, leave the size as it is.
         """
@@ -320,7 +331,10 @@ class Consumer:
         self._give_back(ENDED)
 
     def _write_what_is_done(self, error: BaseException) -> None:
-        """Settle the messages that succeeded before an error. Do nothing if the error is OutputNotWritten."""
+        """Abandon the handlers, and settle the messages in hand that succeeded before an error.
+
+        After OutputNotWritten settle nothing. Ignore errors of the settlements: the first error is the one to raise.
+        """
         with contextlib.suppress(Exception):
             self._handlers.abandon()
             if isinstance(error, OutputNotWritten):

@@ -1,10 +1,15 @@
 """One claim of a consumer: its messages, their outcomes, and the commits that settle them.
 
-Usually a settlement is one commit. The commit writes the rows of all messages that are done, acknowledges these
-messages, and gives back the others, each for its own reason. If no retry can help some messages, a commit before it
-moves them to the dead-letter queue. If the output table refuses rows, the consumer searches for these rows in halves.
-The consumer writes all other rows, perhaps in several commits, and the messages of the refused rows have failed.
-`FirstRows` finds out, before the first write, that a table refuses every row.
+A settlement ends the hold on messages that were handled. It writes the rows of all messages that are done, acknowledges
+these messages, and gives back the others, each with its reason. All of this usually takes effect together. Without rows
+the settlement is one commit. With rows it is a `claim.write`: three commits in two tables.
+
+Messages that no retry can help are moved to the dead-letter queue, if there is one, in a commit of their own.
+
+If the output table refuses rows, the consumer searches for these rows in halves. The consumer writes all other rows,
+perhaps by several `claim.write`. The messages of the refused rows count as messages that no retry can help.
+
+`FirstRows` compares the first rows with the table's columns. If the first rows do not fit, the consumer ends early.
 """
 
 from __future__ import annotations
@@ -52,8 +57,8 @@ from ledger.work.verdicts import RetryLater
 log = logging.getLogger("ledger.consume")
 #: The verdicts on messages that no retry helps.
 HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
-#: A message is hidden for this many seconds less than its receipt may hold it, because the store checks the time later
-#: than this process.
+#: A message that is given back is hidden for at most the time that its receipt may still hold it, less this many
+#: seconds. The reason: the store reads the clock later than this process.
 CEILING_MARGIN_SECONDS = 60
 
 
@@ -119,9 +124,11 @@ class ClaimInHand:
         return [one for one in self.pending if id(one) not in kept_back]
 
     def is_due(self, withheld: Collection[Handled], *, is_full: bool) -> bool:
-        """Tell whether it is time to settle the pending outcomes, except the `withheld`, which cannot be judged yet.
+        """Tell whether it is time to settle the pending outcomes, except the `withheld`.
 
-        `is_full`: all claims together have as many pending outcomes as they may have.
+        `withheld`: failures of which it is not known yet whether the message or the handler is bad (see
+        `handler_evidence`). `is_full`: the pending rows of all claims cost `flush_cost`, or the bodies in memory have
+        reached `max_bytes`.
         """
         if self.pending_since is None or not self.pending:
             return False
@@ -136,8 +143,9 @@ class ClaimInHand:
             The counts.
 
         Raises:
-            EverythingFails: The output table refuses all rows alike.
-            LeaseLost: Others hold messages of the claim, or wrote rows of these messages first.
+            EverythingFails: The output table refuses all rows that were tried, and all alike.
+            LeaseLost: The rows were not written: others hold or ended some of their messages, or another holder of the
+                same receipt wrote rows for these messages first.
         """
         ripe = self.ripe(withheld)
         if not ripe:
@@ -152,7 +160,10 @@ class ClaimInHand:
         return counts
 
     def give_back(self, reason: str) -> int:
-        """Give back all unsettled messages, uncounted, and end the heartbeat; return how many messages."""
+        """Give back all unsettled messages, uncounted, and end the heartbeat; return how many messages.
+
+        If the store refuses, warn in the log, and return 0.
+        """
         try:
             if self.is_over:
                 return 0
@@ -202,9 +213,10 @@ class ClaimInHand:
         )
 
     def _search(self, done: list[Handled], attempt: Callable[[list[Handled]], object]) -> list[Handled]:
-        """Attempt an action on messages that are done, in halves if it raises.
+        """Attempt an action on messages that are done, in halves if the action raises.
 
-        Return the messages for which it raises even when they are tried alone.
+        Return the messages for which the action raises even when they are tried alone, with the verdict REFUSED. Raise
+        EverythingFails by the rules of `isolation`.
         """
         if not done:
             return []
@@ -216,6 +228,7 @@ class ClaimInHand:
                 raise
             first = error
         by_id = {one.message.message_id: one for one in done}
+        # Take the messages of `done` from the claim's runs, which have the receive counts.
         runs = others_of_claim(self._grant.runs, others_of_claim(self._grant.runs, self._runs_of(done)))
 
         raised = dict[str, Exception]()
@@ -236,9 +249,10 @@ class ClaimInHand:
         return [_refused(by_id[name], _error_of_rows(raised.get(name, first))) for name in alone]
 
     def _commit(self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int = 0) -> Consumed:
-        """Commit rows, acknowledgements and messages given back, as one commit.
+        """Write the rows of `done`, acknowledge these messages, and give back the `others`; return the counts.
 
-        `mark` is the first mark (see `visibility.change`) that no earlier action of this settlement has.
+        All of this takes effect together. `mark` is the first mark (see `visibility.change`) that no earlier action of
+        this settlement has.
         """
         if not done and not others:
             return Consumed()
@@ -263,11 +277,14 @@ class ClaimInHand:
         return retry_lost_races(partial(write, asked=columns_asked_by(told)))
 
     def _reject(self, others: list[Handled], mark: int = 0) -> tuple[Consumed, list[Handled], int]:
-        """Move the messages that no retry can help to the dead-letter queue, each for its reason, in one commit.
+        """Move the messages that no retry can help to the dead-letter queue, each with its reason, in one commit.
 
         Returns:
-            The counts, all 0 if the queue has no dead-letter queue. The messages that are left to be given back. The
-            first mark that no action has.
+            A tuple of three:
+
+            - the counts, all 0 if there is no such message, or if the queue has no dead-letter queue;
+            - the messages that are left to be given back;
+            - the first mark that no action of this settlement has.
         """
         record = self._access.record()
         hopeless = [one for one in others if one.verdict in HOPELESS]
@@ -286,7 +303,10 @@ class ClaimInHand:
         return counts, [one for one in others if one.verdict not in HOPELESS], mark + len(actions)
 
     def _apply(self, record: QueueRecord, done: pa.Table, actions: list[Action]) -> tuple[int, int]:
-        """Acknowledge and give back; return how many messages were deleted, and how many were given back."""
+        """Acknowledge `done` and give back the messages of `actions`, in one commit.
+
+        Return how many messages were deleted, and how many were given back.
+        """
         if done.num_rows:
             actions = [*actions, Action(Verb.DELETE, self._grant.receipt_id, done, 0, True)]
             self._access.store.require_messages(record, self._grant, done)
@@ -325,7 +345,7 @@ class ClaimInHand:
         )
 
     def _give_back_actions(self, record: QueueRecord, others: list[Handled], mark: int) -> list[Action]:
-        """Return an action for each way in which messages are given back, and for each reason."""
+        """Return the actions that give messages back: one for each way and reason (see `give_back_each`)."""
         actions: list[Action] = []
         for way_back, handled in _grouped(others, lambda one: self._way_back(record, one)):
             seconds, postponed, counted = way_back
@@ -352,7 +372,7 @@ class ClaimInHand:
         return 0, Postponed.RETRY, False
 
     def _within_ceiling(self, record: QueueRecord, seconds: int) -> int:
-        """Cut the seconds as V7 demands: a message is hidden for no longer than its receipt may hold it."""
+        """Shorten the seconds as V7 demands: a message is hidden for no longer than its receipt may hold it."""
         ceiling = limits_of(record.attributes).maximum_visibility_timeout
         if ceiling is None:
             return seconds
@@ -376,7 +396,7 @@ def _size_of(message: Message) -> int:
 def columns_asked_by(told: Consumption) -> ColumnsAsked:
     """Return the columns that a consumer asks of its table.
 
-    A column that `schema` does not declare gets its type by chance: from the values that are written first.
+    If the table lacks a column that `schema` does not declare, the values that are written first decide its type.
     """
     return replace(columns_asked(told.schema), by_chance=True)
 
@@ -395,7 +415,10 @@ def _refused(one: Handled, error: RowError) -> Handled:
 
 
 def _error_of_rows(error: Exception) -> RowError:
-    """Return the error of rows, without the part about the claim."""
+    """Return the error of refused rows.
+
+    Of an OutputNotWritten without a cause take only the reason. The error's full text also says that the claim is held.
+    """
     if isinstance(error, OutputNotWritten) and error.__cause__ is None:
         return RowError(type(error).__name__, error.reason[:LONGEST])
     return row_error(error)
@@ -407,7 +430,7 @@ def _why(error: Exception) -> str:
 
 
 def _reasons_of(handled: Sequence[Handled]) -> pa.Table:
-    """Return, by message id, why messages are given back."""
+    """Return a table with the reason for which each message is given back."""
     columns = [one.message.message_id for one in handled], [_reason_of(one) for one in handled]
     return pa.table([pa.array(column, pa.string()) for column in columns], ["message_id", "reason"])
 
@@ -441,12 +464,15 @@ def _ids_of(runs: pa.Table) -> list[str]:
 
 
 class FirstRows:
-    """Compares rows with the output table's columns until a row fits. Only the consumer's own thread uses it."""
+    """Compares rows with the output table's columns, until the rows of one message fit.
+
+    Only the consumer's own thread uses the object.
+    """
 
     def __init__(self, access: Access, told: Consumption) -> None:
         self._access, self._told = access, told
         self._refused = 0
-        #: Whether no row has fitted yet.
+        #: Whether there is an output table, and no message's rows have fitted yet.
         self.are_awaited = told.output is not None
 
     def look(self, handled: Sequence[Handled]) -> None:
@@ -454,7 +480,7 @@ class FirstRows:
 
         Raises:
             OutputNotWritten: The table has no columns for the rows of LEAST_WITNESSES messages that were received for
-                the first time, and no row fitted before. The rows of further calls would not fit either.
+                the first time, and no rows have fitted before. The rows of further calls would probably not fit either.
         """
         for one in handled:
             if not self.are_awaited or not one.rows:

@@ -1,9 +1,10 @@
 """Several processes (children) that consume one queue, and the parent process that starts and ends them.
 
 The parent spawns the children. Each child opens the ledger for itself and runs a Consumer of its own. A pipe connects
-each child with the parent. The child reports its counts, and the groups that its handler closed. The parent passes
-closed groups on to the other children, and tells all children when to end. If the parent has ended, the child finds the
-pipe closed, and drains. If a child is killed, the other children receive its messages when their lease ends.
+each child with the parent. The child reports its counts, its log lines, and the groups that its handler closed. The
+parent passes closed groups on to the other children. It tells all children to end after a signal, or when one child has
+raised. If the parent has ended, a child finds its pipe closed, and drains. If a child is killed, its messages can be
+received again after their visibility timeout, by other children or a later run.
 """
 
 from __future__ import annotations
@@ -93,8 +94,9 @@ class ConsumerProcesses:
         """Run the children until all have ended; return the sum of their counts.
 
         Raises:
-            Exception: A child raised it. All other children have drained.
-            LedgerError: Every child was killed.
+            Exception: The first exception of a child. The other children were told to drain, and have ended.
+            LedgerError: Each child was killed, or ended with an error that it did not report.
+            SystemExit, KeyboardInterrupt: A signal told the process to end, and the children have ended.
         """
         with draining() as drain:
             try:
@@ -106,7 +108,7 @@ class ConsumerProcesses:
                         self._is_told = True
                         self._tell_all((END,))
             except BaseException:
-                # After a second signal, or if a pipe fails, the children give back all messages that they hold.
+                # A second signal came, or a pipe failed. A child that gets END twice gives back all messages at once.
                 for _ in range(1 if self._is_told else 2):
                     self._tell_all((END,))
                 self._is_told = True
@@ -130,7 +132,7 @@ class ConsumerProcesses:
             self._told,
             processes=1,
             share=Share(number, self._told.processes),
-            # The child reports through the pipe.
+            # These functions can be sent to the child. `_consume` replaces them by functions that use the pipe.
             say=log.info,
             warn=log.warning,
             on_progress=ignore,
@@ -266,10 +268,11 @@ def _consume(connection: Connection, reopen: Callable[[], Access], told: Consump
 
 
 def _listen(connection: Connection, consumer: Consumer) -> None:
-    """Read the parent's messages and obey them, as a thread of a child.
+    """Read the parent's messages and obey them, in a thread of a child.
 
-    A signal to the child itself drains it; a second signal ends the drain. If a signal reaches the whole process group,
-    the parent's first END does not count as a second signal.
+    The first END drains the child, by SIGTERM. The second END ends the drain, as a second signal does. A signal may
+    reach all processes at once. The parent's first END must not end the drain of a child that already drains for this
+    signal.
     """
     ends = 0
     while True:

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 #: The fields of a safe function's result.
 VALUE, ERROR = "value", "error"
-#: Spark's numbers (evalType) of UDFs: those of values, without and with Arrow, and those of pandas.Series.
+#: Spark's numbers (evalType) for kinds of UDFs: of values without Arrow, of values with Arrow, and of pandas.Series.
 _OF_VALUES, _OF_SERIES = (100, 101), 200
 #: The column of `rowwise` that tells why a message failed.
 REASON = "_failed"
 
 
 def safely(function: Any) -> Any:
-    """Wrap a UDF: a row for which it raises gets the error in place of a value.
+    """Wrap a UDF. A row for which the UDF raises gets the error in place of a value.
 
     Args:
         function: a UDF of values from `pyspark.sql.functions.udf`, or a UDF from `pandas_udf` with a pandas.Series for
-            each argument and for the result. If a pandas UDF raises for its batch, it is called again in halves, until
-            each row that raises is alone.
+            each argument and for the result. If a pandas UDF raises for a batch, it is called again with the batch's
+            halves, until each row that raises is alone.
 
     Returns:
         A UDF with the same arguments. Its result is a struct: `value`, as the UDF returns it, and `error`, a text such
@@ -47,21 +47,22 @@ def safely(function: Any) -> Any:
 
     returns = StructType([StructField(VALUE, function.returnType), StructField(ERROR, StringType())])
     if kind == _OF_SERIES:
-        # PySpark's types have no function of any number of Series.
+        # PySpark's type stubs have no function that takes any number of Series.
         of_series: Any = pandas_udf
         return of_series(_safe_of_series(function.func), returns)
     return udf(_safe_of_values(function.func), returns, useArrow=kind == 101)
 
 
 def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[DataFrame], DataFrame]:
-    """Return a function of a claim's DataFrame that calls `function` for each message, safely.
+    """Return a function of a claim's DataFrame that calls `function` for each message, as `safely` does.
 
     Args:
         function: gets a message as a Row, and returns a dict, a tuple or a Row with the columns of `schema`.
-        schema: the columns that the function returns, as an Arrow schema, without message_id.
+        schema: the columns that `function` returns, as an Arrow schema, without message_id.
 
     Returns:
-        The function. Its rows have message_id, the columns of `schema`, and REASON: null, or why the message failed.
+        The function of the DataFrame. Its rows have message_id, the columns of `schema`, and REASON: null, or why the
+        message failed.
 
     Raises:
         InvalidParameterValue: `function` is a UDF, or `schema` is not an Arrow schema, or is empty. Or `schema` has
@@ -100,7 +101,7 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
 
 
 def _require_type_of_spark(name: str, kind: pa.DataType) -> None:
-    """Raise InvalidParameterValue if Spark does not have a type, or a type inside it."""
+    """Raise InvalidParameterValue if Spark does not have the type of a column, or a type inside that type."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_type
 
@@ -139,14 +140,17 @@ def _refuse_type(name: str, kind: pa.DataType, takes: str) -> NoReturn:
     raise InvalidParameterValue("schema", name, bound, f"Give pyarrow.{takes} in its place.")
 
 
-# All functions below run on executors, which may not have this package: each function contains all that it needs.
+# The functions below make functions that run on executors. Executors may not have this package, so each function that
+# is made contains all that it needs of this module.
 
 
 def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any], Any]:
     """Return the function with a check that its answers are values of the schema's types.
 
     Arrow and Spark convert values silently: inside a list of whole numbers 1.5 becomes 1, and a double too large for a
-    float becomes infinite. The check raises TypeError, with the name of the column, for a value that would change.
+    float becomes infinite. The check raises TypeError, with the name of the column, for a value that would change. One
+    change is allowed: in a column of shorter floats, a double is rounded. The check also raises TypeError for an answer
+    that is no dict, Row or tuple with the schema's columns.
     """
     names = list(schema.names)
     refuse = _refusing()
@@ -172,7 +176,7 @@ def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> C
 def _refusing() -> Callable[[str], NoReturn]:
     def refuse(problem: str) -> NoReturn:
         error = TypeError(f"the function returned {problem}")
-        # The check raises this error, not a line of the user's code.
+        # The check raises this error, not a line of the user's code: `_text_of_error` names no line.
         error.has_no_place = True  # type: ignore[attr-defined]
         raise error
 
@@ -182,8 +186,8 @@ def _refusing() -> Callable[[str], NoReturn]:
 def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any, tuple[Any, ...]], Any]]:
     """Return a function that makes a check for an Arrow field.
 
-    The check takes a value and its path: the column and the steps to the value in it. The check returns the value as
-    Spark takes it for the field's type (maps are dicts, structs are tuples), or calls `refuse`.
+    The check takes a value and its path: the column, and the steps from there to the value. The check returns the value
+    as Spark takes it for the field's type (maps are dicts, structs are tuples), or calls `refuse`.
     """
     import array
     import contextlib
@@ -253,7 +257,7 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
                 return value
             if of_class is str and is_text and value.isascii():
                 return value
-            # Arrow's own error names no column, so it is suppressed.
+            # Suppress Arrow's own error, which names no column. `refuse_value` names it.
             with contextlib.suppress(Exception):
                 plain = plain_scalar(value)
                 kept = pa.scalar(plain, type=exact).as_py()
@@ -269,7 +273,10 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
         return (0, 2**kind.bit_width - 1) if types.is_integer(kind) else (1, 0)
 
     def plain_scalar(value: Any) -> Any:
-        """Return a scalar of numpy or pandas, or a UUID, as Python's value. Raise ValueError if Python has none."""
+        """Return a scalar of numpy or pandas as Python's value, a UUID as bytes, and any other value unchanged.
+
+        Raise ValueError for an instant or a duration with nanoseconds, which Python does not have.
+        """
         if getattr(getattr(value, "dtype", None), "kind", "") in ("M", "m"):
             short = value.astype(f"{value.dtype.kind}8[us]")
             if short != value and value == value:
@@ -285,7 +292,7 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
         return value.bytes if isinstance(value, uuid.UUID) else value
 
     def is_same(value: Any, kept: Any, is_short: bool) -> bool:
-        """Tell whether a value equals its converted value. `is_short`: a float shorter than a double may be rounded."""
+        """Tell whether a value equals its converted value. `is_short`: the column has shorter floats, and may round."""
         if isinstance(value, bool) or isinstance(kept, bool):
             return value is kept
         if isinstance(kept, bytes):
@@ -320,7 +327,7 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
                     items = list(value) if numpy_kind in ("M", "m") else value.tolist()
             if items is None or (size is not None and len(items) != size):
                 refuse_value(value, kind, path)
-            # A long list of numbers of one class is checked as a whole.
+            # Check a list of numbers of one class as a whole, which is faster for long lists.
             of_items = set(map(type, items))
             if of_items == {int} and least <= min(items) and max(items) <= most:
                 return list(map(float, items)) if is_double or is_float else items
@@ -373,7 +380,10 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
         return keep
 
     def as_entries(value: Any) -> Any:
-        """Return a mapping, or a sequence of pairs with different keys, as a dict. Raise ValueError for others."""
+        """Return a mapping, or a list or tuple of pairs with different keys, as a dict.
+
+        Raise ValueError for any other value.
+        """
         if isinstance(value, Mapping):
             return dict(value)
         if not isinstance(value, (list, tuple)) or not all(isinstance(one, tuple) and len(one) == 2 for one in value):
@@ -427,7 +437,7 @@ def _safe_of_series(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _annotated(safe: Callable[..., Any]) -> Callable[..., Any]:
-    """Annotate the function as pandas_udf expects it: any number of Series in, a DataFrame out."""
+    """Annotate and return the function, as pandas_udf expects it: any number of Series in, a DataFrame out."""
     import inspect
 
     import pandas as pd

@@ -1,20 +1,23 @@
 """Limits of message groups: closed groups, calls at once, and messages a second.
 
-A handler closes a group until an instant by RetryLater. Until that instant no handler of this consumer is called for
-messages of the group (`ClosedGroups`).
+A handler closes a group until an instant by RetryLater. Until that instant the consumer begins no call of the handler
+for messages of the group (`ClosedGroups`).
 
-Limits hold across processes. The state is in a folder that the processes of one machine share. No process has to clean
+A limit holds for all processes of one machine that share a folder, which has the limit's state. No process has to clean
 up the folder. In this module the turn of a message is the instant at which its group's rate allows the message.
 
-- A slot is a file. A call holds the lock (flock) of one of its group's slots. The kernel releases the lock when the
-  process ends in any way, so a killed process keeps no slot.
-- A rate is a file with two instants, read and written under its lock. The first instant is when the group's next
-  message is due if all messages come evenly (the generic cell rate algorithm). A message may come up to BURST_SECONDS
-  before it is due. A group therefore gets at most rate * (T + BURST_SECONDS) messages in any T seconds, and one more.
-- A message whose turn comes within PATIENCE_SECONDS is put aside in memory, under its lease. At its turn the limit is
-  asked again. No thread waits for the message: messages of other groups go on (`ledger.work.backlog.Backlog`).
+- A slot is a file. A call holds the lock (flock) of one slot of each limited group that it has messages of. The kernel
+  releases the lock when the process ends in any way, so a killed process keeps no slot.
+- A rate is a file with two instants, read and written under the file's lock. The first instant is when the group's next
+  message is due if all messages come evenly (the generic cell rate algorithm). A message may come before it is due: by
+  up to BURST_SECONDS, less the time of one message. In any T seconds a group therefore gets at most
+  rate * (T + BURST_SECONDS) messages, or rate * T + 1 if that is more.
+- A message whose turn comes within PATIENCE_SECONDS is put aside: it waits in memory, and stays held. At its turn the
+  limit is asked again. No thread waits for the message, and messages of other groups continue (see `Backlog`).
 - A message whose turn is later is given back, and hidden until its turn, in whole seconds and for LONGEST_SECONDS at
-  most. The second instant is the latest turn that is taken. The deadlines of the messages are the schedule.
+  most. The second instant is the latest turn until which a message was hidden. So each further message is hidden for
+  longer, and the messages come back one after the other.
+- A message that gets no slot is put aside in the same way. If it waited in vain, it is given back.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ class ClosedGroups:
             self.on_close(group, until)
 
     def retry_of(self, message: Message) -> RetryLater | None:
-        """Return how to give back a message whose group is closed now; None if the group is open."""
+        """Return how to give back a message whose group is closed now; None if its group is open, or if it has none."""
         if not self._until or message.message_group_id is None:
             return None
         with self._lock:
@@ -78,11 +81,12 @@ class ClosedGroups:
         return RetryLater(remaining / MILLISECONDS, reason=CLOSED)
 
 
-#: After a pause, a group may have the messages of this many seconds at once.
+#: After a pause, a group may get the messages of this many seconds at once, and at least one.
 BURST_SECONDS = 1.0
-#: How long a message may be put aside before it is given back, and how often a free slot is looked for, in seconds.
+#: In seconds. A message is put aside if its turn comes within the first number. In all it waits for twice as long at
+#: most. The second number is the time from one look for a free slot to the next look.
 PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
-#: A refused message is hidden for this many seconds at most.
+#: A message that is given back because of a limit is hidden for this many seconds at most.
 LONGEST_SECONDS = 60.0
 #: How many calls a second are assumed to end for each slot.
 CALLS_A_SECOND = 10
@@ -94,11 +98,12 @@ _INSTANTS = struct.Struct("<dd")
 
 @dataclass(frozen=True)
 class GroupLimit:
-    """How many messages of a group handlers of `Queue.consume` may get, in all processes that share the limit.
+    """How many messages of a group the handlers of `Queue.consume` may get, in all processes that share the limit.
 
     Args:
         concurrency: The most calls at once.
-        rate: The most messages a second, on average. After a pause, the messages of one second may come at once.
+        rate: The most messages a second, on average. After a pause, the messages of one second (at least one message)
+            may come at once.
 
     Raises:
         InvalidParameterValue: A limit is out of range, or neither is given.
@@ -146,17 +151,17 @@ class GroupLimits:
     Args:
         limits: The limits by group, as `require_limits` returns them.
         folder: A folder that exists. The limits hold for all processes that share it.
-        clock: The clock of the machine, in milliseconds.
+        clock: Returns the time of the machine, in milliseconds.
     """
 
     def __init__(self, limits: Mapping[str | None, GroupLimit], folder: str | os.PathLike[str], clock: Clock) -> None:
         self._limits, self._folder, self._clock = limits, Path(folder), clock
         self._lock = threading.Lock()
-        #: How many calls of a group got no slot since a call of the group last got one, by group.
+        #: By group, how many messages this process gave back for want of a slot since it last got a slot of the group.
         self._refused: Counter[str] = Counter()
 
     def for_call(self) -> CallPermits:
-        """Return the permits of one call. The caller calls their `end` when the call is over."""
+        """Return the CallPermits of one call. The caller must call `end` on them when the call is over."""
         return CallPermits(self)
 
     def limit_of(self, message: Message) -> GroupLimit | None:
@@ -181,7 +186,7 @@ class GroupLimits:
     def refuse_slot(self, group: str, most: int) -> RetryLater:
         """Return how to give back a message that got no slot.
 
-        The more calls of its group got no slot, the longer the message is hidden.
+        The more messages of its group were given back in this way, the longer the message is hidden.
         """
         with self._lock:
             self._refused[group] += 1
@@ -194,7 +199,8 @@ class GroupLimits:
             now = self._clock()
             interval = MILLISECONDS / rate
             early = max(BURST_SECONDS * MILLISECONDS - interval, 0)
-            # A clock that was set back must not stop the group: `due` is never more than a burst ahead.
+            # A clock that was set back must not stop the group. So `due` counts as at most a burst ahead, or the time
+            # of one message if that is longer.
             due = min(instants.due, now + early + interval)
             if due - early > now:
                 return (due - early - now) / MILLISECONDS
@@ -202,9 +208,9 @@ class GroupLimits:
             return 0
 
     def book_instant(self, group: str, rate: float) -> RetryLater:
-        """Return how to give back a message that is too early: hidden until the next turn that is not taken.
+        """Return how to give back a message that is too early: hidden until the turn after the latest one.
 
-        Turns that would be more than LONGEST_SECONDS away are LONGEST_SECONDS away.
+        A turn that would be more than LONGEST_SECONDS away is LONGEST_SECONDS away.
         """
         with self._instants(group) as instants:
             now, interval = self._clock(), MILLISECONDS / rate
@@ -239,7 +245,7 @@ class CallPermits:
         Args:
             message: The message.
             waited: How many seconds ago the message was first put aside; 0: never.
-            before: How many messages of its group were put aside and have their turns first.
+            before: How many other messages of its group are put aside and have their turns first.
         """
         limit, group = self._limits.limit_of(message), message.message_group_id
         if limit is None or group is None:
@@ -276,7 +282,8 @@ class _Instants:
     def __enter__(self) -> _Instants:
         self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        # If the file is new, or its writer was killed during a write, it holds no instants, and a burst may come.
+        # If the file is new, or the first writer was killed before it had written, the file holds no instants, and a
+        # burst may come.
         with suppress(struct.error):
             self.due, self.booked = _INSTANTS.unpack(os.pread(self._descriptor, _INSTANTS.size, 0))
         return self

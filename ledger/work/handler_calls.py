@@ -1,9 +1,9 @@
 """The calls of a handler, by threads or an event loop, and each message's outcome.
 
-A Backlog hands out the messages. A message that its group's limit refuses for a moment is put aside, and no thread
-waits for it. If the handler raises for a batch, it gets the batch again in halves, until each message that raises is
-alone. The handler gets a message again only if its call raised, or did not return one answer for each message. If the
-handler raises RetryLater or Reject, this is the outcome of the whole batch, which is not halved.
+A Backlog hands out the messages. A message that its group's limit refuses for a moment is put aside in memory, and no
+thread waits for that message. If the handler raises for a batch, it gets the batch again in halves, until each message
+that raises is alone. The same happens if the handler returns neither None nor one answer for each message. If the
+handler raises RetryLater or Reject, this is the outcome of each message of the batch, which is not halved.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BEHIND = "a message before it in its group was given back"
 
 
 class Verdict(Enum):
-    """What happened to a message that was handed out."""
+    """What happened to a message of a claim."""
 
     DONE = "done"
     FAILED = "failed"
@@ -42,7 +42,11 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Handled:
-    """The outcome of one message: its verdict, and the rows that the handler returned or the error that it raised."""
+    """The outcome of one message: its verdict, and the rows that the handler returned, or an error.
+
+    `error` describes an error of the handler or of its answer. `raised` is the exception itself, also RetryLater or
+    Reject.
+    """
 
     message: Message
     verdict: Verdict
@@ -125,7 +129,7 @@ class CallSteps:
 
     @property
     def given_back(self) -> set[str]:
-        """On a FIFO queue, the groups that have a message with another verdict than DONE; else empty."""
+        """On a FIFO queue, the groups that have a message with another verdict than DONE; else no groups."""
         return self._given_back
 
     def answered(self, answer: Any) -> None:
@@ -192,8 +196,8 @@ class CallSteps:
 class Handlers:
     """Threads, or an event loop, that call the handler with the messages that a backlog hands out.
 
-    After each HandlerCall, `tell` is called with the HandlerCall and its CallSteps. `fatal` keeps an exception that
-    ends a thread or the loop, such as SystemExit or KeyboardInterrupt.
+    When a HandlerCall is finished, `tell` is called with the HandlerCall and its CallSteps. `fatal` keeps an exception
+    that ended a thread or the loop, such as SystemExit or KeyboardInterrupt.
     """
 
     def __init__(
@@ -225,7 +229,7 @@ class Handlers:
     def abandon(self) -> None:
         """Close the backlog and cancel the tasks of the loop, without waiting.
 
-        A thread that is in a call ends after that call.
+        A thread that calls the handler first finishes its HandlerCall, and then ends.
         """
         self._is_abandoned = True
         self._backlog.close()
@@ -285,8 +289,8 @@ class Handlers:
                     try:
                         answer = await handler(argument)
                     except asyncio.CancelledError as error:
-                        # If `abandon` cancelled this task, go on raising. Otherwise something that the handler awaited
-                        # was cancelled, and the handler has failed.
+                        # If `abandon` cancelled this task, raise the error again. Otherwise something that the handler
+                        # awaited was cancelled, and the handler has failed.
                         if self._is_abandoned:
                             raise
                         own = RuntimeError("what the handler awaited was cancelled")
@@ -307,10 +311,10 @@ class Handlers:
             steps.end()
 
     async def _next(self, steps: CallSteps) -> Any:
-        """Return the next argument.
+        """Return the next argument for the handler.
 
-        With limits, a thread finds the argument: the search may wait for locks on files, and the event loop must not
-        wait.
+        If there are limits, another thread finds the argument: the search may wait for locks on files, and the event
+        loop must not wait.
         """
         return steps.next() if self._limits is None else await asyncio.to_thread(steps.next)
 

@@ -1,20 +1,26 @@
 """The evidence that tells bad messages from a broken handler, outcome by outcome.
 
-The rules are those of `isolation`, applied to outcomes that come one by one.
+The rules resemble those of `isolation`, for outcomes that come one by one. A failure is an outcome with an error: the
+handler raised, or its answer cannot be written. Failures are alike if their errors are (`RowError.is_like`). Outcomes
+without an error, such as RetryLater, count neither as failures nor as successes.
 
 1. Errors of the surroundings (an ImportError, no connection) are no message's fault. The handler is broken after
-   LEAST_WITNESSES + log2(messages of the claim) such failures alike in a row, of any claims.
+   LEAST_WITNESSES + log2(messages of the claim) such failures in a row, of any claims. The logarithm is rounded up.
 2. Bad messages often follow each other, as in a sorted file. After LEAST_WITNESSES failures of one claim that are
-   alike, and no success, all waiting messages are therefore shuffled. Messages that were with handlers at that time are
-   not counted (their number is added to the bound). If as many further messages as in rule 1 fail alike, the handler is
-   broken. One success, or another error, acquits the handler as long as this claim lasts.
-3. When no message is left to call the handler with, the claims are judged together. The handler is broken after
-   LEAST_WITNESSES failures alike in a row, if no message has succeeded since the consumer began. (A few bad messages
-   may be all that is left of a queue.)
+   alike, and no success in that claim, all waiting messages are therefore shuffled. The messages that were with
+   handlers at that time prove nothing, so their number is added to the bound. If, beyond these, as many further
+   messages as in rule 1 fail alike, the handler is broken. One success in the claim, or another error, acquits the
+   handler: rule 2 no longer applies to this claim.
+3. When each message in hand has an outcome, the claims are judged together. The handler is broken after LEAST_WITNESSES
+   failures alike in a row, if no message has succeeded since the consumer began. (After a success, a few bad messages
+   may be all that is left of the queue.)
 
-In rules 2 and 3 only messages that were received for the first time count, as witnesses. A message that comes again may
-come because it is bad. The failures of a claim that is not judged yet are undecided. They are not settled until the
-claim is judged.
+In rules 2 and 3 only messages that were received for the first time count: they are the witnesses. A message that comes
+again may come because it is bad.
+
+The failures of a claim that has not acquitted the handler are undecided. So are errors of the surroundings, until an
+outcome ends their row. Undecided failures are not settled before each message in hand has an outcome, or the consumer
+drains.
 """
 
 from __future__ import annotations
@@ -63,7 +69,7 @@ class HandlerEvidence:
             messages: how many messages the claim has.
             handled: the outcome.
             running: how many messages are with handlers now, at most.
-            may_judge: whether all messages of the claims in hand were read, so that they could be shuffled.
+            may_judge: whether all messages of the claims in hand were read. Only then were all of them shuffled.
 
         Returns:
             What the outcome shows.
@@ -95,7 +101,10 @@ class HandlerEvidence:
             return Suspicion.NOTHING
 
     def undecided(self, claim: Any) -> list[Handled]:
-        """Return the failures that are not decided yet: the handler may be their cause, not the messages."""
+        """Return the failures that are not decided yet: the handler may be their cause, not the messages.
+
+        These are failures of the claim, and errors of the surroundings from any claim.
+        """
         with self._lock:
             of_claim = self._of.get(claim)
             own = [] if of_claim is None or of_claim.is_acquitted else of_claim.failures
@@ -108,7 +117,7 @@ class HandlerEvidence:
             return any(of_claim.needed is not None and not of_claim.is_acquitted for of_claim in self._of.values())
 
     def judge_all(self) -> Handled | None:
-        """Judge all claims together, once no message is left to call the handler with (rule 3).
+        """Judge all claims together. Call this when each message in hand has an outcome (rule 3).
 
         Return a failure if the handler is broken, and None if it is not.
         """

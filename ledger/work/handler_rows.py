@@ -38,7 +38,7 @@ def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
 
 
 def cost_of(rows: Iterable[Mapping[str, Any]], column: str | None) -> float:
-    """Return the sum of a column's finite numbers, numbers of numpy and Decimal included; 0 without a column."""
+    """Return the sum of a column's finite numbers (also of numpy and Decimal). If `column` is None, return 0."""
     costs = [row[column] for row in rows if has_cost(row, column)] if column else []
     return sum(int(cost) if isinstance(cost, Integral) else float(cost) for cost in costs)
 
@@ -71,7 +71,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
 
 
 def row_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows of one message as JSON, without the message's id."""
+    """Return the rows of one message as JSON, without the message's id; as Python's text if JSON fails."""
     without_ids = [{name: value for name, value in row.items() if name != NAMES_MESSAGE} for row in rows]
     try:
         return json.dumps(without_ids[0] if len(without_ids) == 1 else without_ids, default=str, ensure_ascii=False)
@@ -80,7 +80,7 @@ def row_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def answer_text(answer: Any) -> str:
-    """Return a handler's answer as a text, or the name of its class if it has no text."""
+    """Return Python's text of a handler's answer (`repr`), or the name of its class if `repr` fails."""
     try:
         return repr(answer)
     except Exception:

@@ -1,17 +1,19 @@
-"""The search for the messages that raise: a claim is tried again in halves.
+"""The search for the messages of a claim that raise: the claim is tried again in halves.
 
-In a claim of n messages, each row is computed at most log2(n) times more. The search ends early if everything fails
-alike, by these rules:
+In a claim of n messages, the search tries each message at most log2(n) times, rounded up. The search ends early if
+everything fails alike, by these rules:
 
-- Before the search, a worker calls the function on no rows (`claim_work`). If this raises the same error at the same
-  place, the rows are not the cause.
+- Before the search, a worker calls the function on no rows (`claim_work`). If this call raises a like error (see
+  `RowError.is_like`), the rows are not the cause.
 - Otherwise witnesses decide, if the first message that was tried alone has raised and no part has succeeded yet. Of all
-  witnesses, LEAST_WITNESSES + log2(n) are drawn at random and tried alone. If each of them raises alike, everything
-  fails.
+  witnesses, LEAST_WITNESSES + log2(n), rounded up, are drawn at random and tried alone. If each of them raises alike,
+  everything fails.
 - A witness is a message that was received for the first time. A message that comes again may come because it failed
   before. With fewer than LEAST_WITNESSES witnesses, the search does not end early: two messages of a claim may both be
-  poison. For an error of the surroundings (a missing module, no connection) every message is a witness, and their
-  number does not matter. Small claims of one worker give evidence together: see `Evidence`.
+  poison (always raise). For an error of the surroundings (a missing module, no connection) every message is a witness,
+  and the number of witnesses does not matter.
+
+Small claims of one worker give evidence together: see `Evidence`.
 """
 
 from __future__ import annotations
@@ -57,8 +59,8 @@ class Evidence:
     def add(self, culprits: Sequence[Culprit], *, any_succeeded: bool) -> None:
         """Add the outcome of a claim.
 
-        Raises EverythingFails if LEAST_WITNESSES messages that were received for the first time have raised alike, and
-        no message has succeeded since the first of them.
+        Raises EverythingFails if LEAST_WITNESSES messages that were received for the first time have raised alike. The
+        count begins again after a claim in which a message succeeded, and after witnesses that did not all raise alike.
         """
         if any_succeeded:
             self._failed.clear()
@@ -72,7 +74,10 @@ class Evidence:
 
 
 class Isolation:
-    """The search for the culprits of one claim. `attempt` computes, writes and acknowledges a part of the claim."""
+    """The search for the culprits of one claim.
+
+    `attempt` tries a part of the claim. For a worker it computes, writes and acknowledges the part.
+    """
 
     def __init__(self, grant: Grant, attempt: Callable[[Grant], None]) -> None:
         self._grant, self._attempt = replace(grant, order=None), attempt
@@ -82,10 +87,10 @@ class Isolation:
         self._any_succeeded = self._judged = False
 
     def search(self, error: BaseException) -> list[Culprit]:
-        """Return the culprits of a claim that raised `error` as a whole. Afterwards all other messages are done.
+        """Return the culprits of a claim that raised `error` as a whole.
 
-        Raises EverythingFails if all witnesses raised alike. Raises what `attempt` raises, if the error is not of the
-        function or its rows.
+        Afterwards `attempt` has succeeded for all other messages. Raises EverythingFails if all drawn witnesses raised
+        alike. Raises what `attempt` raises, if the error is not of the function or its rows.
         """
         self._search(self._grant, row_error(error))
         return self.culprits
@@ -100,7 +105,8 @@ class Isolation:
         first = self._try(halves[0])
         if first is not None:
             self._search(halves[0], first)
-        # If the first half succeeded, the second half raised `error`.
+        # If the first half succeeded, `error` came from the second half, which is not tried again as a whole. A single
+        # message is tried again, so that it is blamed only for its own error.
         second = error if first is None and halves[1].count > 1 else self._try(halves[1])
         if second is not None:
             self._search(halves[1], second)
@@ -128,7 +134,10 @@ class Isolation:
             self._raise_if_all_alike(error)
 
     def _raise_if_all_alike(self, error: RowError) -> None:
-        """Raise EverythingFails if each witness raises like the first message that was tried alone."""
+        """Raise EverythingFails if each drawn witness raises like the first message that was tried alone.
+
+        With too few witnesses do nothing. `error` is the error of that first message.
+        """
         runs, count = self._grant.runs, self._grant.count
         lengths = runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy() + 1
         is_new = np.repeat(runs["receive_count"].to_numpy() <= 1, lengths)
@@ -150,5 +159,8 @@ class Isolation:
 
 
 def _drawn(places: Sequence[int], most: int) -> list[int]:
-    """Return some of the places, drawn at random: a fixed choice could draw only culprits in every run."""
+    """Return some of the places, drawn at random.
+
+    A fixed choice might draw only culprits, each time that the claim's messages come again.
+    """
     return random.sample(places, min(most, len(places)))

@@ -1,9 +1,9 @@
 """The Arrow types of columns of Python values, found in the values of one commit.
 
 Handlers return Python values, and only the values show the type of a column. If a column has whole numbers and
-fractions, all become fractions. If it has short and long numbers, all become long. If values have no common type
-(numbers and texts), the column gets the type of most values. The rows with the other values are refused, with an error
-that names the column and both types.
+fractions, all become fractions. If a column has short and long numbers, all become long. If values have no common type
+(numbers and texts), the column gets the type of most values. Rows with other values are refused, with an error that
+names the column and both types. A row is also refused if the column's type would change its value.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ import pyarrow as pa
 
 from ledger.output_tables.arrow_values import first_changed
 
-#: Errors for a value that has no Arrow type, or not the type that was asked for. Arrow and Python raise some of them.
-#: Code of the user's objects may raise any other.
+#: Errors for a value that has no Arrow type, or not the type that was asked for. Arrow and Python raise some of these
+#: errors. Code of the user's objects may raise any Exception.
 CONVERSION_ERRORS = (Exception,)
 Row = Mapping[str, Any]
 
 
 def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int, TypeError]]:
-    """Return the columns of the rows of many messages, and why rows are refused.
+    """Return the columns of the rows of many messages, and why the rows of some messages are refused.
 
     Args:
         answers: the rows of each message.
 
     Returns:
-        The columns, in the order of their first rows; and the error for refused rows, by the message's place.
+        The columns, in the order of their first rows. And the errors of refused rows, by the message's place in
+        `answers`.
     """
     names = dict.fromkeys(name for rows in answers for row in rows for name in row)
     fields, refused = [], dict[int, TypeError]()
@@ -66,9 +67,9 @@ def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
 
 
 def _types_of(values: Sequence[Any], places: Sequence[int], wrong: dict[int, str]) -> dict[pa.DataType, list[int]]:
-    """Return the types of values of one Python class, with their places.
+    """Return the types of values of one Python class, with the values' places.
 
-    Note the errors of values that have no type in `wrong`.
+    Note in `wrong` the errors of values that have no type, or that their own type would change.
     """
     try:
         return {_type_that_keeps([values[place] for place in places]): list(places)}
@@ -85,7 +86,7 @@ def _types_of(values: Sequence[Any], places: Sequence[int], wrong: dict[int, str
 def _type_that_keeps(values: Sequence[Any]) -> pa.DataType:
     """Return the type that Arrow finds for values.
 
-    Raise TypeError if the type would change a value. Raise Arrow's error if values have no type.
+    Raise TypeError if the type would change a value. Raise Arrow's error if the values have no common type.
     """
     kind: pa.DataType = pa.array(values).type
     changed = first_changed(values, kind)

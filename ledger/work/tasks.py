@@ -97,9 +97,9 @@ class Consumption:
     say: Callable[[str], None] = log.info
     #: The function that is called with each line that the caller should see.
     warn: Callable[[str], None] = log.warning
-    #: The function that is called after each commit with the counts so far.
+    #: The function that is called with the counts so far, after each settlement and each lost claim.
     on_progress: Callable[[Consumed], None] = ignore
-    #: The number of this process, and the count of the processes of the attempt.
+    #: The number of this process, and how many processes the attempt has.
     share: Share = ALONE
 
     def __post_init__(self) -> None:
@@ -141,7 +141,7 @@ class Consumption:
 
     @property
     def at_once(self) -> int:
-        """The most messages that handlers work on at once."""
+        """The most messages that the handlers of one process work on at once."""
         return self.concurrency * (self.batch or 1)
 
 

@@ -11,15 +11,17 @@ from ledger.errors import InvalidParameterValue
 class RetryLater(Exception):
     """A handler of `Queue.consume` raises this if the message is not to blame: a rate limit, an outage.
 
-    The message is given back, and hidden until the given time. The receive does not bring the message nearer to the
-    queue's maxReceiveCount, unless it is `counted`.
+    The message is given back, and hidden until the given time, in whole seconds. It is hidden for no longer than its
+    receipt may hold it (V7). The receive does not bring the message nearer to the queue's maxReceiveCount, unless it is
+    `counted`.
 
     Args:
-        seconds: How many seconds the message stays hidden, from the moment of the raise.
+        seconds: How many seconds the message stays hidden, from the commit that gives it back.
         until: In place of `seconds`: the instant until which the message stays hidden, a datetime with a time zone.
-        group: True closes the message's own group until the same time. A text closes the message group of that name.
-            The consumer, in all its processes, calls no handler for messages of a closed group, and gives them back in
-            the same way. Other consumers do not know that the group is closed.
+        group: True closes the message's own group: for `seconds` from the raise, or until `until`. A text closes the
+            message group of that name. The consumer, in all its processes, begins no call for messages of a closed
+            group. It gives them back uncounted, hidden until the group opens. A process that did not close the group
+            itself learns of it a moment later. Other consumers do not know that the group is closed.
         counted: True counts the receive.
         reason: The reason that the view `receipts` shows for the message.
 
@@ -60,9 +62,9 @@ class RetryLater(Exception):
 class Reject(Exception):
     """A handler of `Queue.consume` raises this for a message that no retry can help.
 
-    The message moves to the queue's dead-letter queue at once, however few times it was received. The view
-    `dead_letters` shows the `reason`. If the queue has no RedrivePolicy, the message is parked: hidden for the `park`
-    seconds of `Queue.consume`.
+    The message moves to the queue's dead-letter queue when it is settled, however few times it was received. The view
+    `dead_letters` shows the `reason`. If the queue has no dead-letter queue, the message is parked: hidden for the
+    `park` seconds of `Queue.consume`.
 
     Raises:
         InvalidParameterValue: The reason is blank, or no text.

@@ -1,4 +1,4 @@
-"""The loop of a worker: claim, compute, write and acknowledge, until no messages are left."""
+"""The loop of a worker: claim, compute, write and acknowledge, as long as `Work.until` says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     pass
 
 log = logging.getLogger("ledger.work")
-#: How long a receive waits for messages before the worker checks whether any may come, in seconds.
+#: How long a receive waits for messages before the worker checks whether any may come, in seconds. With until="once" a
+#: receive does not wait.
 WAIT = 2.0
 
 
@@ -40,7 +41,7 @@ class Worker:
         self._evidence = Evidence()
 
     def run(self) -> Worked:
-        """Work until no messages are left, as `Work.until` says; return the counts."""
+        """Work as long as `Work.until` says; return the counts."""
         self._access.spark("Queue.work")
         worked, once = Worked(0, 0, 0), self._work.until == "once"
         with ended_by_sigterm(), self._meter() as meter:
@@ -64,5 +65,5 @@ class Worker:
         return Meter("messages", stored, self._work.say, show=self._work.bar)
 
     def work(self, claim: Claim) -> Worked:
-        """Work on a claim and acknowledge it. If anything fails, give back the messages that are still held."""
+        """Work on a claim and acknowledge it; see `ClaimWork.run`."""
         return ClaimWork(self._access, self._work, claim, self._evidence).run()

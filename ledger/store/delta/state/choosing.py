@@ -20,8 +20,9 @@ def find_receivable(loaded: Loaded, classified: Classified, groups: Groups, most
     """Return the runs that a receive may take, with the codes of their records, in the order of receiving.
 
     For a FIFO queue, these are the messages that `rules.fifo` allows, of all lanes, in the queue's order. Each run has
-    one message. For other queues, these are all visible messages, the oldest first. With `most`, the result for a FIFO
-    queue may leave out groups. It still has the first `most` messages, and all messages that become dead letters.
+    one message. For other queues, these are all visible messages, in the order of the runs' `sent_at` (see `FileRuns`).
+    With `most`, the result for a FIFO queue may leave out groups. It still has the first `most` messages, and all
+    messages that become dead letters.
     """
     if is_fifo(loaded.queue.attributes):
         return groups.receivable(loaded, classified, most)
@@ -31,15 +32,16 @@ def find_receivable(loaded: Loaded, classified: Classified, groups: Groups, most
     return Ordered(visible.first, visible.last, visible.code, order)
 
 
-#: After this many lost commits, a receive tries half as many lanes.
+#: Each time that a receive has lost this many commits to other writers, it tries half as many lanes.
 LOSSES_TO_HALVE = 2
 
 
 def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int) -> list[int]:
     """Choose as few lanes as the claim needs: a random lane that can fill it, else the fullest lanes.
 
-    A commit to many lanes conflicts with every commit to one of them. `losses` counts the lost commits: every second
-    loss halves the number of lanes to try.
+    A commit to many lanes conflicts with every commit to one of them. So each LOSSES_TO_HALVE of the `losses` (the
+    receive's lost commits) halve the number of lanes to try. `available` has the number of messages by lane. `maximum`
+    None: the claim may have all messages.
     """
     lanes = [lane for lane, messages in available.items() if messages]
     random.shuffle(lanes)
@@ -59,8 +61,8 @@ def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int)
 def choose_lanes_in_order(lanes: Sequence[int], losses: int) -> list[int]:
     """Choose all lanes of a FIFO queue, because its order does not follow lanes; after losses, choose fewer at random.
 
-    All receivers want the first messages, and a receiver without a turn could lose for ever. For this reason every
-    second loss halves the number of lanes to try.
+    All receivers want the first messages, and a receiver without a turn could lose for ever. For this reason the lanes
+    to try are halved as in `choose_lanes`.
     """
     chosen, most = list(lanes), _most(len(lanes), losses)
     if most < len(chosen):
@@ -87,8 +89,8 @@ class Deal:
 
     def __init__(self, runs: Ordered, shift: int | None = None) -> None:
         self._shift = shift
-        #: `_next` has the runs with order numbers up to `_reached` that are not dealt out. `_later` has at least all
-        #: runs behind `_reached`, unsorted.
+        #: `_next` has the runs with order numbers up to `_reached` that may still be dealt out. `_later` has at least
+        #: all runs with greater order numbers, unsorted.
         self._later = runs
         self._reached = -1
         self._next = runs.where(np.empty(0, dtype=np.int64))
@@ -104,7 +106,7 @@ class Deal:
         return taken.where(np.argsort(taken.first, kind="stable"))
 
     def _reach(self, maximum: int | None) -> None:
-        """Move as many messages as are missing, or all, from the later runs to the next runs."""
+        """Move at least as many messages as `_next` lacks, or all, from the later runs to the next runs."""
         missing = None if maximum is None else maximum - self._next.count
         if missing is not None and missing <= 0:
             return
@@ -114,8 +116,8 @@ class Deal:
             missing = None if missing is None else 4 * missing + len(self._next)
         nearest = self._later
         if missing is not None and missing < len(nearest):
-            # No run is empty, so as many runs as messages are enough. Finding these runs costs a tenth of sorting all
-            # runs.
+            # No run is empty, so as many runs as messages are enough. Finding these runs takes much less time than
+            # sorting all runs.
             nearest = nearest.where(nearest.order <= np.partition(nearest.order, missing - 1)[missing - 1])
         if len(nearest):
             self._reached = max(self._reached, int(nearest.order.max()))

@@ -1,6 +1,7 @@
 """The messages of a FIFO queue that a receive may take, in order.
 
-The groups and the order of the messages are read from `messages` once, and kept.
+The rows with the groups and the order of the messages are read from `messages`, and kept for later receives. Members
+are the same messages as arrays (see `fifo_members`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Groups:
     Rows that were read are kept. A later send has greater sequence numbers, so the next read needs only messages behind
     the kept rows. Threads share this object, and each thread may decide on another version of `messages`. A decision
     may use kept rows that are newer than its own listing. These rows have all messages of the listing, except messages
-    that upkeep dropped since. The decision skips messages that its listing does not have.
+    that upkeep dropped after the listing. The decision skips messages that its listing does not have.
     """
 
     def __init__(self, engine: MessageFiles, queues: Callable[[], Sequence[QueueRecord]]) -> None:
@@ -57,7 +58,8 @@ class Groups:
     def receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
         """Return the receivable messages of a FIFO queue; each run has one message. See `choosing.receivable`.
 
-        The result is that of `rules.fifo.receivable` (F2, F4), computed by arrays instead of message by message.
+        The result is that of `rules.fifo.receivable` (F2, F4), computed by arrays instead of message by message. With
+        `most` it may leave out groups.
         """
         _, _, pieces, state = classified
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
@@ -93,8 +95,8 @@ class Groups:
     def _members(self, queue: str, classified: Classified) -> Members:
         """Return all messages that were sent to this queue, and all messages of segments with messages moved here.
 
-        If no message was moved here, only messages that were sent since the last read are read. Otherwise the members
-        are built anew for every version.
+        If no message was moved here, usually only messages that were sent since the last read are read and converted.
+        If a message was moved here, the members are built anew for each version.
         """
         version = classified.listing.version
         homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
@@ -127,8 +129,8 @@ class Groups:
     def _read(self, queue: str, listing: Listing) -> pa.Table:
         """Return the messages that were sent to a queue, in their order: at least all messages of the listing.
 
-        Only messages behind the known rows are read. All messages are read anew if upkeep dropped so many that the
-        known rows are more than twice as many as the messages of the listing.
+        Usually only messages behind the known rows are read. All messages are read anew if no rows are known, or if the
+        listing has less than half as many messages: upkeep dropped the others.
         """
         key = queue, listing.generation
         version, rows = self._own.get(key, (-1, None))
@@ -175,10 +177,10 @@ def _in_few_pieces(rows: pa.Table) -> pa.Table:
 def _followed(members: Members | None, rows: pa.Table) -> Members:
     """Return the Members of `rows`, which are the messages of a queue in their order.
 
-    Only the rows behind the known messages are converted, if possible. No message is ever sent between known messages.
-    If row number len(known) has the sequence number of the last known message, the rows up to it are the known
-    messages. Otherwise all rows are converted anew. All rows are also converted anew if the index of `members` would
-    lack too many messages (see `Members.takes`).
+    `members` are the known messages. Only the rows behind them are converted, if possible. No message is ever sent
+    between known messages. So if row number len(members) has the sequence number of the last known message, the rows up
+    to it are the known messages. Otherwise all rows are converted anew. All rows are also converted anew if the index
+    of `members` would lack too many messages (see `Members.takes`).
     """
     if (
         members is None
@@ -234,6 +236,7 @@ def _last_holds(
     if (ended < 0).all():
         return last
     period, before = loaded.queue.retention
+    # The twin of `Retention.ends`.
     expires = kept_from + period
     expires[kept_from <= before] = np.minimum(expires[kept_from <= before], before)
     # -1 (no hold) is less than every instant.
@@ -251,8 +254,8 @@ def _recorded_end(record: Record) -> int:
 def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray:
     """Return an order number for each receivable message; the smallest comes first.
 
-    The messages of one group follow each other, and the groups have the order of `rules.fifo.turn`. The numbers of one
-    group share the bits from TURN_SHIFT on, and no other group has these bits.
+    The messages of one group follow each other, and the groups have the order of `rules.fifo.place_of_group`. The
+    numbers of one group share the bits from ORDER_SHIFT on, and no other group has these bits.
 
     Args:
         group: The group of each receivable message, in the order of the messages.
@@ -261,7 +264,7 @@ def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray
     """
     place = np.arange(len(group))
     head = np.empty(len(last), dtype=np.int64)
-    # Assign backwards: the last value that is written for a group is the index of its first message.
+    # Assign backwards: the last value that is assigned to a group is the index of its first message.
     head[group[::-1]] = place[::-1]
     heads = np.flatnonzero(head[group] == place)
     since, last = since[heads], last[group[heads]]

@@ -22,7 +22,7 @@ _COLUMNS = ("segment", "seq", "sent_at", "available_at", "group")
 class Hashed:
     """The numbers of the texts of an Arrow array, found by hash.
 
-    A dictionary of a million texts would take ten times the memory. The texts are hashed at the first search.
+    A dictionary of a million texts would take much more memory. The texts are hashed at the first search.
     """
 
     def __init__(self, texts: pa.Array) -> None:
@@ -39,7 +39,7 @@ class Hashed:
 
     @cached_property
     def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sorted hashes, and the number of each hash's text."""
+        """Return the hashes of the texts, sorted, and the number of each hash's text."""
         hashes = np.fromiter(map(hash, self._texts.to_pylist()), np.int64, len(self._texts))
         order = np.argsort(hashes, kind="stable")
         return hashes[order], order
@@ -112,17 +112,19 @@ class Members:
         return self if self.index is not None else replace(self, index=Index(self))
 
     def takes(self, later: int) -> bool:
-        """Tell whether the index is still useful when `later` more messages follow."""
+        """Tell whether the index lacks few enough messages (see MOST_BEHIND) when `later` more messages follow."""
         lacking = len(self) + later - (0 if self.index is None else self.index.count)
         return lacking <= max(MOST_BEHIND, len(self) // PART_BEHIND)
 
     def of_first(self, lanes: Lanes, pieces: Pieces, state: np.ndarray, most: int) -> Members:
         """Return all messages of some groups, among them the first `most` messages that may be received.
 
-        A group is free if none of its messages is recorded, delayed, expired or newer than the index. A free group's
-        place in the order comes from its first message and never changes, so the index keeps one order for all free
-        groups. The first `most` free groups are enough: every later free group has `most` messages before it. All
-        groups that are not free are included, too, except groups with no message left.
+        A group is free if the decision knows all of its messages, and none of them is recorded, delayed, expired or
+        newer than the index. A free group's place in the order comes from its first message and never changes, so the
+        index keeps one order for all free groups. The first `most` free groups are enough: every later free group has
+        `most` messages before it. All groups that are not free are included, too, except groups with no message left.
+
+        If there is no index, or the index is of no use, return all messages.
         """
         index = self.index
         if index is None or not index.in_time or most >= index.groups:
@@ -169,10 +171,11 @@ class Index:
         head = self.by_group[self.begins[:-1][self.size > 0]]
         head.sort()
         since = np.maximum(members.sent_at[head], members.available_at[head])
+        #: The groups, in the order in which a receive takes them if all are free.
         self.waiting = members.group[head[np.argsort(since, kind="stable")]]
 
     def found(self, members: Members, lanes: Lanes, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the members of each piece begin in `by_place`, and before which place they end.
+        """Return where the members of each piece begin in `by_place`, and before which index they end.
 
         Pieces of segments without members are left out. The other pieces are sorted by place.
         """
@@ -199,5 +202,5 @@ def _between(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def _beside(begins: np.ndarray, ends: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the gaps from 0 to `count` between ranges. The ranges are sorted and do not overlap."""
+    """Return the gaps between ranges, from 0 to before `count`. The ranges are sorted and do not overlap."""
     return np.append(0, ends), np.append(begins, count)

@@ -1,7 +1,7 @@
 """The head rows of a queue's lanes: each counts the commits to its lane.
 
-A commit that was decided on an older state conflicts through the head row. Edits are the rows that a MERGE into
-`visibility` gets. This module makes edits column by column, because each commit has only a few head rows.
+An edit of a head row names the count that the decision read. If another commit has counted since, the edit finds
+another count, and the commit conflicts. Edits are the rows that a MERGE into `visibility` gets.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ class Heads:
         lanes, first, revision = (rows[name].to_pylist() for name in ("lane", "first_seq", "revision"))
         received, deleted = (milliseconds(rows[name]).to_pylist() for name in ("received_at", "deleted_at"))
         highest_last = sorted(zip(revision, (-at for at in first), lanes))
-        #: The revision by lane. If a lane has several head rows, the highest revision counts, until upkeep makes one
-        #: head row of them. If two of them have the same highest revision, no commit to the lane succeeds before that.
+        #: The revision (the count) by lane. If a lane has several head rows, the highest revision counts, until upkeep
+        #: makes one head row of them. If the row with the highest revision is there twice, no commit to the lane
+        #: succeeds until then (LedgerDamaged).
         self.revisions = {lane: revision for revision, _, lane in highest_last}
         self._at = {lane: -below for _, below, lane in highest_last}
         self._all = list(zip(lanes, first))
         #: When the queue was last purged, from the head row of lane 0, if there is one.
         self.purged_at = max((at for lane, at in zip(lanes, deleted) if not lane and at is not None), default=None)
-        #: `times` has the time of the last commit to each lane, `latest` that of the last commit to any lane.
+        #: `times` has the time of the last commit to each lane, `latest` the time of the last commit to any lane.
         self.times = {lane: at for at, lane in sorted((at, lane) for lane, at in zip(lanes, received) if at)}
         self.latest = max(self.times.values(), default=0)
 

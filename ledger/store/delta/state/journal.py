@@ -14,13 +14,13 @@ from ledger.store.delta.model.run_algebra import Runs, distinct_codes
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.protocol import Action
 
-#: At most this many expired receipts are named in a commit: the commit must not grow with the claims that a receive
-#: takes over.
+#: At most this many records with an expired receipt are named in a commit. Otherwise the commit would grow with the
+#: number of claims that a receive takes over.
 MOST_EXPIRED = 100
 
 
 class Events:
-    """Collects the entries of one commit. Events about no messages are not noted."""
+    """Collects the entries of one commit, one for each event. Events about no messages are not noted."""
 
     def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []
@@ -47,7 +47,7 @@ class Events:
             )
 
     def applied(self, action: Action, lanes: Lanes, changed: Runs) -> None:
-        """Note what an action changed."""
+        """Note what an action changed. The entry takes the receipt, attempt and deadline from the first message."""
         if len(changed):
             self.add(action.event, lanes.record(changed.code[0]), changed)
             if action.reason is not None:
@@ -58,8 +58,9 @@ class Events:
     def expired(self, lanes: Lanes, taken: Runs) -> None:
         """Note the receipts that expired on messages that are now received again or moved.
 
-        If there are more than MOST_EXPIRED receipts, note the receipts with the most messages, and the number of the
-        other messages. The version of `visibility` before the commit shows which receipts these messages had.
+        There is one entry for each record. If there are more than MOST_EXPIRED records, note those with the most
+        messages, and the number of the other messages. The version of `visibility` before the commit shows which
+        receipts these other messages had.
         """
         codes_taken = distinct_codes(taken.code)
         lanes.records.read(codes_taken)
@@ -77,5 +78,5 @@ class Events:
 
 
 def is_unreleased(record: Record) -> bool:
-    """Tell whether a message has a receipt that no holder released: the hold ends at the deadline."""
+    """Tell whether a message has a receipt under which no holder released it: the hold ends at the deadline."""
     return record.receipt_id is not None and record.released_at is None

@@ -1,4 +1,4 @@
-"""The recorded state of a queue's lanes, and the edits that change it."""
+"""The recorded state of a queue's lanes, and the edits (rows of a MERGE into `visibility`) that change it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _WRITTEN = pa.array(["update", "insert"])
 
 
 class Lanes:
-    """Rows of `visibility` as runs on one axis. The record of a run is `record(code)`. Equal records share a code."""
+    """Rows of `visibility` of one queue, as runs on one line of numbers, the axis (see `run_algebra`).
+
+    The record of a run is `record(code)`. Equal records share a code.
+    """
 
     def __init__(self, queue: str, rows: pa.Table) -> None:
         self.queue = queue
@@ -38,16 +41,16 @@ class Lanes:
         self.record, self.code, self.per_code = records.record, records.code, records.per_code
         recorded = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), records.codes)
         self._stored = stored(recorded, rows[BITS])
-        #: The codes of messages in doubt whose output table gave no answer. No receive gets them, whatever their
-        #: deadline.
+        #: The codes of records in doubt whose output table gave no answer. No receive gets messages with these records,
+        #: whatever their deadline.
         self.undecided: set[int] = set()
         #: The runs that decisions start from: the recorded runs, with the replacements of `supersede` on top.
         self.runs = self._stored.runs
 
     def register(self, segments: Any, lanes: Any) -> np.ndarray:
-        """Return the numbers of segments; a new segment gets the next number, in its lane of `lanes`.
+        """Return the number of each segment. A new segment gets the next number, and the lane that `lanes` has for it.
 
-        Both arguments are Arrow columns or arrays, of equal length.
+        `segments` is an Arrow column or array, and `lanes` has a lane for each of its values.
         """
         names, which = _each_once(segments)
         lane_of_name = np.zeros(len(names), dtype=np.int64)
@@ -63,7 +66,7 @@ class Lanes:
         return number_of_each
 
     def cut(self, rows: pa.Table) -> Pieces:
-        """Cut the messages of `rows` (RUNS) at the borders of the current runs. Registers their segments."""
+        """Cut the messages of `rows` (RUNS) at the borders of the current runs. Register the segments of `rows`."""
         runs = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), np.full(rows.num_rows, ABSENT))
         return self.runs.cut(runs.first, runs.last)
 
@@ -92,7 +95,7 @@ class Lanes:
         return self.lane_of[self._index[segment]]
 
     def supersede(self, replacement: Runs) -> None:
-        """Lay `replacement` on the current runs; the next edits contain it."""
+        """Lay `replacement` on the current runs. The next edits contain it."""
         self.runs = self.runs.paint(replacement)
 
     def edits(self, replacement: Runs, now: int) -> pa.Table:
@@ -104,9 +107,10 @@ class Lanes:
         return self.replacing(self.runs.paint(replacement), now)
 
     def replacing(self, new: Runs, now: int) -> pa.Table:
-        """Return the edits that turn the recorded runs into `new`, at most one a key (see `run_sets.difference`).
+        """Return the edits that turn the recorded runs into `new`. No two edits have one key (`run_sets.difference`).
 
-        A lane without edits is not counted up: a decision that changes nothing in a lane conflicts with no other one.
+        The head row of a lane without edits is not counted up. A decision that changes nothing in a lane conflicts with
+        no other decision about this lane.
         """
         change = difference(self._stored, new)
         if not len(change.written) and not len(change.gone):
@@ -136,7 +140,7 @@ class Lanes:
         return edit_rows(len(runs), columns)
 
     def _gone(self, runs: SetRows) -> pa.Table:
-        """Return the edits that delete rows. The first ordinal identifies a row of a segment."""
+        """Return the edits that delete rows. A segment and a first ordinal identify a row."""
         return edit_rows(len(runs), self._places(runs, pa.repeat("delete", len(runs)))) if len(runs) else NO_EDITS
 
     def _places(self, runs: Runs, operations: pa.Array) -> dict[str, pa.Array]:

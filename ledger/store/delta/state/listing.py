@@ -1,8 +1,10 @@
 """The messages that each queue has, as runs of ordinals.
 
-The runs come from the log of `messages`. A file is read only if the log does not show enough about it. A decision takes
-one `Listing` for all its questions. Threads may share a listing, because its files never change. When `messages`
-changes, a new listing is made. A decision keeps the listing that it began with.
+An ordinal is a message's place in its segment: the column `seq`. The runs come from the log of `messages`. The files of
+a segment are read only if the log does not show enough about one of them.
+
+A listing shows one version of `messages`, and threads may share it. When `messages` has a newer version, a new listing
+is made. A decision keeps the listing that it began with, for all its questions.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ ORDINALS = ["segment", "first_seq", "last_seq"]
 class FileRuns:
     """The messages of one queue as runs of ordinals. Instants are in milliseconds.
 
-    A run covers one file. Its `sent_at` is the earliest and its `available_at` the latest of the file's messages. If
-    some messages of a file are delayed or expired and others are not, the file's segment is read. In a segment that was
-    read, all messages of a run have the same `sent_at` and the same `available_at`, and a run may cross files.
+    If a segment was not read, each run is one file. The run's `sent_at` is the earliest and its `available_at` the
+    latest of the file's messages. In a segment that was read (see `_QueueFiles.worth_reading`), all messages of a run
+    have the same `sent_at` and the same `available_at`. Such a run may cross files.
     """
 
     lane: np.ndarray
@@ -55,7 +57,7 @@ class FileRuns:
 
 
 class Listings:
-    """Makes listings. Keeps the newest one until `messages` has a newer version, or the table is replaced."""
+    """Makes listings, and keeps the newest one. A new version of `messages`, or a new table, needs a new listing."""
 
     def __init__(self, engine: MessageFiles) -> None:
         self._engine = engine
@@ -66,15 +68,15 @@ class Listings:
         kept = self._kept
         version = self._engine.version("messages")
         if kept is None or (kept.version, kept.generation) != (version, self._engine.generation()):
-            # Read the generation before the files: if the table is replaced in between, the next call reads a new
-            # listing.
+            # Read the generation before the files: if the table is replaced between these two reads, the next call
+            # makes a new listing.
             generation = self._engine.generation()
             kept = self._kept = Listing(self._engine, *self._engine.files(version), generation)
         return kept
 
 
 class Listing:
-    """The files of `messages` as of one `version`, of one `generation` (see MessageFiles)."""
+    """The files of `messages` as of one `version`, in one `generation` of the tables (see `Tables.generation`)."""
 
     def __init__(self, engine: MessageFiles, version: int, files: pa.Table, generation: int = 0) -> None:
         self._engine, self.version, self._files, self.generation = engine, version, files, generation
@@ -96,7 +98,7 @@ class Listing:
         return self._runs[queue, inside]
 
     def queues(self) -> list[str]:
-        """Return the ids of the queues whose messages were not all dropped."""
+        """Return the ids of the queues that messages were sent to, if some of these are not dropped."""
         ids: list[str] = self._files["queue"].unique().to_pylist()
         return ids
 
@@ -134,7 +136,10 @@ class Listing:
         return dict(place for places in self.places(segments).values() for place in places)
 
     def home(self, segment: str) -> tuple[str, int, int] | None:
-        """Return a segment's queue, lane and highest ordinal; None if the segment was dropped."""
+        """Return the queue and lane that a segment was sent to, and its highest ordinal that the log shows.
+
+        Return None if the segment was dropped.
+        """
         rows = self._files.filter(pc.equal(self._files["segment"], segment))
         if not rows.num_rows:
             return None
@@ -147,7 +152,10 @@ class Listing:
         return pc.sum(named["messages"]).as_py() or 0, tuple_of(named["segment"].to_pylist())
 
     def last_sent(self, queue: str) -> int:
-        """Return when the last message was sent to a queue; 0 if there is no message."""
+        """Return the latest instant at which a message was sent to a queue, as the log shows it; 0 without a message.
+
+        Dropped messages do not count.
+        """
         files = self._files
         return pc.max(files.filter(pc.equal(files["queue"], queue))["last_sent_at"]).as_py() or 0
 
@@ -189,7 +197,7 @@ class Listing:
         return any(first <= first_seq and last_seq <= last for first, last in gapless)
 
     def _told_of(self, segment: str) -> list[tuple[int, int]]:
-        """Return the ordinals of a segment's files without gaps, as runs. Adjacent files make one run."""
+        """Return the ordinals of those of a segment's files that have no gaps, as runs. Adjacent files make one run."""
         columns = self._files.select(["first_seq", "last_seq", "messages"])
         of_segment = columns.filter(pc.equal(self._files["segment"], segment))
         files = zip(*(of_segment[name].to_pylist() for name in of_segment.column_names))
@@ -222,10 +230,14 @@ class Listing:
 
         The files are read at the newest version, which may be later than the listing's. A message never changes, so the
         only difference is that messages were added or dropped since. Messages that were added to an open segment behind
-        the last listed file, or between two listed files, are left out. One kind of added message is not left out.
-        Upkeep may join files into one that has a gap, and a slow send may fill the gap later. The decision sees this
-        message early, as if its listing were newer. Upkeep may have dropped some or all of the messages. Dropped
-        messages are final in every queue, and no decision is about them any more.
+        the last listed file, or between two listed files, are left out.
+
+        Two kinds of added messages are not left out. Upkeep may join files into one that has a gap, and a slow send may
+        fill the gap later. Or the log does not show the ordinals of a listed file, so every message of its segment
+        counts as listed. The decision sees these messages early, as if its listing were newer.
+
+        Upkeep may have dropped some or all of the messages. Dropped messages are gone in every queue, and no decision
+        is about them any more.
         """
         rows = self._engine.messages(
             Where(queue, None, _read_segments), ["lane", "segment", "seq", "sent_at", "available_at"]
@@ -301,8 +313,8 @@ def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
         for table, name, otherwise in ((files, "first_seq", 0), (files, "last_seq", highest), (rows, "seq", 0))
     )
     sort = np.argsort(first, kind="stable")
-    # Files of one segment may overlap. Compare with the highest end of all files that begin at or before the message,
-    # not with the end of the last one of them.
+    # Files of one segment may overlap. Compare each message with the highest end of all files that begin at or before
+    # it. The last of these files may end earlier.
     before = np.searchsorted(first[sort], at, "right") - 1
     listed: np.ndarray = (before >= 0) & (at <= np.maximum.accumulate(last[sort])[before])
     return listed

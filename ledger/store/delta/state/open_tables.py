@@ -20,8 +20,8 @@ from ledger.store.protocol import QueueRecord
 class OpenTables:
     """The parts of an open ledger that every verb gets. `tables` and `files` are one engine under two protocols.
 
-    Verbs share `listings`, which keeps the newest listing of `files`. They share `times`, which keeps the commit times
-    of lanes for sends.
+    All verbs share `listings`, which keeps the newest listing of `files`, and `times`, which keeps the times of lanes
+    that sends check.
     """
 
     tables: Tables

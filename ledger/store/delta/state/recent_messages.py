@@ -1,10 +1,10 @@
 """The messages that this process has just sent, so that small claims need no read.
 
-Most receives of a broker take messages that the same broker has just appended. Rows of a segment never change once they
-are committed, so a read of the file would find the appended rows. Rows can only disappear: upkeep drops them, a user
-removes them from the table, or another ledger takes this one's place. `find` therefore returns only messages that its
-listing has, in the generation of the ledger in which they were appended. If `find` lacks a message of a claim, the
-whole claim is read from the table.
+A process that both sends and receives, such as the endpoint, mostly receives messages that it has just appended. Rows
+of a segment never change once they are committed, so a read of the file would find the appended rows. Rows can only
+disappear: upkeep drops them, a user removes them from the table, or another ledger takes this one's place. `find`
+therefore returns only messages that its listing has, in the generation of the tables in which they were appended. If
+`find` lacks a message of a claim, the whole claim is read from the table.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ledger.store.protocol import StoredMessage
 
 #: At most this many bytes of rows are kept, those of the newest appends.
 MOST_BYTES = 32 << 20
-#: An append of more bytes is not kept: only small claims are to save a read.
+#: An append of more bytes is not kept: only small claims shall save a read.
 MOST_BYTES_OF_AN_APPEND = 4 << 20
 _GIVEN = tuple(field.name for field in STORED if field.is_given)
 _given = attrgetter(*_GIVEN)
 
 
 class GrantedRun(NamedTuple):
-    """A run of a grant, and what is recorded about its messages."""
+    """A run of a grant, and the record of its messages."""
 
     lane: int
     segment: str
@@ -44,7 +44,7 @@ class GrantedRun(NamedTuple):
 
 
 class Append(NamedTuple):
-    """A committed append to a segment, in a `generation` of the ledger. `size` is the number of bytes of its rows."""
+    """A committed append to a segment, in a `generation` of the tables. `size` is the number of bytes of its rows."""
 
     generation: int
     segment: str
@@ -78,7 +78,7 @@ class RecentMessages:
     """The newest appends of one sender. Threads may share the object."""
 
     def __init__(self, sender: str | None, most_bytes: int = MOST_BYTES) -> None:
-        """Prepare an empty store of appends. `sender` is the sender that the messages name, see `Ledger.open`."""
+        """Prepare an object without appends. `sender` is the sender that the messages name, see `Ledger.open`."""
         self._sender, self.most_bytes = sender, most_bytes
         self.forget()
         renew_in_child(self, RecentMessages.forget)

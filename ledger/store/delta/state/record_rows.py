@@ -26,7 +26,7 @@ def message_rows(
     sequence_numbers: Sequence[int] | None = None,
     sender: str | None = None,
 ) -> pa.Table:
-    """Return the rows of `messages` for entries that `sender` sends; their ordinals count from `first`."""
+    """Return the rows of `messages` for messages that `sender` sends. Their ordinals count from `first`."""
     count = len(entries)
     columns: dict[str, Any] = {
         "queue": [queue.id] * count,
@@ -52,7 +52,10 @@ def copied_rows(
     now: int,
     sequence_numbers: Sequence[int] | None = None,
 ) -> pa.Table:
-    """Return the rows of `messages` for messages from elsewhere, copied at `now`; their ordinals count from 0."""
+    """Return the rows of `messages` for messages of another queue or a file, copied at `now`.
+
+    Their ordinals count from 0.
+    """
     in_order = sequence_numbers is not None
     instants = [
         instants_in_target(one.kept_since, one.available_at, now, queue.retention, fifo=in_order) for one in copies

@@ -1,8 +1,9 @@
 """The distinct records of some rows of `visibility`, each with a code.
 
-A queue with many claims has many records, and most decisions are about few of them. If there are many records, only
-those in use are read as objects, and questions about all records are answered from columns. A few rows are read as
-objects at once: finding the distinct rows in columns takes as long for ten rows as for a thousand.
+A queue with many claims has many records, and most decisions are about few of them. If there are many rows, their
+distinct records stay in columns. These are the stored records: only those in use are read as objects, and questions
+about all records are answered from the columns. If there are few rows, all are read as objects at once. Finding the
+distinct rows in columns takes about as long for ten rows as for a thousand, so it is not worth it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VIS
 
 _NOTHING = VISIBILITY.empty_table().select(RECORD_COLUMNS)
 _POSITION = {name: number for number, name in enumerate(RECORD_COLUMNS)}
-#: The number for a field that is not recorded. All recorded numbers are greater.
+#: The number that stands for a field that is not recorded. All recorded numbers are greater.
 NONE = -1
 #: Up to this many rows count as few.
 FEW = 200
@@ -31,12 +32,15 @@ MOST_INDEXED = 20_000
 
 
 class Records:
-    """Records by their codes, from 0 on: first those of the rows, then later ones. Equal records share a code."""
+    """Records by their codes, from 0 on: first those of the rows, then those that `code` adds.
+
+    Equal records share a code.
+    """
 
     def __init__(self, rows: pa.Table) -> None:
         self._codes: dict[Record, int] = {}
         self._read: list[Record | None] = []
-        #: The stored records, which are read on demand. They have the first codes.
+        #: The stored records, which are read as objects on demand. They have the first codes.
         self._stored = _NOTHING
         #: By receipt, the codes of the stored records; None until the first search.
         self._by_receipt: dict[str | None, list[int]] | None = None
@@ -93,7 +97,8 @@ class Records:
             self.read(each)
             answer_of = {code: rule(self.record(code)) for code in each}
             return np.array([answer_of[code] for code in codes.tolist()], dtype=kind)
-        # Codes count from ABSENT up, so a table of answers works; sorting the codes would cost more than all else.
+        # Codes count from ABSENT up, so `answers` can have a place for each code. Sorting the codes would take longer
+        # than all the rest.
         used = np.flatnonzero(np.bincount(codes - ABSENT)) if len(codes) else codes
         answers = np.zeros(int(used[-1]) + 1 if len(used) else 0, dtype=kind)
         if among is not None:
@@ -113,7 +118,10 @@ class Records:
         return self._column((name, None), values, lambda: pc.fill_null(_as_numbers(self._stored[name], name), NONE))
 
     def is_there(self, name: str, value: str | None = None) -> np.ndarray:
-        """Return a mask of all records, the untouched one first: field `name` is recorded, or is `value` if given."""
+        """Return a mask of all records, the untouched one first: which have field `name` recorded.
+
+        With `value`: in which records the field has this value.
+        """
         if value is None:
             answers = [field is not None for field in self._field_of_unstored(name)]
             return self._column((name, True), answers, lambda: pc.is_valid(self._stored[name]))
@@ -121,7 +129,7 @@ class Records:
         return self._column((name, value), answers, lambda: pc.fill_null(pc.equal(self._stored[name], value), False))
 
     def _column(self, question: tuple[str, object], met: list[Any], of_stored: Callable[[], Any]) -> np.ndarray:
-        """Return the answer `question` about all records: the untouched record, the stored records, then all others.
+        """Return the answers to `question` for all records: the untouched record, the stored records, then all others.
 
         `met` has the answers for the untouched record and the others. `of_stored` computes those of the stored records.
         """
@@ -158,7 +166,7 @@ class Records:
         return self._by_receipt.get(receipt_id, [])
 
     def _read_all(self, codes: Sequence[int]) -> list[Record]:
-        """Return the records of codes; read first those that are not read yet."""
+        """Return the records of codes, none of them ABSENT. First read the records that are not read yet."""
         missing = [code for code in codes if self._read[code] is None]
         if missing:
             if self._stored.num_rows <= FEW:

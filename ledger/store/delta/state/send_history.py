@@ -2,13 +2,15 @@
 
 *The newest send to a FIFO queue* (`last_send`): no send may be earlier than the send before it. A clock that was ahead
 may have dated some sends. After a repair (`verbs.clock_repair`) the instants of all sends before the repair do not
-count any more. The log has the number of these sends, and the instant at which they count as arrived. Every later send
-is after this instant. `last_send` reads the repairs only if the newest instant is too far ahead of the caller's clock.
+count any more. They are set aside. The log has the number of these sends, and the instant at which they count as
+arrived. Every later send is after this instant. `last_send` reads the repairs only if the newest instant is too far
+ahead of the caller's clock.
 
-*The times of lanes* (`LaneTimes`). If a lane's time is further ahead than clocks may be apart, every receive is
-refused. A message that was sent meanwhile could expire before a receiver may get it, so a send is refused, too. A look
-at the lanes takes longer than the rest of a send. A send therefore looks again only after LOOKED seconds, or if the
-known time is too far ahead. It reads the lanes only if `visibility` has a new version.
+*The times of lanes* (`LaneTimes`). A lane's time is the instant of the last commit to the lane. If this time is further
+ahead than clocks may be apart, every receive is refused. A message that was sent meanwhile could expire before a
+receiver may get it, so a send is refused, too. A look at the lanes takes longer than the rest of a send. A send
+therefore looks again only after LOOK_SECONDS, or if the known time is too far ahead. The look reads the lanes only if
+`visibility` has a new version.
 """
 
 from __future__ import annotations
@@ -48,9 +50,9 @@ _COLUMNS = ["sequence_number", "sent_at"]
 
 
 def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: float) -> int:
-    """Return the earliest instant for a next send, in milliseconds.
+    """Return the earliest instant for the next send, in milliseconds: that of the newest send that counts.
 
-    If `last` is too far ahead, sends that a clock repair set aside do not count.
+    Usually this is `last`. If `last` is too far ahead, sends that a clock repair set aside do not count.
 
     Args:
         engine: The ledger's engine.
@@ -69,8 +71,8 @@ def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: flo
 def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
     """Return the newest instant of the messages in `rows` that were sent after the last clock repair of the queue.
 
-    The result is in milliseconds. If there was a repair, the result is later than the repair's instant. The result is 0
-    if there is neither a repair nor such a message. Raises what the storage raises.
+    The result is in milliseconds. If there was a repair, the result is later than the instant that the repair noted.
+    The result is 0 if there is neither a repair nor such a message. Raises what the storage raises.
     """
     repaired, at = max(repairs(tables, queue), default=(0, None))
     counted = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired)))
@@ -81,8 +83,8 @@ def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
 def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
     """Return the rows (`sequence_number`, `sent_at`) of those messages of which a new send can be a duplicate.
 
-    A message is left out if it was sent before a clock repair and its instant is later than the repair's. The real time
-    of its send is not known. Raises what the storage raises.
+    Leave out a message that was sent before a clock repair, if its instant is later than the one that the repair noted.
+    The real time of its send is not known. Raises what the storage raises.
     """
     for repaired, at in repairs(tables, queue):
         is_counted = pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired))
@@ -100,7 +102,7 @@ def not_set_aside(tables: Tables, queue: str) -> str:
 
 
 def repairs(tables: Tables, queue: str) -> list[tuple[int, int]]:
-    """Return the last repairs of a queue's clock by slot: for each, the number of sends before it and its instant."""
+    """Return the last repairs of a queue's clock by slot: for each, the sends before it, and the instant it noted."""
     last_repairs = []
     for slot in range(fifo.REPAIRS):
         repaired = tables.transaction_version("messages", fifo.clock_repairs(queue, slot))
@@ -116,7 +118,7 @@ def slot_of_next(repairs: list[tuple[int, int]]) -> int:
     return len(repairs) if len(repairs) < fifo.REPAIRS else repairs.index(min(repairs))
 
 
-#: A look at a queue's lanes is good for this many seconds.
+#: After this many seconds a send looks at its queue's lanes again.
 LOOK_SECONDS = 60.0
 #: At most this many queues are remembered. If there are more, all are forgotten, and looked at again.
 MOST_QUEUES = 10_000
@@ -129,7 +131,7 @@ class _Look(NamedTuple):
 
 
 class LaneTimes:
-    """The time of the last commit to a queue's lanes, as sends check it. Threads share the object."""
+    """For each queue that messages were sent to, the time of the last commit to its lanes. Threads share the object."""
 
     def __init__(self, tables: Tables, settings: Settings) -> None:
         self._tables, self._skew = tables, settings.maximum_clock_skew

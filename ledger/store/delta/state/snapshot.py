@@ -37,7 +37,10 @@ class Classified(NamedTuple):
     state: np.ndarray
 
     def oldest_sent_at(self) -> int | None:
-        """Return when the oldest message that is not gone was sent; None if there is none."""
+        """Return when the oldest message that is not gone was sent; None if there is none.
+
+        If an older message of the same file is gone, the result may be the instant of that message (see `FileRuns`).
+        """
         sent_at = self.files.sent_at[self.pieces.query[~np.isin(self.state, GONE_STATES)]]
         return int(sent_at.min()) if len(sent_at) else None
 
@@ -46,10 +49,12 @@ class Classified(NamedTuple):
 class Decision(Generic[Answer]):
     """The changes of one verb to the queue's lanes, and to lanes of other queues (`arriving`, by queue).
 
-    A decision also has the events to note. `answer` makes the verb's answer from the version of the commit.
+    `replacement` has the changed runs of the queue. A decision also has the events to note. `answer` makes the verb's
+    answer from the version of the commit.
 
-    `meeting` has lanes that the commit counts up although nothing changes in them. The commit does so if another lane
-    changes, or if a decision of the commit has `always`. `granted` is the part of the replacement that a claim gets.
+    `meeting` has lanes whose head rows the commit counts up although nothing changes in these lanes. The commit does so
+    if another lane changes, or if a decision of the commit has `always`. `granted` is the part of the replacement that
+    a claim gets.
     """
 
     replacement: Runs
@@ -83,7 +88,7 @@ class Loaded:
     _placed: dict[tuple[int, ...], PlacedRuns] = field(default_factory=dict)
 
     def classify(self, listings: Listings, *borders: int) -> Classified:
-        """Return every message of the queue.
+        """Return every message of the queue, with its state at `now`.
 
         All messages of a piece are on the same side of each instant in `borders`: sent up to the instant, or later.
         """
@@ -95,8 +100,8 @@ class Loaded:
             placed = self._placed[looked_at] = placed_files(self.lanes, listing, self.now, expired, *borders)
         files, pieces = placed.files, placed.messages(self.lanes)
         state = states(self.lanes, files, pieces, self.now, expired)
-        # Undecided messages count as locked, so no receive gets them. On a FIFO queue no receive gets the later
-        # messages of their groups either.
+        # Undecided messages (see `Lanes.undecided`) count as locked, so no receive gets them. On a FIFO queue no
+        # receive gets the later messages of their groups either.
         undecided = np.isin(pieces.code, list(self.lanes.undecided)) & (state == INDEX[Status.VISIBLE])
         return Classified(listing, files, pieces, np.where(undecided, INDEX[Status.LOCKED], state))
 
@@ -159,9 +164,9 @@ def load(
 ) -> Loaded:
     """Load lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree.
 
-    With a `receipt_id`, load only the records under this receipt. No verb may decide on the result. The clock is read
-    after the lanes, so a lease counts from its grant, however long the wait and the reading took. `clock` is None if
-    the time is not needed.
+    With a `receipt_id`, load only the records under this receipt, and the head rows. No verb may decide on this result.
+    The clock is read after the lanes, so a hold counts from its grant, however long the wait for a turn and the reading
+    took. `clock` is None if the time is not needed.
     """
     where = Where(queue.id, lanes)
     other_queues = [other for other in others if other.id != queue.id]

@@ -1,7 +1,8 @@
 """A queue's messages as pieces with one record each, and their states.
 
-Messages that were moved here are in segments of other queues. `missing_of` finds the messages of a claim that have no
-row in `messages`, mostly from the log alone.
+A piece is a part of a file's run whose messages share a record, or have no record (see `run_algebra`). Messages that
+were moved to the queue, such as dead letters, stay in the segments that they were sent in, which are other queues'
+segments. `missing_of` finds the messages of a claim that have no row in `messages`, usually from the log alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ GONE_STATES = [INDEX[state] for state in GONE]
 
 
 class PlacedRuns(NamedTuple):
-    """The runs of the files that have a queue's messages, and where these runs begin and end on the axis.
+    """The runs of the files that have a queue's messages, and where these runs begin and end on the lanes' axis.
 
     The first `own` runs were sent to the queue itself.
     """
@@ -36,7 +37,7 @@ class PlacedRuns(NamedTuple):
     last: np.ndarray
 
     def messages(self, lanes: Lanes) -> Pieces:
-        """Return the messages as pieces, see `existing_messages`."""
+        """Return the queue's messages as pieces, see `existing_messages`."""
         pieces = lanes.runs.cut(self.first, self.last)
         return pieces.where((pieces.query < self.own) | (pieces.code != ABSENT))
 
@@ -44,18 +45,18 @@ class PlacedRuns(NamedTuple):
 def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) -> tuple[FileRuns, Pieces]:
     """Return every message of the queue as pieces, each with its record's code and, as `query`, its run's number.
 
-    Dead letters are in segments of other queues. Only those messages of these segments count that have a record in this
-    queue. All messages of a piece are on the same side of `expired` (sent up to this instant, or later). They are on
-    the same side of `now` (delayed or not).
+    Of segments that were sent to other queues, only messages count that have a record in this queue: they were moved
+    here. All messages of a piece are on the same side of `expired`: sent up to this instant, or later. They are also on
+    the same side of `now`: delayed or not.
     """
     placed = placed_files(lanes, listing, now, expired)
     return placed.files, placed.messages(lanes)
 
 
 def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> PlacedRuns:
-    """Return the runs that `existing_messages` cuts. The runs stay the same until the lanes register another segment.
+    """Return the runs that `existing_messages` cuts, and register their segments in `lanes`.
 
-    `borders`: see `Listing.of`.
+    The result stays valid until the lanes register another segment. `borders`: see `Listing.of`.
     """
     own = listing.of(lanes.queue, now, *borders)
     own_segments = set(own.segment.unique().to_pylist()) if lanes.segments else set()
@@ -79,7 +80,7 @@ def kept_from(lanes: Lanes, files: FileRuns, pieces: Pieces) -> np.ndarray:
 
 
 def states(lanes: Lanes, files: FileRuns, pieces: Pieces, now: int, expired: int) -> np.ndarray:
-    """Return each piece's state as an index into STATES. The rules run once per distinct record, not per message."""
+    """Return each piece's state as an index into STATES. What a record decides is computed once for each record."""
     state = recorded_states(lanes.records, now)[pieces.code - ABSENT]
     is_present = (state != INDEX[Status.DELETED]) & (state != INDEX[Status.MOVED])
     run_out = is_present & (kept_from(lanes, files, pieces) <= expired)
@@ -102,8 +103,7 @@ def recorded_states(records: Records, now: int) -> np.ndarray:
 def missing_of(listing: Listing, runs: pa.Table) -> pa.Table:
     """Return those messages of some runs (RUNS and more columns) that no file of the listing has, as RUNS.
 
-    A segment is read only if the log does not show the ordinals of one of its files. The log shows enough about all
-    other segments.
+    A segment is read only if the log does not show the ordinals of one of its files.
     """
     return outside(runs, listing.ordinals(runs["segment"].unique()))
 
@@ -111,7 +111,7 @@ def missing_of(listing: Listing, runs: pa.Table) -> pa.Table:
 def outside(runs: pa.Table, existing: pa.Table) -> pa.Table:
     """Return the messages of some runs that are in none of the runs `existing`, as RUNS.
 
-    Both may have their columns in any order, and runs that overlap.
+    Both tables may have their columns in any order, and runs that overlap.
     """
     names = pc.unique(pa.chunked_array([*runs["segment"].chunks, *existing["segment"].chunks], pa.string()))
     covered, queries = _united(_on_axis(existing, names)), _on_axis(runs, names)

@@ -1,4 +1,8 @@
-"""The versions of the tables that make up a view of the past."""
+"""The versions of the tables that make up a view of the past.
+
+Each commit of the ledger to `visibility` notes the versions of the tables that it read. A view of the past reads each
+table as of the version that goes with a commit to `visibility`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from ledger.errors import InvalidParameterValue, shown
 from ledger.store.delta.engine import Tables
 
 #: The tables whose versions a commit notes, or `_beside` finds. Versions of `receipts` say nothing, because this table
-#: is filled later than the commits that it reports. Each of its entries has a version of `visibility`.
+#: is filled later than the commits that it reports. Each row of `receipts` has a version of `visibility`.
 VERSIONED = ("visibility", "messages", "queues")
 KEPT = (
     "Those of the last days can be read, for as long as the settings deleted_file_retention and log_retention of "
@@ -36,10 +40,11 @@ class PastMoment(NamedTuple):
 
 
 def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | str | None) -> PastMoment:
-    """Return the present moment, or that of a version of `visibility` (by its commit's clock), or that of an instant.
+    """Return the moment of a `version` of `visibility` (at the instant of its commit), or the moment of a `timestamp`.
 
-    Raises InvalidParameterValue if both are given, or if the log does not have the version or a version that goes with
-    it. Raises the same if the instant is in the future or before all commits.
+    With neither, return the present moment. Raises InvalidParameterValue if both are given, or if the log does not have
+    the version or a version that goes with it. Raises the same error for a timestamp in the future or before all
+    commits.
     """
     if timestamp is not None:
         return _at(tables, now, version, timestamp)
@@ -98,7 +103,7 @@ def _at_of(commit: Commit) -> int:
 
 
 def _beginning(tables: Tables) -> int:
-    """Return the instant of the first commit to any of the tables."""
+    """Return the instant of the first commit to any of the tables, as far as their logs reach back."""
     return min(_at_of(commit) for name in VERSIONED for commit in tables.history(name, -1))
 
 
@@ -106,7 +111,7 @@ def _commits_until(commits: Sequence[Commit], at: int) -> list[Commit]:
     """Return the commits before the first one with a later instant than `at`.
 
     That commit was decided, and so landed, after `at`. All commits behind it landed after `at`, too, even those that
-    were decided before. Version 0 made the table, and always counts.
+    were decided before `at`. Version 0 made the table, and always counts.
     """
     return list(takewhile(lambda commit: not commit.version or _at_of(commit) <= at, commits))
 
@@ -126,11 +131,14 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
     """Return the version of a table that goes with a commit to `visibility`.
 
     Without an instant `at`, the result is the newest version that the commit or an earlier commit notes. A commit of
-    another writer changes no row and notes no version, so the versions noted before it count. As of an instant `at`,
-    the result is the newest version at that instant, within two bounds. The lower bound is the version noted by then.
-    The upper bound is the version that the next commit to `visibility` notes: that commit was decided later, and notes
-    the versions that existed. If the ledger's own commit could not read the versions, the timestamps of the commits
-    decide within the same bounds. The clocks of several machines write these timestamps.
+    another writer changes no row and notes no version, so the versions noted before it count.
+
+    As of an instant `at`, the result is the newest version at that instant, within two bounds. The lower bound is the
+    newest version that the commit `then` or an earlier one notes. The upper bound is the first version that a later
+    commit to `visibility` notes. That commit was usually decided after `at`, and notes the version that existed then.
+
+    If the ledger's own commit notes no version, because it could not read one, the timestamps of the commits decide
+    within the same bounds. The clocks of several machines write these timestamps.
     """
     noted = [(commit.version, _noted(commit, name)) for commit in commits]
     noted_by_then = max((read for version, read in noted if version <= then.version and read is not None), default=None)
@@ -153,8 +161,8 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
 def _require_all_noted(then: Commit, commits: Sequence[Commit], at: int | None) -> None:
     """Raise InvalidParameterValue if the log has lost a commit whose noted versions matter for `then`.
 
-    The lost commit landed between the version that `then` was decided on and `then` itself. The lost commit may note
-    newer versions than `then` and all remaining commits before `then`.
+    The lost commit landed between the version that `then` was decided on and `then` itself. The lost commit may have
+    noted newer versions than `then` and the remaining commits before `then` note.
     """
     decided_on = (_noted(commit, "visibility") for commit in reversed(commits) if commit.version <= then.version)
     since = next((version for version in decided_on if version is not None), None)

@@ -31,16 +31,18 @@ from ledger.store.delta.views.past import VERSIONED, PastMoment, moment
 from ledger.store.delta.views.statements import VIEWS, comments, tables_of, view_statement
 from ledger.store.delta.views.translated import translated
 
-#: This rule of DataFusion is off: it confuses a field of a map with a column on both sides of a join, and fails.
+#: Turns a rule of DataFusion off. The rule confuses a field of a map with a column on both sides of a join, and then
+#: the query fails.
 _SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
 #: The table beside the views that has the comments on each view and each column.
 _COMMENTS = "comments"
-#: The words that a query may begin with. Others could write files: COPY does, even behind EXPLAIN ANALYZE.
+#: The words that a query may begin with. Statements with another first word could write files: COPY does, even behind
+#: EXPLAIN ANALYZE (see `_Session.require_query`).
 _READS = ("select", "with", "values", "describe", "explain")
-#: After explain and describe come options, then a name or a query. The group is the name or the query.
+#: After explain or describe come options, then a name or a query. The group is the name or the query.
 _EXPLAINED = re.compile(r"\s*(?:explain|describe)(?:\s+(?:analyze|verbose|format\s+\w+))*\s(.*)", re.DOTALL | re.I)
 _NAME = re.compile(r"\s*\w+\s*;?\s*")
-#: DataFusion's error for two columns of one name. A query may have them, a view may not.
+#: DataFusion's error for a view with two columns of one name. A query may have such columns.
 _DUPLICATE_COLUMN_ERROR = "Schema error: Schema contains duplicate"
 #: The beginning of errors about files. Words after the beginning may come from the query itself.
 _STORAGE_ERROR = re.compile(
@@ -55,7 +57,7 @@ class Queries:
         self._store, self._engine, self._clock = store, store.engine, clock
 
     def answer(self, query: str, version: int | None = None, timestamp: datetime | str | None = None) -> pa.Table:
-        """Return the result of a query on the views, now, or as of a version or an instant; see `past.moment`.
+        """Return the result of a query on the views, as of now, a version or an instant; see `past.moment`.
 
         Raises InvalidParameterValue with DataFusion's text for an invalid query, StorageFailed, and LedgerDamaged.
         """
@@ -127,8 +129,8 @@ class Queries:
     def _present(self, depth: AllCounts | None) -> PastMoment:
         """Return the present moment, with the versions at which a query reads all tables while others commit.
 
-        The version of `visibility` is read first. The other versions therefore have everything that its commits read,
-        and `receipts` reports no later version.
+        The version of `visibility` is read first. The other tables are at least as new as its commits have seen them.
+        Events of `receipts` with a later version of `visibility` do not count.
         """
         visibility = self._engine.version("visibility") if depth is None else depth.version
         messages = self._engine.version("messages") if depth is None else depth.messages
@@ -166,8 +168,8 @@ class Queries:
             session.builder.register(f"stored_{table}", loaded)
         text = f"SELECT * FROM stored_{table}"
         if table == "receipts":
-            # `receipts` may get the pending entries meanwhile: its versions up to `filled` count, so that each entry
-            # counts once.
+            # Upkeep may copy the pending events to `receipts` meanwhile. Of the table only events up to the version
+            # `filled` count, so that each event counts once.
             session.show("pending", rows)
             names = ", ".join(rows.column_names)
             text = f"SELECT {names} FROM ({text}) WHERE version <= {filled} UNION ALL SELECT {names} FROM pending"
@@ -191,9 +193,10 @@ class _Session:
             self.builder.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{file}'")
 
     def require_query(self, text: str) -> None:
-        """Raise DeltaError for a statement that is no query, even if its comments look like one.
+        """Raise DeltaError for a statement that is no query, even if its comments look like a query.
 
-        A view can only be made of a query, and making the view runs nothing.
+        The check makes a view of the statement: DataFusion makes views only of queries, and this runs nothing. A name
+        alone after explain or describe needs no check.
         """
         explained = _EXPLAINED.fullmatch(text)
         query = explained[1] if explained else text
@@ -225,7 +228,7 @@ def _require_reading(query: object) -> None:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Return the same table without encodings that some readers do not know."""
+    """Return the same table without dictionaries and string views, which some readers do not know."""
     return pa.table(
         {name: column.cast(_plain_type(column.type)) for name, column in zip(table.column_names, table.columns)}
     )

@@ -28,7 +28,7 @@ _LINE, _COLUMN = "-- ", re.compile(r"(\w+): (.+)")
 
 
 class Comments(NamedTuple):
-    """The comment on a view, and the comments on its columns in their order."""
+    """The comment on a view (the text `view`), and the comments on its columns in their order."""
 
     view: str
     columns: Mapping[str, str]
@@ -58,7 +58,7 @@ def comments() -> pa.Table:
 
 
 def tables_of(name: str) -> set[str]:
-    """Return the tables that a view reads."""
+    """Return the ledger's tables that a view reads."""
     text = _text(name) + (_text("messages") if "{messages_view}" in _text(name) else "")
     return set(re.findall(r"\{(\w+)\}", text)) & set(TABLES)
 

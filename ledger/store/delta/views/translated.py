@@ -12,7 +12,7 @@ _CALL = re.compile(r"\b([a-z_]+)\(")
 _INSTANT = """'Timestamp(Microsecond, Some("UTC"))'"""
 #: The place of the sender among the attributes, from 1 on; null if there is none.
 _PLACE = f"arrow_cast(array_position(map_keys(message_attributes), '{SENDER}'), 'Int64')"
-#: Expressions whose functions have no twin. They are replaced whole.
+#: Expressions of Spark's SQL with functions that have no twin in DataFusion. They are replaced as a whole.
 _PIECES = {
     USER_ATTRIBUTES: f"""CASE
         WHEN map_keys(message_attributes) = make_array('{SENDER}') THEN NULL
@@ -26,7 +26,7 @@ _PIECES = {
 
 
 def _ones(word: str) -> str:
-    """Return how many bits of a word are set, by arithmetic that does not overflow: half a word at a time."""
+    """Return SQL that counts the bits of a word that are set. It counts half a word at a time, so nothing overflows."""
 
     def half(of: str) -> str:
         pairs = f"({of} - (({of} >> 1) & 1431655765))"
@@ -72,7 +72,7 @@ def _translated(sql: str) -> str:
 
 
 def _arguments(sql: str, begin: int) -> tuple[list[str], int]:
-    """Return the arguments of a call whose parenthesis opens before `begin`, and where the statement goes on."""
+    """Return the arguments of a call whose parenthesis opens just before `begin`, and where the call ends."""
     arguments, depth, since = [], 0, begin
     for at in range(begin, len(sql)):
         character = sql[at]
