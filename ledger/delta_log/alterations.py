@@ -76,6 +76,16 @@ NO_WAY_BACK = (
 )
 
 
+def why_forgetful(properties: Mapping[str, str]) -> str | None:
+    """Return why a table with these properties cannot tell who has written to it (FORGETS); None: it can."""
+    if FORGETS not in properties:
+        return None
+    return (
+        f"it forgets who wrote to it after {properties[FORGETS]}, and rows could be written twice: "
+        f"ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS}')"
+    )
+
+
 def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[str]:
     """Return the names of features, and of the properties delta.appendOnly and FORGETS, that a table has and the
     ledger's own tables do not have."""

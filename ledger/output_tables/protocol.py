@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
+from ledger.delta_log.alterations import why_forgetful
 from ledger.delta_log.protocol import Conflict, StagedFile, reason
 from ledger.errors import ForkedProcess, OutputUnreadable
 from ledger.rules.output_columns import Columns
@@ -118,6 +119,12 @@ class ForeignTables(Protocol):
 
     def output_publishing(self, location: str) -> OutputPublishing | None:
         """Return the publisher of files that Spark has written below a table; None if Spark has to commit them."""
+
+
+def require_remembered(location: str, properties: Mapping[str, str]) -> None:
+    """Raise OutputUnreadable for a table that forgets transactions: that it has none proves nothing."""
+    if forgetful := why_forgetful(properties):
+        raise OutputUnreadable(location, forgetful)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from ledger.delta_log.alterations import unappendable
+from ledger.delta_log.alterations import unappendable, why_forgetful
 from ledger.delta_log.delta_rs_commits import commit_nothing, conflicts, properties, read_demands, with_all_columns
 from ledger.delta_log.local_commits import commit_files, commits_here
 from ledger.delta_log.protocol import Conflict
@@ -25,7 +25,7 @@ from ledger.output_tables.arrow_types import schema_of_rows, with_room
 from ledger.output_tables.constraints import REFUSED, broken_constraint, require_not_null
 from ledger.output_tables.exact_casts import first_true, first_value, fitted, row_in_words
 from ledger.output_tables.files_aside import Bounds, RowsAside, corrected, exact_bounds
-from ledger.output_tables.protocol import OutputLog, unreadable
+from ledger.output_tables.protocol import OutputLog, require_remembered, unreadable
 from ledger.output_tables.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, target_of
 from ledger.output_tables.schemas import add, columns_differ, columns_for, create, schema_of
 from ledger.output_tables.widening import why_not_widened, widen
@@ -57,10 +57,13 @@ def _columns_for(loaded: DeltaTable, rows: pa.Table, asked: ColumnsAsked) -> Col
 
 
 def _require_appendable(location: str, loaded: DeltaTable) -> None:
-    """Raise OutputNotWritten for a table with features that keep delta-rs from committing to it.
+    """Raise OutputNotWritten for a table with features that keep delta-rs from committing to it, or that forgets who
+    has written to it.
 
     A write that was begun for such a table would stay in doubt, because a fence is a commit, too.
     """
+    if forgetful := why_forgetful(loaded.metadata().configuration):
+        raise OutputNotWritten(location, forgetful)
     beyond = unappendable(loaded) if not_applied(read_demands(loaded)) else []
     if beyond:
         problem = f"the table has the feature {', '.join(beyond)}, with which delta-rs writes no rows"
@@ -117,7 +120,10 @@ class DeltaRsOutputTables:
     def output_log(self, location: str, application: str) -> OutputLog:
         with unreadable(location):
             loaded = self._output(location)
-            return OutputLog(str(loaded.metadata().id), loaded.version(), loaded.transaction_version(application))
+            committed = loaded.transaction_version(application)
+            if committed is None and application:
+                require_remembered(location, loaded.metadata().configuration)
+            return OutputLog(str(loaded.metadata().id), loaded.version(), committed)
 
     def fence_output(self, location: str, application: str, version: int) -> None:
         with unreadable(location):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ledger.delta_log.alterations import FORGETS
 from ledger.delta_log.protocol import Conflict
 from ledger.errors import OutputUnreadable
-from ledger.output_tables.protocol import OutputLog, unreadable
+from ledger.output_tables.protocol import OutputLog, require_remembered, unreadable
 from ledger.rules.storage import for_spark
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ class SparkOutputTables:
             _require_there(location, state)
             committed_version = state.transactions().get(application)
             committed = int(committed_version.get()) if committed_version.isDefined() else None
+            if committed is None and application:
+                forgets = state.metadata().configuration().get(FORGETS)
+                require_remembered(location, {FORGETS: str(forgets.get())} if forgets.isDefined() else {})
             return OutputLog(str(state.metadata().id()), int(state.version()), committed)
 
     def fence_output(self, location: str, application: str, version: int) -> None:

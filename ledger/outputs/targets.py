@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from ledger.delta_log.alterations import FORGETS
+from ledger.delta_log.alterations import why_forgetful
 from ledger.delta_log.protocol import reason
 from ledger.delta_log.values import literal
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, OutputUnreadable, SparkIsNeeded
@@ -135,12 +135,8 @@ def require_transactions_kept(table: object, place: Location, spark: SparkSessio
     """
     with not_written(table):
         (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{for_spark(place.text)}`").select("properties").collect()
-    if FORGETS in detail.properties:
-        raise OutputNotWritten(
-            table,
-            f"it forgets who wrote to it after {detail.properties[FORGETS]}, and rows could be written twice: "
-            f"ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS}')",
-        )
+    if why := why_forgetful(detail.properties):
+        raise OutputNotWritten(table, why)
 
 
 @contextlib.contextmanager

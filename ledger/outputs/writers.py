@@ -24,6 +24,7 @@ from ledger.client.tables import (
     require_batch,
     require_no_nul,
 )
+from ledger.delta_log.alterations import why_forgetful
 from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten
 from ledger.output_tables.arrow_types import schema_of_rows
@@ -237,6 +238,8 @@ def _to_publish(
         demands = demands_of_new(json.dumps(columns.schema), properties_of(columns)) if is_plain else None
         why = "Spark has to make it, with the defaults of its session, or for columns that delta-rs does not make"
         return (None, unchanged, why) if demands is None else (Target("", demands), columns, "")
+    if forgetful := why_forgetful(target.demands.properties):
+        raise OutputNotWritten(location, forgetful)
     why = ", ".join(not_applied(target.demands))
     if why:
         return None, unchanged, f"Spark has to commit to it, as it has {why}"

@@ -1,8 +1,11 @@
 """Output tables of Spark's: what is computed once, names of the catalog, what tables refuse, and fences."""
 
+import time
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from ledger.delta_log.protocol import Conflict
@@ -10,6 +13,7 @@ from ledger.errors import InvalidParameterValue, OutputNotWritten, OutputUnreada
 from ledger.rules import output_doubts
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
+from tests.output.conftest import rows_of as arrow_rows
 from tests.output.test_write import Crash, crash
 
 
@@ -204,8 +208,8 @@ def test_spark_decides_where_delta_rs_cannot_commit(place, spark, catalog, at_st
     assert place.another().queue("work").receive().count == 1
 
 
-@pytest.mark.parametrize("who", ["Spark", "delta-rs"])
-def test_a_table_that_forgets_transactions_is_refused_where_spark_would_commit_to_it(place, spark, catalog, who):
+@pytest.mark.parametrize("who", ["Spark", "delta-rs", "nobody but delta-rs"])
+def test_a_table_that_forgets_transactions_is_refused(place, spark, catalog, who, tmp_path):
     """Two hours after a write that it remembers for one, the table said that there was none: its rows came twice."""
     properties = "'delta.setTransactionRetentionDuration' = 'interval 1 hour'"
     properties += ", 'delta.columnMapping.mode' = 'name'" if who == "Spark" else ""
@@ -214,10 +218,28 @@ def test_a_table_that_forgets_transactions_is_refused_where_spark_would_commit_t
     )
     place.queue.send("a")
     claim = place.queue.receive()
-    if who == "Spark":
-        with pytest.raises(OutputNotWritten, match="UNSET TBLPROPERTIES"):
-            claim.write(rows_of(claim), "forgetful", messages="message_id")
-        assert place.queue.counts().in_flight == 1 and spark.table("forgetful").count() == 0
-    else:
-        claim.write(rows_of(claim), "forgetful", messages="message_id")
-        assert place.queue.counts().deleted == 1
+    rows, table = rows_of(claim), "forgetful"
+    if who == "nobody but delta-rs":
+        table = str(tmp_path / "schema" / "forgetful")
+        rows = pa.table({"message_id": [claim.messages()[0].message_id]})
+    with pytest.raises(OutputNotWritten, match="UNSET TBLPROPERTIES"):
+        claim.write(rows, table, messages="message_id")
+    assert place.queue.counts().in_flight == 1 and spark.table("forgetful").count() == 0
+
+
+def test_a_table_that_begins_to_forget_is_not_believed_that_it_has_no_write(place, at_step):
+    """What it does not remember may be in it: the messages stay in doubt until it remembers again."""
+    place.queue.send(["a", "b"])
+    claim = place.queue.receive(None)
+    DeltaTable.create(place.table, schema=pa.schema([("message_id", pa.string()), ("receipt_id", pa.string())]))
+    at_step("written", crash)
+    with pytest.raises(Crash):
+        claim.write(arrow_rows(claim), place.table)
+    forgets = {"delta.setTransactionRetentionDuration": "interval 1 second"}
+    DeltaTable(place.table).alter.set_table_properties(forgets, raise_if_not_exists=False)
+    time.sleep(1.1)
+    place.clock.advance(31)
+    for another in (place.another(spark=None), place.another()):
+        with pytest.raises(OutputUnreadable, match="UNSET TBLPROPERTIES"):
+            another.queue("work").receive(None)
+    assert sum(place.written().values()) == 2
