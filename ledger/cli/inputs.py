@@ -30,6 +30,7 @@ from ledger.cli.opening import WrongInput
 from ledger.errors import LedgerError
 from ledger.rules.attributes import is_fifo
 from ledger.rules.csv_header import wrong_header
+from ledger.rules.limits import LARGEST_MESSAGE_BYTES
 from ledger.rules.message import WITH_WHOLE_ROWS, left_out, mistaken_in_whole_rows, require_columns
 from ledger.rules.message_attributes import attributes_of_json
 from ledger.rules.message_fields import GIVEN
@@ -37,7 +38,7 @@ from ledger.rules.text import JSON, json_value
 
 ENDINGS = {"txt": "text", "json": "json", "jsonl": "json", "ndjson": "json", "csv": "csv", "parquet": "parquet"}
 #: Longest field of a CSV file, in characters. The CSV reader's own default is less than a message may have.
-LONGEST_FIELD = 1 << 26
+LONGEST_FIELD = LARGEST_MESSAGE_BYTES
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 #: SQS's field name for each column that sets a field of the entry, except for the body.
 SQS = {field.name: field.sqs for field in GIVEN if field.sqs is not None and field.name != "body"}

@@ -193,13 +193,16 @@ class ObjectStore:
         self.remove_all(list(self.paths(folder)))
 
     def remove_all(self, paths: Sequence[str]) -> None:
-        """Remove files. If the storage reports that one is gone, others may stay."""
+        """Remove files, as far as they exist."""
         with self._naming_errors():
             try:
                 obstore.delete(self._store, paths)
-            except FileNotFoundError:
-                # Another process removes the same files: leave the rest to that process.
                 return
+            except FileNotFoundError:
+                # The storage stops at a file that another process has removed.
+                pass
+        for path in paths:
+            self.delete(path)
 
     def delete(self, path: str) -> None:
         """Remove a file, if it exists."""

@@ -171,13 +171,16 @@ class _SeenSignatures:
             first_seen, tries = self._dated[minute]
             if attempt in tries:
                 return False
-            tries.add(attempt)
             first = first_seen.get(key)
             if first is None:
                 # A signature that first comes without these headers may not come again, also not with them. Therefore
                 # its time counts as over.
                 first_seen[key] = now if any(tried) else now - TOGETHER - 1
-            return first is None or (any(tried) and now - first <= TOGETHER)
+            is_new = first is None or (any(tried) and now - first <= TOGETHER)
+            if is_new:
+                # A refused request is not remembered: it would be refused later, too.
+                tries.add(attempt)
+            return is_new
 
     def __len__(self) -> int:
         with self._lock:

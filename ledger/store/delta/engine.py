@@ -276,8 +276,7 @@ class Engine(Tables, MessageFiles, Protocol):
 
 #: The methods of an engine whose storage errors become StorageFailed.
 METHODS = (
-    "newest_versions",
-    "refusal",
+    *("newest_versions", "refusal"),
     *("create", "layout", "configure"),
     *("exists", "version", "load", "merge", "append", "mark", "files", "messages", "delete", "greatest"),
     "history",

@@ -1,5 +1,8 @@
 """Upkeep: it frees what is finished and touches nothing else, whenever it runs and whatever runs beside it."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from ledger.errors import MessageDoesNotExist
@@ -257,3 +260,33 @@ def test_an_upkeep_tells_its_steps(ledger, queue):
         "fills the receipts", "reads what is recorded", "tidies jobs (1 of 1 queues)", "drops 0 finished segments",
         "joins small files", *(f"vacuums {table}" for table in TABLES),
     ]  # fmt: skip
+
+
+def without_statistics(root):
+    """What a session with spark.databricks.delta.stats.collect=false leaves: files of `messages` without statistics."""
+    for entry in sorted(Path(root, "messages", "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in entry.read_text().splitlines()]
+        for action in actions:
+            if "add" in action:
+                action["add"].pop("stats")
+        entry.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_files_without_statistics_are_kept_and_their_messages_are_found(open_one, root, clock, sealed):
+    """Each round ended with a TypeError, and so did a peek."""
+    queue = open_one().create_queue("jobs", {"Lanes": 1, "MessageRetentionPeriod": 60})
+    sent = send(queue, "a", "b") if sealed else queue.send(["a", "b"])
+    without_statistics(root)
+    ledger = open_one()
+    queue = ledger.queue("jobs")
+    assert queue.peek(sent[1].message_id).body == "b"
+    with pytest.raises(MessageDoesNotExist):
+        queue.peek(f"{sent[1].message_id[:-1]}7")
+    claim = queue.receive(1)
+    assert claim.count == 1
+    claim.delete()
+    clock.advance(24 * 3_600)
+    ledger.upkeep()
+    assert queue.counts().stored == 0 and not queue.receive(None)
+    assert ledger.upkeep().segments_dropped == 0, "nobody knows their ages"

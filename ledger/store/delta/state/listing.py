@@ -135,15 +135,17 @@ class Listing:
         """Return the lane that each segment was sent to, in the queue that it was sent to. This lane never changes."""
         return dict(place for places in self.places(segments).values() for place in places)
 
-    def home(self, segment: str) -> tuple[str, int, int] | None:
-        """Return the queue and lane that a segment was sent to, and its highest ordinal that the log shows.
+    def home(self, segment: str) -> tuple[str, int, int | None] | None:
+        """Return the queue and lane that a segment was sent to, and its highest ordinal; None: the log does not show
+        the ordinal.
 
         Return None if the segment was dropped.
         """
         rows = self._files.filter(pc.equal(self._files["segment"], segment))
         if not rows.num_rows:
             return None
-        return rows["queue"][0].as_py(), rows["lane"][0].as_py(), pc.max(rows["last_seq"]).as_py()
+        highest = None if rows["last_seq"].null_count else pc.max(rows["last_seq"]).as_py()
+        return rows["queue"][0].as_py(), rows["lane"][0].as_py(), highest
 
     def sent(self, first: str, last: str) -> tuple[int, tuple[str, ...]]:
         """Return the number of messages in the segments with names from `first` to `last`, and these names."""

@@ -47,6 +47,11 @@ class Reader:
             raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
         return next(_stored(rows.slice(0, 1), [lane], [record]))
 
+    def has_row(self, message_id: str) -> bool:
+        """Tell whether the table has the row of a message."""
+        segment, seq = ids.place(message_id)
+        return bool(self._rows(segment, seq, seq).num_rows)
+
     def recent_messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage] | None:
         """Return the messages of one grant (see `messages_of`) from memory, without reading a file.
 

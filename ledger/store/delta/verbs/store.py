@@ -415,12 +415,19 @@ class DeltaStore:
         home = self.listings.newest().home(ids.place(message_id)[0])
         return (home[1],) if home is not None and home[0] == queue.id else None
 
+    def _exists(self, highest: int | None, message_id: str) -> bool:
+        """Tell whether a message was sent. `highest` is the highest ordinal of its segment, as the log shows it.
+
+        Somebody's OPTIMIZE may have left a file without statistics: then look for the message's row.
+        """
+        return self._reader.has_row(message_id) if highest is None else ids.place(message_id)[1] <= highest
+
     def _find(self, queue: QueueRecord, loaded: Loaded, message_id: str) -> tuple[Runs, int]:
         """Return a message as a run, and the code of its record (ABSENT: it has none). Raises MessageDoesNotExist."""
         segment, seq = ids.place(message_id)
         home, lanes = self.listings.newest().home(segment), loaded.lanes
         own = home is not None and home[0] == queue.id
-        if home is not None and seq <= home[2] and (own or lanes.knows(segment)):
+        if home is not None and (own or lanes.knows(segment)) and self._exists(home[2], message_id):
             lane = home[1] if own else lanes.lane_of_segment(segment)
             found = lanes.cut(pa.table([[lane], [segment], [seq], [seq]], schema=RUNS))
             code = int(found.code[0])

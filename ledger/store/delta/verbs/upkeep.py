@@ -270,11 +270,13 @@ class Upkeep:
         remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew
         times = [("first_sent_at", "min"), ("last_sent_at", "max")]
         segments: list[Segment] = []
+        # The log does not show the ages of files without statistics, which another writer may leave.
+        ageless = set(files.filter(pc.is_null(files["last_sent_at"]))["segment"].to_pylist())
         for row in files.group_by(["queue", "lane", "segment"]).aggregate(times).to_pylist():
             queue, name = row["queue"], row["segment"]
             record = queues.get(queue)
             until = remembered if record is not None and is_fifo(record.attributes) else now
-            if record is None and queue not in forgotten:
+            if (record is None and queue not in forgotten) or name in ageless:
                 continue
             if row["last_sent_at_max"] > until or (ids.is_open(name) and row["first_sent_at_min"] > opened_by):
                 continue
