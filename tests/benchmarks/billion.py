@@ -8,6 +8,10 @@ claim. Verbs are repeated, and their medians told; the first open and the send h
 point that the disk has no room for is left out, and said. The table goes to results/billion.md.
 
 A message is its number as text. 10^9 of them take some 8 GB of disk and, on two cores, a quarter of an hour to send.
+
+With --shapes 10000000000 it shows what bends first beyond that: a ledger with as many segments and files as so many
+messages have by default, in which each file has SCALE times fewer messages. Verbs decide on segments and files, so they
+take what they would take. Its table goes to results/billion-shapes.md.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,54 +43,64 @@ from command import RESULTS
 from report import table
 from timing import say
 
-from ledger import Ledger
+from ledger import Ledger, Settings
 
 POINTS = (10_000_000, 100_000_000, 1_000_000_000)
 REPEATS = 7
 READ = 100_000
+#: How many times fewer messages the files of a shape have.
+SCALE = 10_000
 #: Bytes of disk that a message takes, with room to spare.
 BYTES_OF_A_MESSAGE = 16
 KEPT = RESULTS / "billion.json"
 
 
-def measure(messages: int, work: Path) -> dict[str, Any]:
-    """Return what a ledger of so many messages took: seconds by verb, bytes on the disk, memory of the process."""
+def measure(messages: int, work: Path, scale: int = 1) -> dict[str, Any]:
+    """Return what a ledger of so many messages took: seconds by verb, bytes on the disk, memory of the process.
+
+    Files and segments have `scale` times fewer messages than by default, and so has the ledger.
+    """
     folder = Path(tempfile.mkdtemp(prefix=f"billion-{messages}-", dir=work))
     root = str(folder / "ledger")
     try:
-        sent = _run("send", root, messages)
+        sent = _run("send", root, messages, scale)
         say(f"sent {messages:,} in {sent['send']:.1f} s")
-        verbs = _run("verbs", root, messages)
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        return {"messages": messages, **sent, **verbs, "disk_bytes": size}
+        verbs = _run("verbs", root, messages, scale)
+        sizes = {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+        log = sum(size for file, size in sizes.items() if "_delta_log" in file.parts)
+        return {"messages": messages, **sent, **verbs, "disk_bytes": sum(sizes.values()), "log_bytes": log}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(part: str, root: str, messages: int) -> dict[str, Any]:
+def _run(part: str, root: str, messages: int, scale: int) -> dict[str, Any]:
     """Return what a process of its own measured."""
-    command = [sys.executable, __file__, "--part", part, root, str(messages)]
+    command = [sys.executable, __file__, "--part", part, root, str(messages), str(scale)]
     run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     answer: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
     return answer
 
 
-def send(root: str, messages: int) -> dict[str, Any]:
+def send(root: str, messages: int, scale: int) -> dict[str, Any]:
     """Send the messages with Spark, in one commit."""
     from ledger.runtime.session import spark_session
 
     spark = spark_session("billion")
-    ledger = Ledger.open(root, spark=spark)
+    usual = Settings()
+    in_segment, in_file = usual.messages_per_segment // scale, usual.messages_per_file // scale
+    settings = replace(usual, messages_per_segment=in_segment, messages_per_file=in_file)
+    ledger = Ledger.open(root, spark=spark, settings=settings)
     # A small send first: what Java compiles, and a worker imports, is not what is measured.
     ledger.create_queue("warm").send(spark.range(1_000).selectExpr("string(id) AS body"))
     queue = ledger.create_queue("work")
-    frame = spark.range(messages).selectExpr("string(id) AS body")
+    frame = spark.range(messages // scale).selectExpr("string(id) AS body")
     seconds = _timed(lambda: queue.send(frame))
     return {"send": seconds}
 
 
-def verbs(root: str, messages: int) -> dict[str, Any]:
+def verbs(root: str, messages: int, scale: int) -> dict[str, Any]:
     """Call each verb on all messages, without a JVM."""
+    messages //= scale
     opened: list[Ledger] = []
     times: dict[str, list[float]] = {"open": [_timed(lambda: opened.append(Ledger.open(root)))]}
     queue = opened[0].queue("work")
@@ -106,9 +121,10 @@ def verbs(root: str, messages: int) -> dict[str, Any]:
     for _ in range(REPEATS):
         claim = note("claim 10,000", lambda: queue.receive(10_000, visibility_timeout=3_600))
         note("delete 10,000", claim.delete)
-    claim = queue.receive(None, visibility_timeout=3_600)
-    note(f"read {READ:,}", lambda: sum(1 for _ in itertools.islice(claim, READ)))
-    claim.release()
+    if scale == 1:
+        claim = queue.receive(None, visibility_timeout=3_600)
+        note(f"read {READ:,}", lambda: sum(1 for _ in itertools.islice(claim, READ)))
+        claim.release()
     for number in range(REPEATS):
         claim = queue.receive(None, visibility_timeout=3_600)
         note("delete all", claim.delete)
@@ -132,6 +148,7 @@ def report(points: list[dict[str, Any]], described: dict[str, str]) -> str:
     head = ["", *(f"{point['messages']:,}" for point in points)]
     rows = [[verb, *(_shown(point[verb]) for point in points)] for verb in verbs]
     rows.append(["disk", *(f"{point['disk_bytes'] / 1e9:.2f} GB" for point in points)])
+    rows.append(["of it logs", *(f"{point['log_bytes'] / 1e6:.1f} MB" for point in points)])
     rows.append(
         ["memory of the process that calls the verbs", *(f"{point['memory_bytes'] / 1e6:.0f} MB" for point in points)]
     )
@@ -148,25 +165,28 @@ def _shown(seconds: float) -> str:
 def main(arguments: argparse.Namespace) -> None:
     """Measure each point, and write the table."""
     work = Path(arguments.work or tempfile.gettempdir())
-    described, points = machine.describe(work), []
-    for messages in sorted(arguments.messages):
-        if shutil.disk_usage(work).free < messages * BYTES_OF_A_MESSAGE:
+    described, points, scale, kept = machine.describe(work), list[dict[str, Any]](), 1, KEPT
+    if arguments.shapes:
+        scale, kept = SCALE, KEPT.with_name("billion-shapes.json")
+    for messages in sorted(arguments.shapes or arguments.messages):
+        if shutil.disk_usage(work).free < messages * BYTES_OF_A_MESSAGE // scale:
             say(f"{messages:,}: left out, {work} has no {messages * BYTES_OF_A_MESSAGE / 1e9:.0f} GB free")
             continue
-        points.append(measure(messages, work))
+        points.append(measure(messages, work, scale))
         say(str(points[-1]))
-        KEPT.write_text(json.dumps({"machine": described, "points": points}, indent=1) + "\n")
-        KEPT.with_suffix(".md").write_text(report(points, described))
+        kept.write_text(json.dumps({"machine": described, "points": points}, indent=1) + "\n")
+        kept.with_suffix(".md").write_text(report(points, described))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--messages", type=int, nargs="+", default=POINTS)
     parser.add_argument("--work", help="a folder on the disk that is measured")
-    parser.add_argument("--part", nargs=3, metavar=("PART", "ROOT", "MESSAGES"), help=argparse.SUPPRESS)
+    parser.add_argument("--shapes", type=int, nargs="+", help="ledgers with the files of so many messages")
+    parser.add_argument("--part", nargs=4, metavar=("PART", "ROOT", "MESSAGES", "SCALE"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.part:
-        part, place, count = given.part
-        print(json.dumps({"send": send, "verbs": verbs}[part](place, int(count))))
+        part, place, count, times = given.part
+        print(json.dumps({"send": send, "verbs": verbs}[part](place, int(count), int(times))))
     else:
         main(given)
