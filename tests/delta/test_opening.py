@@ -316,10 +316,14 @@ def test_through_spark_nothing_is_made_either(tmp_path, spark):
     assert everything_below(tmp_path) == []
     with pytest.raises(LedgerDoesNotExist, match="schema:ledgr: the catalog has no such schema"):
         Ledger.open("schema:ledgr", spark, create=False)
+    with pytest.raises(LedgerDoesNotExist, match="schema:ledgr: the catalog has no such schema"):
+        Ledger.open("schema:ledgr", spark, read_only=True)
     spark.sql(f"CREATE SCHEMA ledgr LOCATION '{tmp_path}'")
     try:
         with pytest.raises(LedgerDoesNotExist, match="the schema has no queues, messages"):
             Ledger.open("schema:ledgr", spark, create=False)
+        with pytest.raises(LedgerDoesNotExist, match="the schema has no queues, messages"):
+            Ledger.open("schema:ledgr", spark, read_only=True)
         # SHOW TABLES lists temporary views of the session in every schema.
         assert spark.sql("SHOW TABLES IN ledgr").where("NOT isTemporary").count() == 0
     finally:

@@ -98,7 +98,8 @@ def open_tables(
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
     require_engines(spark)
     user_options = as_text(storage_options)
-    locations = {name: for_delta_rs(location) for name, location in _locations(root, spark, create).items()}
+    by_name = _locations(root, spark, create and not read_only)
+    locations = {name: for_delta_rs(location) for name, location in by_name.items()}
     of_spark = {name: for_spark(location) for name, location in locations.items()}
     place = recorded(locations["visibility"])
     scheme, folder = place.scheme, Path(place.text)

@@ -21,12 +21,14 @@ def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> d
     """
     if not create:
         _require_schema(spark, schema)
-    elif not spark.catalog.databaseExists(schema):
-        warn_if_forgotten(spark, schema, "the names of a new ledger")
-    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    else:
+        if not spark.catalog.databaseExists(schema):
+            warn_if_forgotten(spark, schema, "the names of a new ledger")
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
     locations, scheme = {}, spark.catalog.getDatabase(schema).locationUri.partition(":")[0]
     for table in TABLES:
-        create_table(spark, f"{schema}.{table}", TABLES[table], scheme)
+        if create:
+            create_table(spark, f"{schema}.{table}", TABLES[table], scheme)
         (detail,) = spark.sql(f"DESCRIBE DETAIL {schema}.{table}").select("location").collect()
         locations[table] = of_spark(detail.location).text
     return locations
