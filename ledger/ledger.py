@@ -324,13 +324,13 @@ class Ledger:
         """Return the state of the tables: queues, files, the length of the logs, and files that upkeep would remove.
 
         The result also has the age of the oldest commit to `visibility` that still needs upkeep. Its `vitals` are
-        values that grow with the load, and signs that something hangs. The call only reads, and always through
-        delta-rs. `ledger doctor ROOT --json` prints the same state for a monitor. Each table's `damaged` names data
-        files that are missing, empty or of another size than the log says. With `deep` the call also reads all of each
-        data file and checkpoint, and counts the rows.
+        values that grow with the load, and signs that something hangs. The call only reads. It reads the tables' logs
+        and files through delta-rs, whichever engine commits. `ledger doctor ROOT --json` prints the same state for a
+        monitor. Each table's `damaged` names data files that are missing, empty or of another size than the log says.
+        With `deep` the call also reads all of each data file and checkpoint, and counts the rows.
 
         Raises:
-            StorageFailed: The storage cannot be read, or not by delta-rs.
+            StorageFailed: delta-rs cannot read the storage.
             LedgerDamaged: A log cannot be read, or has a damaged entry.
         """
         from ledger.store.delta.verbs.health import health_of

@@ -58,9 +58,9 @@ class Queue(Settling):
         """Return a matplotlib figure of the message states over time, with claims as bars by their holder.
 
         Notebooks show the figure. Times are UTC. `last` limits the figure to the last so many seconds. By default the
-        figure begins with the first event that is known. It has bars for at most 30 holders. The data are the receipts,
-        the commits that are not copied to the receipts yet, and the send instants in the log of the messages' table.
-        Needs matplotlib, and no Spark.
+        figure begins with the first send or event that is known. It has bars for at most 30 holders. The data are the
+        receipts, the commits that are not copied to the receipts yet, and the send instants in the log of the messages'
+        table. Needs matplotlib, and no Spark.
 
         Raises:
             InvalidParameterValue: `last` is no number of seconds > 0.
@@ -366,9 +366,9 @@ class Queue(Settling):
                 there are several, the handler must be importable: a function at the top level of a module. If a process
                 is killed, its messages can be received again when their lease ends, and the other processes continue.
             max_messages: The most messages of a new claim. By default the size adapts: about as many messages as are
-                handled in `flush_seconds`, at most `flush_rows`. It is at least 100, and at least twice what the
-                handlers work on at once. If so many messages do not fit in `max_bytes`, it is smaller. While a process
-                has as many unsettled messages as two such claims, it receives no further claim.
+                handled in `flush_seconds`, at most `flush_rows`. The size is at least 100, and at least twice what the
+                handlers work on at once. If so many messages do not fit in `max_bytes`, the size is smaller. While a
+                process has as many unsettled messages as two such claims, it receives no further claim.
             max_bytes: How many bytes of bodies each process holds in memory, plus at most one body. Bodies count while
                 their messages wait, are with the handler, or are not settled yet. The process reads more only while the
                 handler raises for all messages, until the process has decided whether the handler is broken.

@@ -37,7 +37,8 @@ TEXTS = {
 }
 #: The greatest value of each number setting. A value must be greater than 0. LEAST and MAY_BE_0 have the exceptions.
 MOST = {
-    # The pause between two attempts doubles, and a double-precision number overflows after about 1,030 doublings.
+    # The bound of the pause between two attempts doubles, and a double-precision number overflows after about 1,030
+    # doublings.
     "maximum_attempts": 1_000,
     "losses_before_waiting": 1_000,
     "messages_per_segment": SEQ_BOUND,
@@ -76,8 +77,8 @@ class Settings:
     losses_before_waiting: int = 3
     #: The most messages of one segment of a bulk send.
     messages_per_segment: int = 1_000_000
-    #: The most messages of one data file of a bulk send. To read the bodies of a few neighbouring messages, one such
-    #: file is read.
+    #: The most messages of one data file of a bulk send. To read a few neighbouring messages, one or two such files are
+    #: read.
     messages_per_file: int = 250_000
     #: True syncs files to the disk before a verb returns, so that the verb survives a power cut. With False a verb
     #: returns sooner, but a power cut may lose the verbs of about the last half minute (Linux writes files to the disk
