@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from ledger.client.tables import ArrowTable
 
 log = logging.getLogger("ledger.claims")
-#: The outcomes of messages that the claim lost: their deadline passed, or others hold or ended them. (To end a message
-#: is to delete or release it.) ALREADY_DELETED means that another receiver deleted the message: in a verb on a whole
-#: claim, a message that was deleted under this receipt is SETTLED.
+#: The outcomes of messages that the claim lost: their deadline passed, or others hold or ended them. To end a message
+#: is to delete or release it. In a verb on a whole claim, ALREADY_DELETED means that another receiver deleted the
+#: message. A message that was deleted under this receipt is SETTLED.
 LOST = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
 #: An iteration reads FEW messages first. Each later part has about PART characters of bodies, judged by the part before
 #: it. A part has at most GROWTH times as many messages as the part before it, and at most MANY.

@@ -45,10 +45,10 @@ class _Exit:
 class Heartbeat:
     """Extends a claim every `every` seconds while the `with` block runs, and stops at its end.
 
-    - `lost`: True once a beat found that the claim holds no message any more: it ran out, others received or settled
-      its messages, or its queue is gone. Messages that the body settled itself are not lost.
-    - `lost_messages`: how many messages ran out, or others got or settled, as the last beat found. `beats`: how many
-      beats extended the claim.
+    - `lost`: True once a beat found that the claim holds no message any more. The claim ran out, others received or
+      settled its messages, or its queue is gone. Messages that the body settled itself are not lost.
+    - `lost_messages`: how many messages ran out, or others got or settled, as the last beat found.
+    - `beats`: how many beats extended the claim.
     - `check()` raises LeaseLost once `lost` is True. Call it inside a long loop.
     - `at_ceiling`: True once the heartbeat extended the claim a last time, to the ceiling (V7): the latest deadline
       that the queue's MaximumVisibilityTimeout allows. After that the heartbeat stops, and the lease ends at the

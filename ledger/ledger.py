@@ -409,8 +409,8 @@ class Ledger:
         round when the load needs one. A round that judged ages (see below) is recorded in the log of the table `tasks`.
 
         A round drops something for its age only if a second look confirms the clock: the storage's own clock, or an
-        earlier look. The earlier look was a round, or the opening of this ledger, at least the setting mark_seconds
-        before (by default 5 minutes; 0: one look is enough). A single wrong look at the clock therefore destroys
+        earlier look. The earlier look was a round, or the opening of this ledger, at least mark_seconds before (a
+        setting, by default 5 minutes; 0: one look is enough). A single wrong look at the clock therefore destroys
         nothing. `report` gets a line of text for each step. By default the lines are logged at level debug.
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.

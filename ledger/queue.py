@@ -139,7 +139,7 @@ class Queue(Settling):
         sent. The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent. If
         some were refused, the log ("ledger.send") warns. With `all_or_nothing=True` the first error is raised, and
         nothing is sent. The same holds for a string or entry without a list, and for a table. As in SQS, a list for a
-        FIFO queue is refused as a whole if an entry lacks its group, or a deduplication id that the queue needs.
+        FIFO queue is refused as a whole if an entry lacks its group, or a needed deduplication id.
 
         **Retries.** `attempt_id` makes a retry safe. A send that was committed under this id is not sent again, and the
         retry returns its ids. The same list under the same id has the same outcomes. Another send under the same id
@@ -192,10 +192,10 @@ class Queue(Settling):
         of the next group.
 
         D1: a visible message that was received as often as the queue's RedrivePolicy allows is moved to the dead-letter
-        queue, and not received, if that queue exists and can take it. A message in doubt is one whose `claim.write` was
-        begun and not finished. The receive asks the message's output table whether its rows are in. If they are not, a
-        fence is committed to that table, and the message can be received. If the table cannot be asked, the message is
-        left alone, and other messages are still received.
+        queue, and not received. If that queue does not exist or cannot take the message, the message is received. A
+        message in doubt is one whose `claim.write` was begun and not finished. The receive asks the message's output
+        table whether its rows are in. If they are not, a fence is committed to that table, and the message can be
+        received. If the table cannot be asked, the message is left alone, and other messages are still received.
 
         Args:
             visibility_timeout: The claim's timeout in seconds. The default is the queue's VisibilityTimeout.
@@ -290,8 +290,8 @@ class Queue(Settling):
         workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. If
         `function` raises for a message, the message failed, with the error as the reason. Nothing is computed again
         (`ledger.work.functions.safely`). If all messages of a claim fail alike, the claim is released uncounted and a
-        LedgerError is raised. At least three of these messages must have been received for the first time, unless the
-        error is one of the surroundings (a missing module, no connection).
+        LedgerError is raised. At least three of these messages must have been received for the first time. An error of
+        the surroundings (a missing module, no connection) needs no such messages.
 
         **The end.** With `until` "empty" the loop ends when two conditions hold. No message is visible, delayed or
         locked (on a FIFO queue, messages behind a hidden one of their group do not count). And no lease or postponement
@@ -607,9 +607,9 @@ class Queue(Settling):
 
         A `claim.write` may have left messages in doubt under the receipt. These are restored if their deadline has
         passed, whether or not their rows are in the output table. The call first asks the table. If the table does not
-        have the rows, the call commits a fence to it, so that a writer that is still running cannot write them later. A
-        table that is gone (it is missing, or another table is in its place) cannot be fenced. In this case the call
-        assumes that the table is gone for good. If the table comes back, or is made again, a writer that is still
+        have the rows, the call commits a fence to the table. So a writer that is still running cannot write the rows
+        later. A table that is gone (it is missing, or another table is in its place) cannot be fenced. In this case the
+        call assumes that the table is gone for good. If the table comes back, or is made again, a writer that is still
         running could add its rows to those of the next receiver.
 
         Raises:

@@ -81,11 +81,11 @@ class Settings:
     #: read.
     messages_per_file: int = 250_000
     #: True syncs files to the disk before a verb returns, so that the verb survives a power cut. With False a verb
-    #: returns sooner, but a power cut may lose the verbs of about the last half minute (Linux writes files to the disk
-    #: after 30 s by default), or the ledger. Use False for scratch ledgers and tests.
+    #: returns sooner, but a power cut may lose the verbs of about the last half minute, or the ledger. (Linux writes
+    #: files to the disk after 30 s by default.) Use False for scratch ledgers and tests.
     sync: bool = True
-    #: True promises that only one driver writes where commits could get lost: to output tables on S3 to which Spark
-    #: commits, and to a local path that machines share.
+    #: True promises that only one driver writes where commits could get lost. These places are output tables on S3 to
+    #: which Spark commits, and a local path that machines share.
     single_driver: bool = False
     #: How long a waiting receive sleeps between two looks at the tables' versions.
     poll_interval: float = 0.2

@@ -49,7 +49,7 @@ def was_acknowledged(queue: Queue, told_of: Mapping[str, Any], get_queue: Callab
     """Tell whether a claim that holds no message any more was finished: somebody deleted its messages.
 
     `told_of` is the claim's description. The call looks only at the description's `message_id`. If neither the queue
-    nor its dead-letter queue has this message any more, the answer is True: most likely upkeep has removed the message,
+    nor its dead-letter queue has this message any more, the answer is True. Most likely upkeep has removed the message,
     which was deleted or had expired. A message that the dead-letter queue has was not acknowledged. `get_queue` returns
     a queue by its name.
     """
