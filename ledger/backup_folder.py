@@ -1,8 +1,8 @@
 """The manifest of a backup folder, read with Python alone.
 
 `ledger doctor` reads the manifest even if libraries are missing. A backup that is not finished has the file UNFINISHED.
-The manifest, the file MANIFEST, is written last and appears whole. It names each file of the tables with its size. A
-folder with this file is a complete backup.
+The manifest, the file MANIFEST, is written last and appears whole. A folder with this file therefore was a complete
+backup. The manifest names each file of the tables with its size, so files that were lost or cut later are noticed.
 """
 
 from __future__ import annotations

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from ledger.client.tables import ArrowTable
 
 log = logging.getLogger("ledger.claims")
-#: The outcomes of messages that the claim lost: their deadline passed, or others hold or ended them. (To end a message
-#: is to delete or release it.) ALREADY_DELETED is such an outcome: in a verb on a whole claim, a message that was
-#: deleted under this receipt is SETTLED.
+#: The outcomes of messages that the claim lost: their deadline passed, or others hold or ended them. To end a message
+#: is to delete or release it. In a verb on a whole claim, ALREADY_DELETED means that another receiver deleted the
+#: message. A message that was deleted under this receipt is SETTLED.
 LOST = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
 #: An iteration reads FEW messages first. Each later part has about PART characters of bodies, judged by the part before
 #: it. A part has at most GROWTH times as many messages as the part before it, and at most MANY.
@@ -84,7 +84,7 @@ class Claim(Settling):
         self.count = grant.count if grant else 0
         self.version = grant.version if grant else None
         self._visible_at = grant.visible_at if grant else 0
-        #: True once a verb ended the whole claim, or found that it was lost.
+        #: True once a verb ended the whole claim, or found the claim lost.
         self._is_over = False
         #: True once the caller took `dataframe`, which Spark reads with the settings of the caller's session.
         self._has_frame = False
@@ -137,8 +137,8 @@ class Claim(Settling):
 
         Messages that were deleted or released through this object, or through the queue object that made it, do not
         count. After `release`, `delete`, `extend` or `check` raised LeaseLost, the number is 0. Reading the number asks
-        no table, so the number stays the same when the claim runs out. After that, `deadline` is in the past, and
-        `check` raises LeaseLost.
+        no table. So the number stays the same when the claim runs out: then `deadline` is in the past, and `check`
+        raises LeaseLost.
         """
         return 0 if self.grant is None or self._is_over else self.endings.left(self.grant.runs)
 
@@ -168,7 +168,7 @@ class Claim(Settling):
         return [] if self.grant is None else self._read(self.access.record(), self.grant)
 
     def extend(self, visibility_timeout: int | None = None) -> Settled:
-        """Set the deadline to so many seconds from now (default: the claim's timeout), at one cost for any size.
+        """Set the deadline to so many seconds from now (default: the claim's timeout), in one commit. 0 releases.
 
         Raises:
             LeaseLost: No message of the claim is held any more, and some were not settled through this object.
@@ -222,12 +222,12 @@ class Claim(Settling):
         return self._apply(self.access.record(), Verb.CHANGE, 0, reason=reason_of(reason), counted=counted)
 
     def delete(self) -> Settled:
-        """Acknowledge the claim's messages, at one cost for any size. Safe to retry.
+        """Acknowledge the claim's messages, in one commit. Safe to retry.
 
         Messages that were released stay released. On a standard queue a message whose deadline has passed is
-        acknowledged, too, unless somebody has received it since (V10). A session may ignore missing or corrupt files
-        (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles). If `dataframe` was used in such a session, the call
-        first reads the claim once more.
+        acknowledged, too, unless somebody has received it since (V10). A session of Spark may ignore missing or corrupt
+        files (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles). If `dataframe` was used in such a session, the
+        call first reads the claim once more.
 
         Raises:
             LeaseLost: No message could be acknowledged: others hold, released or deleted those that this object had not
@@ -264,9 +264,9 @@ class Claim(Settling):
         nanoseconds, no unsigned numbers. A column is left out if no row shows its type (only None, [] or {}). The first
         call whose rows show the type adds the column.
 
-        **Retries are safe.** Messages for which an earlier call wrote rows are not written again, and the log
-        "ledger.claims" warns. In the result of such a call, `failed` is how many messages this call gave back. To write
-        a claim in parts, name the messages of each part: `messages="message_id"`.
+        **Retries are safe.** If an earlier call wrote the rows of all these messages, this call writes none, and the
+        log "ledger.claims" warns. In its result, `messages` counts those messages, and `failed` is how many messages
+        this call gave back. To write a claim in parts, name the messages of each part: `messages="message_id"`.
 
         Args:
             rows: A DataFrame, which is computed once, before the call changes anything. Or an Arrow table (pyarrow,
@@ -277,11 +277,11 @@ class Claim(Settling):
 
                 - the name of a column of message ids or receipt handles in the rows. Messages that have a row are
                   acknowledged, the others stay held. What is written and what is acknowledged cannot differ;
-                - None: the whole claim, whether each message has a row or not;
+                - None: the whole claim, also messages without a row;
                 - a list of receipt handles or message ids, or a table with the column receipt_handle. If the rows have
-                  a column message_id or receipt_handle, it must name the same messages. Otherwise nothing can check
-                  that the rows are about these messages. A DataFrame of messages is computed apart from the rows, so
-                  its results may differ.
+                  a column message_id or receipt_handle, it must name the same messages. If the rows have no such
+                  column, nothing can check that the rows are about these messages. A DataFrame of messages is computed
+                  apart from the rows, so its results may differ.
             failed: The messages that failed, in place of `messages`. All others are acknowledged. The same commit
                 releases the failed messages, or hides them for `visibility_timeout` seconds from now.
 
@@ -297,7 +297,7 @@ class Claim(Settling):
                 then refused, because it is computed apart from the rows. The views `receipts` and `dead_letters` show
                 the reasons of such a column. There is an event for each of the 100 most frequent reasons. `Queue.work`
                 can write a row for each failed message, with its own reason. Hidden messages leave the claim: no
-                heartbeat extends them, and their handles still change them.
+                heartbeat extends them. Until they become visible, their handles still change them.
             schema: An Arrow schema with the types of columns of a new table, or of columns that the table lacks.
                 "widen" adds the columns that the table lacks. If the rows' types need it, a separate commit rewrites
                 the table with wider types. Types decide, not values: a double makes a bigint column double, even the
@@ -356,7 +356,7 @@ class Claim(Settling):
         ceiling, now = self._ceiling(record), self.access.clock()
         settled = self._apply(record, Verb.CHANGE, timeout, only_later)
         if self.grant is not None:
-            # The store decided later than `now`, so the real deadline is this one or later.
+            # The store read its clock later than `now`, so the real deadline is the one computed here, or later.
             requested = now + timeout * MILLISECONDS
             self._visible_at = max(self._visible_at, min(requested, ceiling or requested)) if only_later else requested
             self.grant = replace(self.grant, visible_at=self._visible_at)
@@ -382,8 +382,8 @@ class Claim(Settling):
             return Settled(0, 0)
         runs = self.grant.runs.select(RUNS.names)
         action = Action(verb, self.grant.receipt_id, runs, timeout, True, only_later, reason, counted)
-        # Messages that were settled through this object do not count as lost. Another holder of the receipt has settled
-        # all other messages whose outcome is SETTLED.
+        # A message with the outcome SETTLED was settled before. If that was not through this object, it was through
+        # another holder of the receipt: only then the message counts as lost.
         answer, elsewhere = self._apply_and_count_lost(record, action)
         by_outcome = count_by_outcome(answer)
         if by_outcome[Outcome.BEYOND_CEILING]:
@@ -402,7 +402,7 @@ class Claim(Settling):
         return Settled(done, lost)
 
     def _apply_and_count_lost(self, record: QueueRecord, action: Action) -> tuple[pa.Table, int]:
-        """Apply an action to the whole claim. Return the answer, and how many messages others ended."""
+        """Apply an action to the whole claim. Return the answer, and how many messages were SETTLED by others."""
         if not action.ends:
             answer = apply(self.access, record, [action])[0]
             # Count after the answer: messages that were ended through this object while the verb ran are not lost.
@@ -456,6 +456,7 @@ class ReceiveAttempt:
 
         Raises:
             OverLimit: The quota is used up, and the receive does not wait.
+            InvalidParameterValue: The attempt holds a claim with more messages than the receive asks for.
             OutputUnreadable: Messages in doubt cannot be decided, and the receive does not wait or this is the last
                 poll.
             QueueDoesNotExist: The queue was deleted meanwhile.
@@ -465,8 +466,8 @@ class ReceiveAttempt:
         record = self._known.pop() if self._known else self._access.record()
         (received,) = self._access.store.receive(record, [self._request], self._access.clock)
         if isinstance(received, LedgerError):
-            # Q2: "with long polling, no new messages are returned until the count drops". Other messages may arrive
-            # beside those that are in doubt.
+            # Q2: "with long polling, no new messages are returned until the count drops". A receive also waits if only
+            # messages in doubt are left, because other messages may arrive.
             waits = self.wait and isinstance(received, (OverLimit, OutputUnreadable))
             if not waits or (isinstance(received, OutputUnreadable) and last):
                 raise received

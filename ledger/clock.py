@@ -24,7 +24,7 @@ def system_clock() -> int:
 
 
 class Uptime:
-    """The seconds since this machine was started. On Linux they include the time that it slept."""
+    """The seconds since this machine was started. On Linux they include the time that the machine slept."""
 
     def __call__(self) -> float:
         if hasattr(time, "CLOCK_BOOTTIME"):

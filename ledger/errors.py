@@ -135,8 +135,8 @@ class InvalidAttributeName(LedgerError, ValueError):
 class InvalidAttributeValue(InvalidParameterValue):
     """A queue attribute has a value outside its range.
 
-    The message is "Invalid value for the parameter F.". The bound is part of the advice. If SQS itself names the bound
-    (`recorded`), the message has the bound after "Reason: ".
+    The message is "Invalid value for the parameter F.", and the bound is part of the advice. If SQS itself names the
+    bound (`recorded`), it stands in the message after "Reason: " instead.
     """
 
     code = "InvalidAttributeValue"
@@ -308,8 +308,9 @@ class UnsupportedVersion(LedgerError):
 class ClocksDisagree(LedgerError):
     """This machine's clock differs too much from another time: by more than the setting maximum_clock_skew.
 
-    The other time is that of a queue's last commit or change, or the storage's time (half of the setting is the bound
-    for it). Or it is the time that this clock should show after the seconds that have passed since it was read last.
+    The other time is that of a queue's last commit or change, or the storage's time (its bound is half of the setting,
+    at least 1 second). Or the other time is what this clock should show: an earlier reading, plus the seconds that have
+    passed since then.
     """
 
     code = "ClocksDisagree"
@@ -375,8 +376,8 @@ class TableAltered(StorageFailed):
 class LedgerDamaged(LedgerError):
     """The tables are in a state that no commit of the ledger leaves.
 
-    A row exists twice, two messages have the same place in a segment, rows are missing, or a file is broken. The error
-    says what to do: upkeep, `ledger repair`, or a backup.
+    Examples: a row exists twice, two messages have the same place in a segment, rows are missing, or a file is broken.
+    The error says what to do: upkeep, `ledger repair`, or a backup.
     """
 
     code = "LedgerDamaged"
@@ -418,8 +419,8 @@ class LedgerTooNew(LedgerError):
 class LedgerDoesNotExist(LedgerError, LookupError):
     """The root has no complete ledger and the call makes none, or the root is a backup.
 
-    `missing` names tables that the root lacks. It may be empty if all of them are missing. `fix` says what to do.
-    Without a `fix` the error says how to make a ledger at the root.
+    `missing` names tables that the root lacks. If all of them are missing, `missing` may be empty. `fix` says what to
+    do. Without a `fix` the error says how to make a ledger at the root.
     """
 
     code = "LedgerDoesNotExist"

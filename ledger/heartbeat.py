@@ -19,7 +19,7 @@ log = logging.getLogger("ledger.heartbeat")
 
 
 class Beat(NamedTuple):
-    """The result of one extension: how many messages others got or settled, and whether the claim is at its ceiling."""
+    """The result of one extension: how many messages are lost to others, and whether the claim is at its ceiling."""
 
     lost: int
     at_ceiling: bool
@@ -45,10 +45,11 @@ class _Exit:
 class Heartbeat:
     """Extends a claim every `every` seconds while the `with` block runs, and stops at its end.
 
-    - `lost`: True once the claim holds no message any more: it ran out, others received or settled its messages, or its
-      queue is gone. Messages that the body settled itself are not lost.
-    - `lost_messages`: how many messages others got or settled, by the last beat.
-    - `check()` raises LeaseLost once the claim is lost. Call it inside a long loop.
+    - `lost`: True once a beat found that the claim holds no message any more. The claim ran out, others received or
+      settled its messages, or its queue is gone. Messages that the body settled itself are not lost.
+    - `lost_messages`: how many messages ran out, or others got or settled, as the last beat found.
+    - `beats`: how many beats extended the claim.
+    - `check()` raises LeaseLost once `lost` is True. Call it inside a long loop.
     - `at_ceiling`: True once the heartbeat extended the claim a last time, to the ceiling (V7): the latest deadline
       that the queue's MaximumVisibilityTimeout allows. After that the heartbeat stops, and the lease ends at the
       ceiling.
@@ -62,7 +63,7 @@ class Heartbeat:
     ) -> None:
         """Make the heartbeat of the claim with this receipt (None: an empty claim).
 
-        `extend` sets the claim's deadline to so many seconds from now.
+        `extend` sets the claim's deadline to so many seconds from now, except for messages that have a later deadline.
         """
         is_number = isinstance(every, (int, float)) and not isinstance(every, bool)
         if not is_number or not 0 < every < max(visibility_timeout, 1):
@@ -121,7 +122,7 @@ class Heartbeat:
         return leave
 
     def check(self) -> None:
-        """Raise LeaseLost when the claim is lost."""
+        """Raise LeaseLost if a beat found the claim lost."""
         if self.lost:
             raise LeaseLost(f"The heartbeat found the claim {self._receipt_id} lost: stop, others have its messages")
 

@@ -1,6 +1,6 @@
 """A ledger: the queues of one root, which is a folder or a schema of Delta tables.
 
-`Ledger.open` is the entry to everything.
+Programs begin with `Ledger.open`. `Ledger.in_memory` has no root.
 """
 
 from __future__ import annotations
@@ -109,31 +109,33 @@ class Ledger:
         **Which clock decides what.** `clock` returns the instant (milliseconds) of each verb. Deadlines, delays,
         retention, deduplication and the times in `receipts` follow this instant. If `clock` is behind the queue's last
         commit, but by at most the setting maximum_clock_skew, deadlines follow the instant of that commit. Two other
-        clocks only check `clock`. If one of them disagrees with `clock`, the call raises ClocksDisagree:
+        clocks only check `clock`. If one of them disagrees with `clock`, the opening or the verb raises ClocksDisagree:
 
         - `storage_clock` returns the storage's time (milliseconds). The ledger compares this time with `clock` at
           opening, and before verbs commit, at most every 10 minutes. The two clocks may differ by half of the setting
-          maximum_clock_skew. By default, on local paths and where delta-rs commits, the ledger writes a small file and
-          takes the file's time. If you give only a `clock`, or open with `read_only`, the ledger writes no such file.
+          maximum_clock_skew, but by at least 1 second. By default, on local paths and where delta-rs commits to an
+          object store, the ledger writes a small file and takes the file's time. If you give only a `clock`, or open
+          with `read_only`, the ledger writes no such file.
         - `passing` returns seconds that only grow as time passes, even when somebody sets the clock. The default is the
           clock's method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by
-          more than maximum_clock_skew, unless the storage's own clock confirms the step. A commit of another owner can
-          confirm a step forward.
+          more than maximum_clock_skew, unless the storage's own clock confirms the step. If the storage has no clock of
+          its own (a local path), a commit of another owner can confirm a step forward.
 
         This machine's clock and the times of files decide how long upkeep keeps commits and removed files
         (log_retention, deleted_file_retention), whatever `clock` says.
 
         Args:
             root: A path or URI of a folder, or `schema:NAME` for a schema of Spark's catalog.
-            spark: Without a session everything but DataFrames works, through delta-rs and without a JVM, on storage
-                that delta-rs reaches.
+            spark: Without a session, calls that take or return DataFrames of Spark fail, and so do `Queue.work` and a
+                redrive by a predicate. All else works through delta-rs, without a JVM, on storage that delta-rs
+                reaches.
             engine: auto, spark or delta-rs. auto commits through delta-rs wherever it can: on paths, S3, ABFS and GCS.
                 On S3 only delta-rs may commit.
             create: False raises LedgerDoesNotExist where there is no complete ledger, so that a mistyped root does not
                 become a new, empty ledger.
             read_only: True opens the ledger only to read it, also on storage that the caller cannot write. The ledger
                 takes no locks, writes no file to test the storage, and makes or upgrades nothing. Calls that only read
-                work (counts, peek, messages, views, attributes). A call that writes raises LedgerIsReadOnly.
+                (counts, peek, messages, views, attributes) still work. A call that writes raises LedgerIsReadOnly.
             merge: Overrides the setting `merge`. With auto the ledger writes the files of small commits itself where it
                 can. With statement the engine runs a statement, such as MERGE, for each commit. See `Queue.explain`.
             owner: The name of this process in the view `receipts` (default: user, machine and process).
@@ -264,7 +266,7 @@ class Ledger:
         instant of that commit. `timestamp` shows the view as of an instant: a datetime with a time zone, or a text of
         such an instant. The past 7 days can be read, unless the settings of upkeep say otherwise. `receipts`, and the
         views made of `receipts`, are up to date without an upkeep. The present `queue_depth` has the numbers of
-        `Queue.counts`, and reads no message.
+        `Queue.counts`.
 
         Raises SparkIsNeeded, InvalidParameterValue, and StorageFailed, also if the ledger's folder is gone.
         """
@@ -321,15 +323,15 @@ class Ledger:
     def health(self, *, deep: bool = False) -> Health:
         """Return the state of the tables: queues, files, the length of the logs, and files that upkeep would remove.
 
-        The result also has the age of the oldest commit that no upkeep has processed. Its `vitals` are values that grow
-        with the load, and signs that something hangs. The call only reads, through delta-rs if delta-rs can read the
-        storage. `ledger doctor ROOT --json` prints the same state for a monitor. Each table's `damaged` names data
-        files that are missing, empty or of another size than the log says. With `deep` the call also reads each file's
-        footer, and counts its rows.
+        The result also has the age of the oldest commit to `visibility` that still needs upkeep. Its `vitals` are
+        values that grow with the load, and signs that something hangs. The call only reads. It reads the tables' logs
+        and files through delta-rs, whichever engine commits. `ledger doctor ROOT --json` prints the same state for a
+        monitor. Each table's `damaged` names data files that are missing, empty or of another size than the log says.
+        With `deep` the call also reads all of each data file and checkpoint, and counts the rows.
 
         Raises:
-            StorageFailed: The storage cannot be read.
-            LedgerDamaged: A log cannot be read.
+            StorageFailed: delta-rs cannot read the storage.
+            LedgerDamaged: A log cannot be read, or has a damaged entry.
         """
         from ledger.store.delta.verbs.health import health_of
 
@@ -344,7 +346,7 @@ class Ledger:
         as it is.
 
         Raises:
-            LedgerDamaged: A table cannot be repaired. Nothing was changed.
+            LedgerDamaged: A table cannot be repaired. At most unreadable checkpoints were moved.
             LedgerError: Another process holds one of the ledger's locks.
             InvalidParameterValue: The root is no local path.
             LedgerDoesNotExist: There is no ledger.
@@ -389,7 +391,7 @@ class Ledger:
 
         Raises:
             LedgerDoesNotExist: There is no ledger.
-            InvalidParameterValue: There is no such group, or the storage is no local path.
+            InvalidParameterValue: There is no such group, or the root is no local path or is a link.
             StorageFailed: This user may not share a file or folder, which the error names. What was shared before stays
                 shared.
         """
@@ -400,16 +402,16 @@ class Ledger:
     def upkeep(self, vacuum: bool = True, report: Callable[[str], None] | None = None) -> UpkeepReport:
         """Run a round of upkeep. Safe at any time, beside running claims.
 
-        The round drops finished segments, joins rows and files, fills the table `receipts`, vacuums within the
-        retention, and takes a step of each abandoned message move task. `receipts` is complete only if a round runs at
-        least once within log_retention (by default 30 days). The load decides how often a round is useful. `ledger
-        upkeep --every 5m`, and `ledger serve`, run a round when the load needs one. A round records its progress in the
-        log of the table `tasks`.
+        The round drops finished segments, joins rows and files, fills the table `receipts`, and takes a step of each
+        abandoned message move task. With `vacuum` it also removes files that no version within the retention needs.
+        `receipts` is complete only if a round, or `fill_receipts`, runs at least once within log_retention (by default
+        30 days). The load decides how often a round is useful. `ledger upkeep --every 5m`, and `ledger serve`, run a
+        round when the load needs one. A round that judged ages (see below) is recorded in the log of the table `tasks`.
 
         A round drops something for its age only if a second look confirms the clock: the storage's own clock, or an
-        earlier look. The earlier look was a round, or the opening of this ledger, at least the setting mark_seconds (5
-        minutes) before. A single wrong look at the clock therefore destroys nothing. `report` gets a line of text for
-        each step. By default the lines are logged at level debug.
+        earlier look. The earlier look was a round, or the opening of this ledger, at least mark_seconds before (a
+        setting, by default 5 minutes; 0: one look is enough). A single wrong look at the clock therefore destroys
+        nothing. `report` gets a line of text for each step. By default the lines are logged at level debug.
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
         """
@@ -440,9 +442,9 @@ class Ledger:
         A queue needs a repair if its time is ahead of this machine's clock by more than the setting maximum_clock_skew.
         One commit sets back the queue's time and its leases, and `receipts` records the event "clock repaired". Another
         commit makes sends to a FIFO queue possible again, if they were refused. If such a clock made or changed the
-        queue, a further commit corrects the queue's timestamps and what has expired. Call this only while this
-        machine's clock is right, because no verb can tell which of two clocks is right. With `dry_run` nothing is
-        changed.
+        queue, a further commit corrects the queue's timestamps and what has expired. Running message move tasks are
+        corrected in the same way, each by a commit. Call this only while this machine's clock is right, because no verb
+        can tell which of two clocks is right. With `dry_run` nothing is changed.
 
         Raises ClocksDisagree, ContentionOutlastedRetries, StorageFailed, LedgerIsReadOnly.
         """

@@ -58,9 +58,9 @@ class Queue(Settling):
         """Return a matplotlib figure of the message states over time, with claims as bars by their holder.
 
         Notebooks show the figure. Times are UTC. `last` limits the figure to the last so many seconds. By default the
-        figure begins with the first event that is known. It has bars for at most 30 holders. The data are the receipts,
-        the commits that are not copied to the receipts yet, and the send instants in the log of the messages' table.
-        Needs matplotlib, and no Spark.
+        figure begins with the first send or event that is known. It has bars for at most 30 holders. The data are the
+        receipts, the commits that are not copied to the receipts yet, and the send instants in the log of the messages'
+        table. Needs matplotlib, and no Spark.
 
         Raises:
             InvalidParameterValue: `last` is no number of seconds > 0.
@@ -112,14 +112,15 @@ class Queue(Settling):
         message_deduplication_id: str | None = None,
         all_or_nothing: bool = False,
     ) -> Sent | SentTable | list[SendOutcome]:
-        """Send messages in one commit, or in none if there is nothing to send.
+        """Send messages in one commit, or in none if no new message is left to send.
 
         **A DataFrame**: every row is a message, and there may be any number of rows. The body is the column `body`, or
         the column that `body=` names. If there is no column `body`, the body is the whole row as JSON. With a body
         column, the columns delay_seconds, message_attributes, message_group_id, message_deduplication_id and
-        aws_trace_header are sent, too. Other columns are not sent, and the log names them once. If whole rows are sent
-        to a FIFO queue, the columns message_group_id and message_deduplication_id count, too. A delay on a FIFO queue
-        and a deduplication id on a standard queue are refused. Returns a `Sent`, with `count` and `ids()`.
+        aws_trace_header are sent, too. Other columns are not sent: a process warns of them once in the log. If whole
+        rows are sent to a FIFO queue, the columns message_group_id and message_deduplication_id are applied as well. A
+        delay on a FIFO queue and a deduplication id on a standard queue are refused. Returns a `Sent`, with `count` and
+        `ids()`.
 
         **An Arrow table**, a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface is sent as a
         DataFrame is. If the ledger has a Spark session, the table goes through Spark. Returns a `SentTable`, whose
@@ -130,15 +131,15 @@ class Queue(Settling):
         **A list** has strings, or entries of SQS, which are dictionaries. An entry has the key MessageBody, and may
         have DelaySeconds, MessageAttributes, MessageGroupId, MessageDeduplicationId and AWSTraceHeader. The call also
         takes one string or entry without a list. It returns a list with a SendOutcome for each, in order. The outcome
-        is the message's id as a text, and has its sequence number and MD5s. An entry with another key is refused,
-        because a misspelled key would silently change the message. To send a dictionary as a JSON body, use
+        of a sent entry is the message's id as a text, and has its sequence number and MD5s. An entry with another key
+        is refused, because a misspelled key would silently change the message. To send a dictionary as a JSON body, use
         `json.dumps`. The keyword arguments are defaults for the entries of a list.
 
         M2: LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches, a wrong entry is refused alone, and the others are
-        sent. The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent, and
-        the log ("ledger.send") warns if not. With `all_or_nothing=True` the first error is raised, and nothing is sent.
-        The same holds for a string or entry without a list, and for a table. As in SQS, it also holds for a list if an
-        entry for a FIFO queue lacks its group or deduplication id.
+        sent. The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent. If
+        some were refused, the log ("ledger.send") warns. With `all_or_nothing=True` the first error is raised, and
+        nothing is sent. The same holds for a string or entry without a list, and for a table. As in SQS, a list for a
+        FIFO queue is refused as a whole if an entry lacks its group, or a needed deduplication id.
 
         **Retries.** `attempt_id` makes a retry safe. A send that was committed under this id is not sent again, and the
         retry returns its ids. The same list under the same id has the same outcomes. Another send under the same id
@@ -150,8 +151,8 @@ class Queue(Settling):
         Under an attempt id a DataFrame is evaluated twice: to count and hash its rows, and to write them. If the two
         evaluations differ (in number, bodies, groups or attributes), as with a random UDF, the call is refused and
         nothing is sent. If Spark commits (engine="spark"), the DataFrame is evaluated once, and the executors keep its
-        rows until they are sent. In both cases a later call whose DataFrame has other rows is another send. Delays are
-        not compared.
+        rows until they are sent. In both cases a later call whose DataFrame has other rows is another send, and an
+        error. Delays are not compared.
 
         In a list, errors below that concern a body refuse only their entry (see M2). For a DataFrame the errors name
         the column and the value.
@@ -162,6 +163,7 @@ class Queue(Settling):
                 queue. Or the DataFrame is a streaming one: send its batches in foreachBatch. Nothing was sent.
             MissingParameter: A body is empty, or a group is missing.
             InvalidMessageContents: A body has a character that SQS does not allow (M1).
+            OverLimit: The queue would have more messages than its MaximumMessages. Nothing was sent.
         """
         common = {
             "delay_seconds": delay_seconds,
@@ -181,16 +183,19 @@ class Queue(Settling):
         """Claim up to `max_messages` visible messages (None: all) under one new receipt, in one commit.
 
         Returns a Claim. An empty claim is false. A claim never has more messages than `max_messages`. When other
-        receivers compete, a claim may have fewer messages than are visible.
+        receivers compete, or a quota is nearly used up, a claim may have fewer messages than are visible.
 
         On FIFO queues (F2) a claim has messages in order. A message is not received while an earlier message of its
-        group is in flight, delayed or locked. Groups come in the order in which they became receivable: when their
-        first visible message came, or when their last claim ended, if that was later. A claim takes all receivable
-        messages of a group before those of the next group.
+        group is in flight, delayed or locked. Groups come in the order in which they became receivable. A group became
+        receivable when its first visible message came, or when that message's delay ended. If a claim or a lock on a
+        message of the group ended later, that end counts. A claim takes all receivable messages of a group before those
+        of the next group.
 
         D1: a visible message that was received as often as the queue's RedrivePolicy allows is moved to the dead-letter
-        queue, if that queue exists, and not received. A message in doubt is one whose `claim.write` was begun and not
-        finished. If its output table cannot be asked, the message is left alone, and other messages are still received.
+        queue, and not received. If that queue does not exist or cannot take the message, the message is received. A
+        message in doubt is one whose `claim.write` was begun and not finished. The receive asks the message's output
+        table whether its rows are in. If they are not, a fence is committed to that table, and the message can be
+        received. If the table cannot be asked, the message is left alone, and other messages are still received.
 
         Args:
             visibility_timeout: The claim's timeout in seconds. The default is the queue's VisibilityTimeout.
@@ -263,36 +268,38 @@ class Queue(Settling):
 
         A row to write that names no message of the claim is an error.
 
-        **Failed messages** are released in the commit that acknowledges the others. The queue's RedrivePolicy says
-        after how many receives a message is a dead letter. Without a policy a message that fails at its third receive,
-        or later, is parked (hidden for `park` seconds). With `maximum_receives` a message is parked from that many
-        receives on, unless the policy made it a dead letter before. Failed messages and their reasons pass through the
-        driver. With `failures`, each gets a row in that table with message_id, reason, verdict, receive_count,
-        receipt_handle and body. The verdict is release, park, or dead_letter for the last receive that the queue's
-        RedrivePolicy allows. With `stamped`, rows of both tables also have receipt_id, claim_version, worker and
-        written_at.
+        **Failed messages** that `function` reports are released in the commit that acknowledges the others. The queue's
+        RedrivePolicy says after how many receives a message is a dead letter. Without a policy a message that fails at
+        its third receive, or later, is parked (hidden for `park` seconds). With `maximum_receives` a message is parked
+        from that many receives on, unless the policy made it a dead letter before. Failed messages and their reasons
+        pass through the driver. With `failures`, each failed message gets a row in that table with message_id, reason,
+        verdict, receive_count, receipt_handle and body. The verdict is park, release, or dead_letter. A dead_letter is
+        a released message that was received as often as the queue's RedrivePolicy allows. With `stamped`, rows of both
+        tables also have receipt_id, claim_version, worker and written_at.
 
         **Errors.** If `function` raises, or Spark raises while it computes the rows, the claim is tried again in
         halves. A half that raises is halved in turn. Each part that succeeds is written and acknowledged by itself. A
         function that aggregates over the claim then gets only parts of it. If a message raises alone, it failed, with
         its own exception as the reason. At the end one more commit releases or parks the messages that raised. If
-        everything raises alike (`ledger.work.isolation` has the rules), the claim is released and the error is raised.
-        A single message that raises in a claim of n costs at most 2 log2(n) + 3 more calls, with log2(n) rounded up. If
-        each row is computed by itself, use `per_row`, which needs no more calls.
+        everything raises alike (`ledger.work.isolation` has the rules), the claim is released uncounted (this receive
+        does not count) and the error is raised. A single message that raises in a claim of n costs at most 2 log2(n) +
+        3 more calls, with log2(n) rounded up. If each row is computed by itself, use `per_row`, which needs no more
+        calls.
 
         **With `per_row`** the `function` gets a Row of one message in place of the DataFrame, in Spark's Python
         workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. If
         `function` raises for a message, the message failed, with the error as the reason. Nothing is computed again
-        (`ledger.work.functions.safely`). If all messages of a claim fail alike, the claim is released and a LedgerError
-        is raised. Unless the error is one of the surroundings (a missing module, no connection), at least three
-        messages must have been received for the first time.
+        (`ledger.work.functions.safely`). If all messages of a claim fail alike, the claim is released uncounted and a
+        LedgerError is raised. At least three of these messages must have been received for the first time. An error of
+        the surroundings (a missing module, no connection) needs no such messages.
 
         **The end.** With `until` "empty" the loop ends when two conditions hold. No message is visible, delayed or
         locked (on a FIFO queue, messages behind a hidden one of their group do not count). And no lease or postponement
         ends within the visibility timeout. The loop therefore waits for messages that a dead worker held. "once" ends
         after one receive, "forever" never. At an error the current claim is released. The receive of that claim counts
         only if the JVM died or the memory ran out. SIGTERM in the main thread also releases the claim, and raises
-        SystemExit. If others took a claim over, the worker leaves it to them and receives the next one.
+        SystemExit, unless other code handles the signal. If others took a claim over, the worker leaves it to them and
+        receives the next one.
 
         With `attempt_id` a retry first gets back the claims that the failed run still holds, whatever their size.
         `schema` is as in `Claim.write`. `report` gets a line of text for each step. By default the lines are printed in
@@ -359,15 +366,15 @@ class Queue(Settling):
                 there are several, the handler must be importable: a function at the top level of a module. If a process
                 is killed, its messages can be received again when their lease ends, and the other processes continue.
             max_messages: The most messages of a new claim. By default the size adapts: about as many messages as are
-                handled in `flush_seconds`, at least 100, but no more than fit in `max_bytes`. While a process has
-                unsettled messages of two such claims, it receives no further claim.
+                handled in `flush_seconds`, at most `flush_rows`. The size is at least 100, and at least twice what the
+                handlers work on at once. If so many messages do not fit in `max_bytes`, the size is smaller. While a
+                process has as many unsettled messages as two such claims, it receives no further claim.
             max_bytes: How many bytes of bodies each process holds in memory, plus at most one body. Bodies count while
                 their messages wait, are with the handler, or are not settled yet. The process reads more only while the
                 handler raises for all messages, until the process has decided whether the handler is broken.
             visibility_timeout, attempt_id, until: As in `work`. Consumers that run at once must have different attempt
-                ids, or none. Under a shared id two consumers handle the same messages twice, until one finds rows of
-                the other. The consumer that finds such rows counts the messages as lost, warns, and then receives other
-                messages.
+                ids, or none. Under a shared id two consumers handle the same messages twice, until one finds that the
+                other has settled some. That consumer counts these messages as lost, and then receives other messages.
             flush_rows, flush_seconds: The handled messages of a claim are settled together when there are `flush_rows`
                 of them, or when the first was handled `flush_seconds` ago. They are also settled when all messages of
                 the claim are handled, or when memory is full (`max_bytes`).
@@ -381,9 +388,9 @@ class Queue(Settling):
                 about this cost at most, and the calls that were running, are repeated.
             group_limits: How many messages of a group the handlers of all processes together may get. Give one
                 GroupLimit for every group, or a dictionary with a GroupLimit for each group. Its key None is for every
-                group that it does not name. A message over its group's limit waits in the process for about a second at
-                most. Otherwise it is released uncounted, and hidden until the limit allows it, for at most 60 seconds.
-                Other groups continue. Messages without a group have no limit.
+                group that it does not name. A message over its group's limit waits in the process for about two seconds
+                at most. A message that would have to wait longer is released uncounted, and hidden until the limit
+                allows it, for at most 60 seconds. Other groups continue. Messages without a group have no limit.
             limits_folder: Several calls of `consume` on one machine that name the same folder share their limits. By
                 default the limits hold for the processes of this call.
             bar: True shows a progress bar, False does not. By default terminals and notebooks show one if `rich` is
@@ -401,9 +408,10 @@ class Queue(Settling):
         each group is handled in order, one message or batch at a time. The group's messages after a released message
         are released uncounted.
 
-        After SIGTERM or the first Ctrl-C in the main thread no waiting message goes to the handler, and running calls
-        are waited for. Finished work is written, and all other messages are released uncounted. A second signal
-        releases at once everything that is not written. At the end SystemExit or KeyboardInterrupt is raised.
+        The consumer handles SIGTERM and Ctrl-C in the main thread, unless other code handles them. After the first such
+        signal no waiting message goes to the handler, and running calls are waited for. Finished work is written, and
+        all other messages are released uncounted. A second signal releases at once everything that is not written. At
+        the end SystemExit or KeyboardInterrupt is raised.
 
         Returns:
             The counts of what was done.
@@ -426,9 +434,9 @@ class Queue(Settling):
 
         The claim has the messages under this receipt that nobody deleted, released, moved, locked or received again. If
         there are none, the claim is empty and false. None is the receipt of an empty claim, and gives an empty claim.
-        On a FIFO queue `messages()` has one group after the other, each in order. Groups come in the order in which
-        their first messages arrived, because the order of the grant is not recorded. A claim that an attempt gets again
-        has this order, too.
+        On a standard queue `messages()` has the oldest first. On a FIFO queue `messages()` has one group after the
+        other, each in order. Groups come in the order in which their first messages arrived, because the order of the
+        grant is not recorded. A claim that an attempt gets again has this order, too.
 
         Raises:
             InvalidParameterValue: The value cannot be a receipt.
@@ -488,13 +496,13 @@ class Queue(Settling):
         A message that is sent during the call is deleted or stays. M3: a FIFO queue, even an empty one, forgets all
         deduplication ids. A message that was sent before the purge can be sent again after it. With `older_than`
         (seconds, 0 or more) only messages that were sent longer ago are deleted, counted from the call by this
-        process's clock. The age of a dead letter counts from its first send. Such a purge is one commit, forgets no
-        deduplication id, and has no interval. A receipt of a purged message changes nothing any more, as after a
-        delete.
+        process's clock. The age of a dead letter counts from its first send. Such a purge is one commit and forgets no
+        deduplication id. The setting purge_interval does not apply to it. A receipt of a purged message changes nothing
+        any more, as after a delete.
 
         Raises:
-            PurgeQueueInProgress: With Limits=SQS, within the setting purge_interval (60 s) of the last purge of all
-                messages.
+            PurgeQueueInProgress: With Limits=SQS, within the setting purge_interval (by default 60 s) of the last purge
+                of all messages.
             InvalidParameterValue: The age is no number of seconds.
         """
         age = None if older_than is None else bounds.milliseconds_of_age("older_than", older_than)
@@ -524,8 +532,8 @@ class Queue(Settling):
         they did during the copy. This ledger may be open read-only.
 
         Safe to retry, and beside another call: each part is one commit, which also records the copy's progress. The
-        same call again sends only messages that are missing, and none if the copy is complete. To copy the queue once
-        more, give a new `attempt_id`. `bar` and `report` are as in `consume`.
+        same call again sends only messages that no earlier call has sent, and none if the copy is complete. To copy the
+        queue once more, give a new `attempt_id`. `bar` and `report` are as in `consume`.
 
         Raises:
             InvalidParameterValue: The target is this queue, or of the other kind (FIFO or standard). Or a message is
@@ -547,10 +555,10 @@ class Queue(Settling):
     ) -> Exported:
         """Write every message that `copy_to` would copy to a new Parquet file on a local path.
 
-        The file has a row for each message, in order: message_id, body, message_attributes, message_group_id,
-        message_deduplication_id, aws_trace_header, sender_id, sequence_number, sent_at, enqueued_at, available_at and
-        receive_count. The queue's attributes are in the file's metadata. The messages stay in the queue. A file at
-        `path` is complete, and survives a power cut.
+        The file has a row for each message, the oldest first. The columns are message_id, body, message_attributes,
+        message_group_id, message_deduplication_id, aws_trace_header, sender_id, sequence_number, sent_at, enqueued_at,
+        available_at and receive_count. The queue's attributes are in the file's metadata. The messages stay in the
+        queue. A file at `path` is complete, and survives a power cut.
 
         Raises:
             InvalidParameterValue: The name is taken, or there is no folder to write in.
@@ -568,8 +576,8 @@ class Queue(Settling):
     ) -> Copied:
         """Send the messages of an exported file to this queue, as `copy_to` sends those of a queue.
 
-        Safe to retry, as `copy_to` is: the same file again sends only messages that are missing. To import a file once
-        more, give a new `attempt_id`. The file is imported in parts, each one commit.
+        Safe to retry, as `copy_to` is: the same file again sends only messages that no earlier call has sent. To import
+        a file once more, give a new `attempt_id`. The file is imported in parts, each one commit.
 
         Raises:
             InvalidParameterValue: The file is no export, was changed, or is of the other kind of queue. Or the queue
@@ -599,9 +607,9 @@ class Queue(Settling):
 
         A `claim.write` may have left messages in doubt under the receipt. These are restored if their deadline has
         passed, whether or not their rows are in the output table. The call first asks the table. If the table does not
-        have the rows, the call commits a fence to it, so that a writer that is still running cannot write them later. A
-        table that is gone (it is missing, or another table is in its place) cannot be fenced. In this case the call
-        assumes that the table is gone for good. If the table comes back, or is made again, a writer that is still
+        have the rows, the call commits a fence to the table. So a writer that is still running cannot write the rows
+        later. A table that is gone (it is missing, or another table is in its place) cannot be fenced. In this case the
+        call assumes that the table is gone for good. If the table comes back, or is made again, a writer that is still
         running could add its rows to those of the next receiver.
 
         Raises:
@@ -690,6 +698,7 @@ class Queue(Settling):
             InvalidParameterValue: `where` is no predicate, and the error has the parser's words. Or `destination`
                 cannot take the messages. Or no destination is given, and no queue's RedrivePolicy names this queue, so
                 it is no dead-letter queue. Nothing is moved.
+            QueueDoesNotExist: There is no queue `destination`.
         """
         return queue_settings.redrive(self.access, where, destination, max_messages)
 
@@ -699,9 +708,9 @@ class Queue(Settling):
         """Start moving the messages of this dead-letter queue to their origins, or to `destination`.
 
         As SQS's StartMessageMoveTask. Returns the task's handle, which contains the queue's ARN as in SQS. Without a
-        rate all visible messages move in one commit, before the return. With a rate, this process moves that many
+        rate all visible messages move in one commit, before the return. With a rate, this process moves about that many
         messages a second in the background. If the process ends, rounds of `Ledger.upkeep` in any process continue the
-        task.
+        task, each with one step.
 
         Raises:
             InvalidParameterValue: No queue's RedrivePolicy names this queue, or a task is running already.
@@ -711,7 +720,7 @@ class Queue(Settling):
         return move_task.handle_of(task, self.arn)
 
     def list_message_move_tasks(self, max_results: int = 1) -> list[MoveTask]:
-        """Return the latest message move tasks of this queue, at most `max_results`. `task` is a task's handle."""
+        """Return this queue's latest message move tasks, at most `max_results`. The field `task` has a handle."""
         most = bounds.maximum_messages(max_results, bounds.UNBOUNDED, "MaxResults")
         return [task._replace(task=move_task.handle_of(task, self.arn)) for task in self._move_tasks().all()[:most]]
 
@@ -738,9 +747,10 @@ class Queue(Settling):
     def set_attributes(self, attributes: Mapping[str, object]) -> None:
         """Change only the named attributes, for verbs that begin from now on.
 
-        Every change is one commit. Changes of different attributes at the same time all take effect. If the queue was
-        deleted, or was made again under the name, the call raises QueueDoesNotExist. Raises InvalidAttributeName,
-        InvalidAttributeValue, and InvalidParameterValue for a RedrivePolicy or a RedriveAllowPolicy.
+        A change is one commit, or none if the attributes have these values already. Changes of different attributes at
+        the same time all take effect. If the queue was deleted, or was made again under the name, the call raises
+        QueueDoesNotExist. Raises InvalidAttributeName, InvalidAttributeValue, and InvalidParameterValue for a
+        RedrivePolicy or a RedriveAllowPolicy.
         """
         queue_settings.change_attributes(self.access, lambda known: attributes)
 
@@ -790,5 +800,5 @@ class Queue(Settling):
         queue_settings.change_policy(self.access, lambda text: policy.without_permission(text, label))
 
     def counts(self) -> Counts:
-        """Return how many messages are in each state, and the oldest message's age. Reads no message."""
+        """Return how many messages are in each state, and the oldest message's age. Reads no message body."""
         return queue_settings.counts(self.access)

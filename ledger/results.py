@@ -124,9 +124,10 @@ class HandleOutcome:
 class Counts:
     """How many messages a queue has (Q1), by state, and the age in seconds of the oldest one (None: no message).
 
-    The oldest message is no older than `age_of_oldest`. If small sends were joined into one file, `age_of_oldest` may
-    be the age of a finished message, sent up to the setting `open_segment_seconds` earlier. `deleted`, `expired` and
-    `moved` (to a dead-letter queue, or back) count messages that upkeep has not removed yet.
+    `deleted`, `expired` and `moved` messages do not count for the age. The oldest message is no older than
+    `age_of_oldest`. If small sends were joined into one file, `age_of_oldest` may be the age of a finished message,
+    sent up to the setting `open_segment_seconds` earlier. `deleted`, `expired` and `moved` (to a dead-letter queue, or
+    back) count messages that upkeep has not removed yet.
     """
 
     visible: int
@@ -209,8 +210,8 @@ class Consumed:
 class Copied:
     """The result of `Queue.copy_to` or `Queue.import_from`.
 
-    `messages`: how many messages this call sent. `before`: how many other calls of the same copy had sent when this one
-    began.
+    `messages`: how many messages this call sent. `before`: how many messages other calls of the same copy had sent when
+    this call began.
     """
 
     messages: int

@@ -35,9 +35,10 @@ TEXTS = {
     "account_id": (arns.ACCOUNT_ID, "Must be 12 digits"),
     "region": (arns.REGION, "Must be 1 to 32 lower-case letters, digits and -"),
 }
-#: The greatest value of each number setting. A value must be greater than 0, except for the settings in MAY_BE_0.
+#: The greatest value of each number setting. A value must be greater than 0. LEAST and MAY_BE_0 have the exceptions.
 MOST = {
-    # The pause between two attempts doubles, and a double-precision number overflows after about 1,030 doublings.
+    # The bound of the pause between two attempts doubles, and a double-precision number overflows after about 1,030
+    # doublings.
     "maximum_attempts": 1_000,
     "losses_before_waiting": 1_000,
     "messages_per_segment": SEQ_BOUND,
@@ -76,18 +77,19 @@ class Settings:
     losses_before_waiting: int = 3
     #: The most messages of one segment of a bulk send.
     messages_per_segment: int = 1_000_000
-    #: The most messages of one data file of a bulk send. A receive of a few neighbouring messages reads one file.
+    #: The most messages of one data file of a bulk send. To read a few neighbouring messages, one or two such files are
+    #: read.
     messages_per_file: int = 250_000
     #: True syncs files to the disk before a verb returns, so that the verb survives a power cut. With False a verb
-    #: returns sooner, but a power cut may lose the verbs of the last half minute, or the ledger. Use False for scratch
-    #: ledgers and tests.
+    #: returns sooner, but a power cut may lose the verbs of about the last half minute, or the ledger. (Linux writes
+    #: files to the disk after 30 s by default.) Use False for scratch ledgers and tests.
     sync: bool = True
-    #: True promises that only one driver writes where commits could get lost: to output tables on S3 to which Spark
-    #: commits, and to a local path that machines share.
+    #: True promises that only one driver writes where commits could get lost. These places are output tables on S3 to
+    #: which Spark commits, and a local path that machines share.
     single_driver: bool = False
     #: How long a waiting receive sleeps between two looks at the tables' versions.
     poll_interval: float = 0.2
-    #: Deleted messages keep their receipts for this time. After it, upkeep takes the receipts away to join rows.
+    #: Deleted messages keep their receipts for this time. After this time, upkeep takes the receipts away to join rows.
     keep_deleted_receipts: int = 3_600
     #: A process appends no more sends to an open segment of this age.
     open_segment_seconds: int = 3_600
@@ -167,7 +169,7 @@ def _broken_bound(name: str, value: object, kind: type) -> str | None:
     if kind is bool:
         return None if isinstance(value, bool) else "Must be true or false"
     kinds = (int,) if kind is int else (int, float)
-    # Not a number (NaN) is neither above nor below anything.
+    # Ask whether the value is within the bounds, not outside: for NaN (not a number) each comparison is false.
     if (
         isinstance(value, kinds)
         and not isinstance(value, bool)

@@ -4,20 +4,20 @@ Once a period `Upkeeper.run` checks whether a round is due (a *look*), and runs 
 processes look, one of them runs the round, and the others leave it to that one.
 
 **A look** reads the newest version numbers of three tables. On a local path the look tests for each table whether the
-next log file exists. On an object store it makes three requests. The look reads the record of the last round again only
-if the record has changed. `rules.upkeep` says when a round is due, and `store.delta.verbs.rounds` how the record and
-the lease work.
+next log file exists. On an object store it makes three requests, or more if there are new log files. The look reads the
+record of the last round again only if the table of the record (`tasks`) has a new version. `rules.upkeep` says when a
+round is due, and `store.delta.verbs.rounds` how the record and the lease work.
 
-**One at a time.** A process that wants to run a round takes the upkeep lease, the right to run upkeep of this ledger.
-If another process holds the lease, this process leaves the round to that one. A killed holder never gives the lease
-back. Therefore a process that has seen the same lease held for LEASE_SECONDS takes the next lease. The process measures
-these seconds by the machine's uptime, not by the wall clock. If the holder was only slow, two rounds run at once, which
-is safe.
+**One at a time.** An Upkeeper takes the upkeep lease, the right to run upkeep of this ledger, before a round.
+(`Ledger.upkeep` by itself takes no lease.) If another process holds the lease, the Upkeeper leaves the round to that
+process. A killed holder never gives the lease back. Therefore an Upkeeper that has seen the same lease held for
+LEASE_SECONDS takes the next lease. The Upkeeper measures these seconds by the machine's uptime, not by the wall clock.
+If the holder was only slow, two rounds run at once, which is safe.
 
-**Failures.** A round that failed is logged with its cause and tried again. After each failure in a row the pause
-doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level error.
-Even so, the round is tried again, because somebody may repair the ledger meanwhile. The ledger's other errors are
-logged as warnings, and an unexpected exception as an error with its traceback. No failed round ends the loop.
+**Failures.** A look or a round that failed is logged with its cause and tried again. After each failure in a row the
+pause doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level
+error. Even so, the round is tried again, because somebody may repair the ledger meanwhile. The ledger's other errors
+are logged as warnings, and an unexpected exception as an error with its traceback. No failed round ends the loop.
 
 **The end.** Before each step of a round the loop asks whether it must end. If it must, the loop stops the round, gives
 the lease back, and returns.
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.upkeep")
 #: Waits for a number of seconds, or until the process is told to end. Returns whether the process was told to end.
 Wait = Callable[[float], bool]
-#: If a process has seen the same lease held for this many seconds, it takes the next lease. The longest measured round,
-#: of 100,000 verbs, took 10 seconds.
+#: If an Upkeeper has seen the same lease held for this many seconds, it takes the next lease. The longest measured
+#: round took 10 seconds (docs/explanation/disk.md, "A long run": 100,000 verbs).
 LEASE_SECONDS = 900.0
 #: The longest pause after failures, in seconds. If the period is longer, the pause is the period.
 LONGEST_PAUSE = 3_600.0
@@ -153,7 +153,7 @@ class Upkeeper:
         return self._pause()
 
     def run_if_due(self, is_ended: Callable[[], bool] = lambda: False) -> UpkeepReport | None:
-        """Run a round if one is due and this process gets the lease. Return its report, or None without a round.
+        """Run a round if one is due and this process gets the lease. Return its report, or None if no round ran.
 
         Raises what `Ledger.upkeep` raises, StorageFailed, and _Ended if `is_ended` returns True during the round.
         """

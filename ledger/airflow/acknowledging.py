@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class AcknowledgedLooks(SharedStreamProducer):
     """Looks at a trigger's queue, for all triggers that share the look.
 
-    After an announcement the producer makes no further one until Airflow tells whether this one was stored. If the
-    announcement was lost, the next look announces the work that is waiting at that time. `announcements` is public for
-    tests.
+    After an announcement the producer makes no further one until Airflow tells whether its event was stored. If the
+    event was lost, the next look announces the work that is waiting at that time, if there is any. `announcements` is
+    public for tests.
     """
 
     def __init__(self, trigger: LedgerQueueTrigger) -> None:

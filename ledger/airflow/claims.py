@@ -48,9 +48,10 @@ def require_told(claim: object) -> Mapping[str, Any]:
 def was_acknowledged(queue: Queue, told_of: Mapping[str, Any], get_queue: Callable[[str], Queue]) -> bool:
     """Tell whether a claim that holds no message any more was finished: somebody deleted its messages.
 
-    The call looks only at the message `message_id` of the description, which `told_of` is. If neither the queue nor its
-    dead-letter queue has this message any more, the answer is True: most likely upkeep has removed the message, which
-    was deleted or had expired. A dead letter was not acknowledged. `get_queue` returns a queue by its name.
+    `told_of` is the claim's description. The call looks only at the description's `message_id`. If neither the queue
+    nor its dead-letter queue has this message any more, the answer is True. Most likely upkeep has removed the message,
+    which was deleted or had expired. A message that the dead-letter queue has was not acknowledged. `get_queue` returns
+    a queue by its name.
     """
     try:
         return queue.peek(told_of["message_id"]).status is Status.DELETED

@@ -21,7 +21,7 @@ class Condition:
 
     The condition holds if at least `at_least` messages are visible. It also holds if a message is visible, and the
     queue's oldest message is older than `oldest_older_than` seconds. Without both arguments, one visible message is
-    enough. The oldest message is that of `Counts`, and may be in flight. Raises InvalidParameterValue.
+    enough. The oldest message is that of `Counts`, and may be in flight. Wrong arguments raise InvalidParameterValue.
     """
 
     at_least: int | None = None
@@ -49,15 +49,15 @@ class Announcements:
 
     While the condition holds, announced work is announced again when
 
-    - the condition did not hold for a moment since the announcement;
-    - nothing is in flight, but since the announcement somebody has received from the queue, or settled received
-      messages: nobody works on the messages that remain;
+    - a look since the announcement found that the condition did not hold;
+    - nothing is in flight, and the numbers of messages in flight, deleted and moved differ from those at the
+      announcement. Somebody has received or settled messages, and nobody works on the messages that remain;
     - nothing is in flight, and `again_after` seconds have passed since the announcement: the announced run may have
       failed to start.
 
     While any message is in flight, its holder is expected to continue. Receivers that settle messages, and upkeep that
-    removes messages, change the same counts. Upkeep beside waiting work may therefore cause an event too many, but none
-    is missed.
+    removes messages, change the same counts. Upkeep beside waiting work may therefore cause an event too many. It
+    causes no event to be missed.
     """
 
     def __init__(self, condition: Condition, again_after: float) -> None:

@@ -54,8 +54,8 @@ class Place:
         path.
         """
         text = os.fspath(table) if isinstance(table, os.PathLike) else str(table)
-        is_path_text = not isinstance(table, os.PathLike) and not is_relative(text)
-        if is_path_text or text.startswith(("/", "~")):
+        is_complete_text = not isinstance(table, os.PathLike) and not is_relative(text)
+        if is_complete_text or text.startswith(("/", "~")):
             return text
         if self.root.startswith(SCHEMA_PREFIX):
             bound = f"It is relative, and the ledger {self.root} lies in no folder that it could begin at"
@@ -65,8 +65,8 @@ class Place:
     def environment(self) -> dict[str, str]:
         """Return the storage options as environment variables, for a process that opens the ledger itself.
 
-        A command line would show secrets to other users of the machine. The environment does not. Options in
-        OF_THE_CLIENT are left out: no environment variable can set them, and the process uses its own values.
+        A command line would show secrets to other users of the machine. The environment does not show them. Options in
+        OF_THE_CLIENT are left out: no environment variable can set them, and the process uses its own defaults.
 
         Raises InvalidParameterValue for any other option whose name does not begin with aws_, azure_ or google_.
         """

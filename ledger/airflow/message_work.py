@@ -30,9 +30,10 @@ def keeps_never(claim: Claim, error: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class MessageWork:
-    """Work on a claim, with the arguments of LedgerWorkOperator. `say` gets a line of text for each step.
+    """Work on a claim. `say` gets a line of text for each step.
 
-    Raises InvalidParameterValue.
+    `function`, `reason` and `hide_failed` are as in LedgerWorkOperator. `output` is the place of its `output_table`.
+    Wrong arguments raise InvalidParameterValue.
     """
 
     function: Callable[[Any], Any]
@@ -122,8 +123,7 @@ class MessageWork:
 def table_of(rows: Sequence[Any]) -> pa.Table:
     """Return rows as a table with the columns of all rows.
 
-    Raises InvalidParameterValue for a row that is not a dictionary, and for an empty dictionary, which names no
-    message.
+    Raises InvalidParameterValue for a row that is not a dictionary, and for an empty dictionary, which has no column.
     """
     for row in rows:
         if not isinstance(row, Mapping) or not row:

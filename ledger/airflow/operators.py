@@ -90,12 +90,12 @@ class LedgerCreateQueueOperator(LedgerOperator):
 
 
 class LedgerSendOperator(LedgerOperator):
-    """Sends messages in one commit, all or nothing. A retry or a cleared task does not send them again.
+    """Sends messages in one commit, all or nothing. On a standard queue no retry or cleared task sends them again.
 
     `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows it, as all templates. Use
     `function` instead to call a function when the task runs. The function returns such a list, or an Arrow, pandas or
-    polars table. `options` are keyword arguments of `Queue.send` (delay_seconds, message_group_id, message_attributes,
-    message_deduplication_id).
+    polars table. `options` are keyword arguments of `Queue.send`: for a list delay_seconds, message_group_id,
+    message_attributes and message_deduplication_id, for a table `body`.
 
     A retry must send the same messages: other messages under the same attempt id raise InvalidParameterValue. To send
     other messages, start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id. It recognizes a
@@ -186,8 +186,9 @@ class LedgerUpkeepOperator(BaseOperator):
     """Runs a round of upkeep of the connection's ledger.
 
     With `only_if_due`, the round runs only if one is due (see `rules.upkeep`) and no other process runs one. A DAG may
-    therefore run every few minutes: if no round is due, the check reads only a few version numbers. Returns the round's
-    counts, or None if no round ran. A retry is another round, which is safe. Raises what `Ledger.upkeep` raises.
+    therefore run every few minutes: if no round is due, the check reads only version numbers and the record of the last
+    round. Returns the round's counts, or None if no round ran. A retry is another round, which is safe. Raises what
+    `Ledger.upkeep` raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id",)
@@ -221,13 +222,13 @@ class LedgerSensor(BaseSensorOperator):
     """Waits until a queue has work, and receives nothing.
 
     There is work if at least `at_least` messages are visible. There is also work if a message is visible, and the
-    queue's oldest message is older than `oldest_older_than` (seconds or a timedelta). Without both arguments, one
-    visible message is enough.
+    queue's oldest message (see `Condition`) is older than `oldest_older_than` (seconds or a timedelta). Without both
+    arguments, one visible message is enough.
 
-    With `deferrable` (default: Airflow's setting operators.default_deferrable) the triggerer waits, not a worker.
-    Without `deferrable` the sensor pokes every `poke_interval` seconds. Returns ledger_conn_id, ledger_queue, visible
-    and age_of_oldest. The constructor raises InvalidParameterValue. The task raises QueueDoesNotExist, and what opening
-    the ledger raises.
+    The sensor looks every `poke_interval` seconds. With `deferrable` (default: Airflow's setting
+    operators.default_deferrable) only the first look is in a worker, and then the triggerer looks. Returns
+    ledger_conn_id, ledger_queue, visible and age_of_oldest. The constructor raises InvalidParameterValue. The task
+    raises QueueDoesNotExist, and what opening the ledger raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue")

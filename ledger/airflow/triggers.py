@@ -15,6 +15,7 @@ from ledger.airflow.watching import looks_at, seconds
 if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer
 
+#: The defaults of `poll_interval` and `again_after`, in seconds.
 POLL_INTERVAL = 10.0
 AGAIN_AFTER = 1_800.0
 
@@ -23,7 +24,7 @@ class LedgerTrigger(BaseTrigger):
     """Fires once, when the condition on a queue holds (see `Condition`).
 
     The event has ledger_conn_id, ledger_queue, visible and age_of_oldest. The trigger has no state but its arguments,
-    so a restarted triggerer can make it again. Raises InvalidParameterValue.
+    so a restarted triggerer can make it again. Wrong arguments raise InvalidParameterValue.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class LedgerQueueTrigger(BaseEventTrigger):
     New work causes one event. No further event comes while the work is being done. If nothing is in flight, the event
     is repeated after `again_after` seconds, or sooner (see `Announcements`).
 
-    Airflow 3.3 can acknowledge events. With it, triggers with the same arguments share one look at the queue. An event
-    counts as announced once Airflow has stored it, and a lost event is announced again. With an earlier Airflow, an
-    event counts as announced once it is handed over. Only the triggerer's process remembers announcements: a new
-    process announces waiting work once more. A run may therefore find nothing to do.
+    Airflow 3.3 can acknowledge events. With such an Airflow, triggers with the same arguments share one look at the
+    queue. An event counts as announced once Airflow has stored it, and the work of a lost event is announced again.
+    With an earlier Airflow, an event counts as announced once it is handed over. Only the triggerer's process remembers
+    announcements: a new process announces waiting work once more. A run may therefore find nothing to do.
     """
 
     def __init__(

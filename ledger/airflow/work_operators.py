@@ -47,14 +47,14 @@ class LedgerWorkOperator(LedgerOperator):
     Failed messages are hidden for `hide_failed` seconds, and can then be received again, as often as the queue's
     RedrivePolicy allows.
 
-    When the function raises, the task fails. The claim is kept for the next try. It is given back (released) if no try
-    follows: at the last try, or after AirflowFailException or AirflowSkipException. SIGTERM (on_kill) ends the function
-    and gives the claim back. Each beat of the heartbeat holds the claim for `visibility_timeout` seconds, by default
-    the timeout of its receive.
+    When the function raises, so does the task. If another try follows, the claim is kept for it, as long as V7 allows.
+    If no try follows, the claim is given back (released): at the last try, or after AirflowFailException or
+    AirflowSkipException. SIGTERM (on_kill) ends the function and gives the claim back. Each beat of the heartbeat holds
+    the claim for `visibility_timeout` seconds, by default the timeout of its receive.
 
-    If the claim is finished when the task runs again, the task does nothing. If others have the claim's messages by
-    then, if they are dead letters, or if the claim was given back, the task fails for good. To run it again, clear also
-    the task that received the claim.
+    If the claim is finished when the task runs again, the task does nothing. If the claim ran out or was given back, if
+    others have its messages, or if these are dead letters, the task fails for good. To run it again, clear also the
+    task that received the claim.
 
     A relative `output_table` begins at the folder that holds the ledger's root, and the log names the place. Returns
     the numbers of `claims`, of done `messages` and of `failed` ones, and the place of a relative `output_table`. Raises
@@ -156,9 +156,9 @@ class LedgerConsumeOperator(LedgerOperator):
     `options` are further keyword arguments of `Queue.consume`: concurrency, batch, processes, until, retry_after, ... A
     message for which the handler raises fails alone, and the task continues. If the handler raises for all messages
     alike, the task fails, and these receives do not count. If a task's worker was killed, the retry first gets back
-    what the worker held. SIGTERM (on_kill) ends the task: finished messages are written, and all others are given back
-    uncounted. A relative `output_table` begins at the folder that holds the ledger's root. Returns the fields of a
-    `Consumed` by name, and the `output_table`. Raises what `Queue.consume` raises.
+    what the worker still holds. SIGTERM (on_kill) ends the task: finished messages are written, and all others are
+    given back uncounted. A relative `output_table` begins at the folder that holds the ledger's root. Returns the
+    fields of a `Consumed` by name, and the `output_table`. Raises what `Queue.consume` raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "output_table")
@@ -221,8 +221,8 @@ class LedgerSparkWorkOperator(LedgerOperator):
 
     The process sends heartbeats while it runs, and gives its claim back when it fails or is asked to end. The method
     on_kill sends SIGTERM, and after `grace` seconds the remaining processes are killed. If Airflow's own worker is
-    killed, the kernel sends SIGTERM to the process (on Linux). If the process itself is killed, nobody releases its
-    claim. Within the visibility timeout, the retry gets the claim back and continues. If no try follows, the operator
+    killed, the kernel sends SIGTERM to the process (on Linux). If the process itself is killed, its claim stays held
+    until the deadline. A retry before the deadline gets the claim back and continues. If no try follows, the operator
     gives the claim back.
 
     With Spark's deploy mode "cluster" the driver is another process, which continues when this process is killed. After

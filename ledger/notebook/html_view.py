@@ -35,7 +35,7 @@ def field_table(title: str, rows: Iterable[tuple[str, object]], below: str = "")
 
 
 def of_queue(queue: Any) -> str:
-    """Return a queue as HTML: how many messages it has, how old they are, and a bar of their states."""
+    """Return a queue as HTML: how many messages it has, how old the oldest is, and a bar of their states."""
     counts = queue.counts()
     attributes = queue.access.record().attributes
     rows: list[tuple[str, object]] = [(_words(state), f"{getattr(counts, state):,}") for state, _ in BAR]
@@ -45,7 +45,7 @@ def of_queue(queue: Any) -> str:
 
 
 def of_ledger(ledger: Any) -> str:
-    """Return a ledger as HTML: a line for each of its first MOST_QUEUES queues."""
+    """Return a ledger as HTML: a line for each of its first MOST_QUEUES queues, by name."""
     queues = ledger.list_queues(max_results=MOST_QUEUES + 1)
     names = ("queue", "visible", "delayed", "in flight", "deleted", "oldest", "")
     head = "".join(f'<th style="{_CELL}">{name}</th>' for name in names)
@@ -60,7 +60,7 @@ def of_ledger(ledger: Any) -> str:
 
 
 def of_claim(claim: Any) -> str:
-    """Return a claim as HTML: its messages, its deadline, and the time left until then."""
+    """Return a claim as HTML: its messages, its deadline and the time left, its receipt and its version."""
     if claim.grant is None:
         return field_table(
             "Claim of nothing", [("queue", claim.access.name), ("error", claim.error)][: 1 + bool(claim.error)]
@@ -74,7 +74,7 @@ def of_claim(claim: Any) -> str:
 
 
 def of_outcomes(outcomes: Sequence[Any]) -> str:
-    """Return outcomes as HTML: how many succeeded and failed, and a line for each outcome, the failed ones first."""
+    """Return outcomes as HTML: how many succeeded and failed, and a line for each of MOST_OUTCOMES, failed first."""
     if not outcomes:
         return "<b>no outcomes</b>"
     failed = sum(not outcome for outcome in outcomes)

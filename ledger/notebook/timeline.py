@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ledger.rules.limits import MILLISECONDS
 
-#: For each event, how one message of the event changes the numbers of stored, in-flight and deleted messages.
+#: How one message of an event changes the numbers of stored, in-flight and deleted messages. Other events change none.
 _STEPS = {
     "granted": (-1, 1, 0),
     "released": (1, -1, 0),
@@ -39,8 +39,9 @@ class ClaimSpan:
     """One claim: its owner (the receiver), its start and end, how it ended, and how many messages it took over.
 
     Instants are seconds since the timeline's start. `end` is None while no event shows the end. The claim ends once all
-    of its messages are settled. If it ran out, it ends at its deadline, which is known once somebody receives a message
-    again. `taken_over` counts the messages whose earlier lease the granting commit found to have run out.
+    of its messages are settled. A claim that ran out ends at its deadline. That it ran out is known once somebody
+    receives one of its messages again. `taken_over` counts the messages whose earlier lease the granting commit found
+    to have run out (for all claims of that commit together).
     """
 
     owner: str
@@ -62,9 +63,9 @@ class Timeline:
     """The events of one queue, with instants as seconds since `start`.
 
     `events` are rows of the view `receipts`, with instants in milliseconds. `timeout` is the queue's visibility timeout
-    in seconds. Earlier releases of the package recorded parked messages as "extended". An event counts as such if it
-    has a reason, or extends for longer than `timeout` and than the claim's own timeout, as no heartbeat does by
-    default.
+    in seconds. Earlier releases of the package recorded parked messages as "extended". An event "extended" counts as
+    parked if it has a reason. It also counts as parked if it extends for longer than `timeout` and than the claim's own
+    timeout, which no heartbeat does by default.
     """
 
     def __init__(self, events: Iterable[Mapping[str, Any]], start: float, timeout: float) -> None:
@@ -82,8 +83,9 @@ class Timeline:
     def moments(self, sent: Sequence[tuple[float, int]], now: float | None = None) -> list[Level]:
         """Return the counts after each event. `sent` has the instant (seconds) and the number of messages of each send.
 
-        A lease runs out at its deadline without a commit, and hidden messages become visible without one, too. Without
-        `now`, a lease counts as run out only if somebody received its messages again.
+        No commit is made when a lease runs out, or when hidden messages become visible. With `now`, every lease whose
+        deadline is before `now` counts as run out. Without `now`, a lease counts as run out only if somebody received
+        its messages again.
         """
         changes: list[tuple[float, int, int, int]] = [(at, count, 0, 0) for at, count in sent]
         for event in self.events:
@@ -103,18 +105,18 @@ class Timeline:
         return moments
 
     def holds(self) -> list[ClaimSpan]:
-        """Return every claim, in the order in which they were granted."""
+        """Return every claim of the events, in the order of the grants."""
         holds: dict[str, ClaimSpan] = {}
-        over: dict[int, int] = defaultdict(int)
+        expired_by_version: dict[int, int] = defaultdict(int)
         for event in self.events:
             if event["event"] == "expired":
-                over[event["version"]] += event["messages"]
+                expired_by_version[event["version"]] += event["messages"]
         for event in self.events:
             receipt = event["receipt_id"]
             if event["event"] == "granted":
                 until, messages = event["visible_at"], event["messages"]
                 holds[receipt] = ClaimSpan(
-                    event["owner"], receipt, event["at"], messages, taken_over=over[event["version"]],
+                    event["owner"], receipt, event["at"], messages, taken_over=expired_by_version[event["version"]],
                     until=until, left={until: messages},
                 )  # fmt: skip
             elif receipt in holds:

@@ -381,7 +381,7 @@ def _order(message: MemoryMessage) -> tuple[int, int, int]:
 def order_of_found_claim(
     queue: QueueRecord, stored: dict[Place, MemoryMessage], places: Sequence[Place]
 ) -> list[Place]:
-    """Return the places of a claim that is found again. The order depends on the records alone."""
+    """Return the places of a claim that is found again, in an order that does not depend on its grant."""
     places = by_arrival({place: stored[place] for place in places})
     if not is_fifo(queue.attributes):
         return places

@@ -5,7 +5,7 @@ segment, both ends included. A claim of a million messages that were sent in bul
 
 Instants are integer milliseconds UTC. Durations are seconds, unless a docstring says milliseconds. A verb takes a
 clock, not an instant. The verb reads the clock at each decision: after it waited for its turn and read the state, and
-again at each retry. (A purge by age keeps the instant of its first try.)
+again at each retry. (A purge by age computes once, at the call, which messages are old enough.)
 
 `OutputWrites` is the part of the protocol that writes a claim's output to a Delta table: see `rules.output_doubts`.
 """
@@ -49,7 +49,7 @@ class QueueRecord:
     modified_at: int
     revision: int = 1
     #: Q7: see Retention. Messages that arrived up to this instant had expired when the period changed, or when upkeep
-    #: noted it.
+    #: noted it (-1: nothing is noted).
     expired_before: int = -1
     #: When `expired_before` was noted, by the clock of the process that made the note (-1: not known).
     expiry_noted_at: int = -1
@@ -68,7 +68,7 @@ class QueueRecord:
     def noted_at(self) -> int:
         """The latest instant at which a process noted which messages had expired (-1: nothing is noted).
 
-        An earlier release did not record this instant. In its records the instant was no later than `modified_at`.
+        An earlier release did not record this instant, which was then no later than `modified_at`.
         """
         if self.expired_before < 0:
             return -1
@@ -80,9 +80,10 @@ class QueueRecord:
         return max(self.created_at, self.modified_at, self.noted_at)
 
     def put_back(self, now: int, skew: int) -> QueueRecord:
-        """Return the queue with its instants set back to `now`, if one is later by more than `skew`.
+        """Return the queue as it should be, if a clock that was ahead of `now` by more than `skew` made or changed it.
 
-        A clock that was ahead made or changed such a queue. Returns the queue itself if no instant is too late.
+        Later instants become `now`. If the expiry was noted too late, it is noted anew (see `Retention.put_back`).
+        Returns the queue itself if none of its instants is later than `now` by more than `skew`.
         """
         if self.latest <= now + skew:
             return self
@@ -111,7 +112,7 @@ class QueueRecord:
         return made._with_expiry_noted(before, now, self.noted_at)
 
     def expired(self, at: int) -> QueueRecord:
-        """Return the queue with a note of what had expired at the instant `at`, or the queue itself if it has that."""
+        """Return the queue with a note of what had expired at `at`, or the queue itself if its note says the same."""
         before = self.retention.expired(at)
         if before == self.expired_before:
             return self
@@ -178,8 +179,9 @@ class ArrowOutputs(Protocol):
 class OutputWrites(Protocol):
     """The store's part in a write of output.
 
-    The store records that a write begins and how it ended. Between these two, it asks the output table whether the rows
-    are in. `runs` are RUNS: the messages whose rows are written.
+    The store records that a write begins, and later how the write ended. Until the end is recorded, only the output
+    table knows whether the rows are in, and the store asks that table. `runs` are RUNS: the messages whose rows are
+    written.
     """
 
     @property
@@ -225,12 +227,13 @@ class OutputWrites(Protocol):
     ) -> str | None:
         """Record that the messages are about to be written, and return the write's id.
 
-        Returns None when an earlier call wrote the rows of all these messages. After an error the caller may write
-        nothing.
+        If an earlier call wrote the rows of all these messages, acknowledges them and returns None. After an error the
+        caller may write nothing.
 
         Raises:
             LeaseLost: The receipt does not hold all of the messages, or an earlier call wrote the rows of some only.
             InvalidParameterValue: An earlier call wrote their rows to another table.
+            OutputUnreadable: An earlier call began to write their rows, and its table cannot be asked.
         """
 
     def is_fenced(self, location: str, identifier: str) -> bool:
@@ -335,7 +338,7 @@ class ReceiveRequest(NamedTuple):
     attempt_id: str | None = None
 
 
-#: The answer to one request of a receive: None when nothing is visible, or the error of this request alone.
+#: The answer to one request of a receive: a grant, None if no message is left for it, or the error of this request.
 Received = Grant | LedgerError | None
 
 
@@ -351,8 +354,8 @@ class Action:
     """A verb on the `runs` of one receipt. `timeout` is for Verb.CHANGE, and 0 releases.
 
     `whole_claim`, `only_later`, `counted` and `mark` are as in `visibility.change`. `reason` goes into the table
-    `receipts`. With `postponed` the action releases the messages now, and hides them until the deadline. The value of
-    `postponed` also names the event in `receipts`.
+    `receipts`. With `postponed` the action releases the messages now, and hides them until the deadline. If `timeout`
+    is not 0, the value of `postponed` also names the event in `receipts`.
     """
 
     verb: Verb
@@ -388,7 +391,7 @@ class Action:
 
 @dataclass(frozen=True)
 class StoredMessage:
-    """A stored message and its record. `record.receipt_id` is None if no receipt is on record."""
+    """A stored message and its record (`state.UNTOUCHED` if nothing is recorded about the message)."""
 
     message_id: str
     body: str
@@ -414,7 +417,7 @@ class StoredMessage:
 
 @dataclass(frozen=True)
 class Contents:
-    """The contents of a queue at one moment.
+    """The contents of a queue at one moment, or a part of them (see `Store.contents`).
 
     `count` is how many messages there are. `until` is when the last one arrived, in milliseconds (0 for no message).
     `parts` are the messages in the order of their positions. A part is small enough to be held in memory.
@@ -427,7 +430,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class StateCounts:
-    """How many messages of a queue are in each state, and when the oldest undeleted one was sent (None: none)."""
+    """How many messages are in each state, and when the oldest one that is not GONE was sent (None: all are gone)."""
 
     by_status: Mapping[Status, int]
     oldest_sent_at: int | None
@@ -450,7 +453,11 @@ class StoredSend(NamedTuple):
 
 
 class Store(Protocol):
-    """The contract of a store. Unless stated otherwise, a verb is one atomic commit, or none if it changes nothing."""
+    """The contract of a store. Unless stated otherwise, a verb is one atomic commit, or none if it changes nothing.
+
+    A receive, a lock, a redrive and a restore may meet messages in doubt. Then they may also commit fences to the
+    output tables of these messages.
+    """
 
     def create_queue(
         self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock
@@ -532,14 +539,15 @@ class Store(Protocol):
     ) -> int:
         """D2: move visible messages to `target`, or to the queue that each came from. Return how many.
 
-        At most `maximum` messages move, and only those of `chosen` (RUNS) if it is given. Messages whose origin is gone
-        stay. On FIFO queues the call moves messages that a receive would take, in the receive's order.
+        At most `maximum` messages move, and only those of `chosen` (RUNS) if it is given. Messages whose origin is
+        gone, or cannot take them, stay. On FIFO queues the call moves messages that a receive would take, in the
+        receive's order.
         """
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
         """Make messages visible that were deleted under a receipt, or are in doubt and no longer held. Return how many.
 
-        Raises OutputUnreadable when an output table exists and cannot be fenced.
+        Raises OutputUnreadable when an output table exists and cannot be asked or fenced.
         """
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
@@ -553,7 +561,7 @@ class Store(Protocol):
         """V11: return a message in any state. Raises MessageDoesNotExist."""
 
     def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
-        """Return a Lease for each receipt and deadline under which messages are held now, in that order."""
+        """Return a Lease for each receipt and deadline under which messages are held now, sorted by both."""
 
     def postponed(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
         """Return, as `leases` does, the messages that were released and are hidden until a deadline.
@@ -580,7 +588,7 @@ class Store(Protocol):
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
         """Raise LedgerDamaged where some of these messages of the grant (RUNS) are still held and have no row any more.
 
-        Call this method before the messages are acknowledged. The method reads no message.
+        Call this method before the messages are acknowledged. The method reads no body.
         """
 
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
@@ -619,7 +627,7 @@ class Store(Protocol):
         """
 
     def counts(self, queue: QueueRecord, clock: Clock) -> StateCounts:
-        """Count messages by state, from metadata and records alone."""
+        """Count messages by state, from records and from what the log tells about files. Reads no body."""
 
     def tasks(self) -> list[MoveTask]:
         """Return all message move tasks."""
