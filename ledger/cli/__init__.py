@@ -3,7 +3,7 @@
 Exit codes:
 
     0      everything is done
-    1      the ledger, its storage or this machine failed, or a check did (doctor, queues list)
+    1      an error that no other exit code is for, or a failed check (doctor, queues list)
     2      the arguments, values or inputs are wrong
     3      done in part: rows were refused or left out, or nothing was done for some messages
     130    Ctrl-C

@@ -49,8 +49,8 @@ def receive(
     settings: str | None,
 ) -> None:
     """Receive messages of QUEUE, and hold them until their visibility timeout ends. Print each message with its receipt
-    handle, which `ledger delete`, `extend` and `release` take. With --claim, print no messages. Print one receipt for
-    all of them, with their count and their deadline.
+    handle, which `ledger delete`, `extend` and `release` take. With --claim, print no messages, but one receipt for
+    all of them, with their count, their deadline, and the version of the commit.
 
     \b
     Example:

@@ -58,7 +58,7 @@ def as_json(function: Function) -> Function:
 def find_root(root: str | None) -> str | None:
     """Return the root: the argument ROOT of a command, else an option --root, else LEDGER_ROOT, else None.
 
-    An option --root after the command's name goes before one in front of the name.
+    If options --root stand before and after the command's name, the one after the name counts.
     """
     context = click.get_current_context()
     place = context.params.get("place")

@@ -50,11 +50,11 @@ SCHEMA = pa.schema(
         ("message_deduplication_id", pa.string()),
         ("aws_trace_header", pa.string()),
         ("sender_id", pa.string()),
-        ("sequence_number", pa.int64()),  # only of FIFO queues; an import gives new numbers in the same order
+        ("sequence_number", pa.int64()),  # null except on FIFO queues; an import gives new numbers in the same order
         ("sent_at", _INSTANT),
-        ("enqueued_at", _INSTANT),  # only of a message whose retention began anew with a move: when it was moved
-        ("available_at", _INSTANT),  # when its delay ends
-        ("receive_count", pa.int32()),  # an import ignores it: imported messages begin at 0
+        ("enqueued_at", _INSTANT),  # when a move began the message's retention anew; null if none did
+        ("available_at", _INSTANT),  # when the message's delay ends
+        ("receive_count", pa.int32()),  # an import ignores the count: imported messages begin at 0
     ]
 )
 _PLAIN = ("message_id", "body", "message_group_id", "message_deduplication_id", "aws_trace_header", "sender_id")

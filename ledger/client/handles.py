@@ -2,7 +2,7 @@
 
 A request (HandleRequest) is what a call asks for one handle; parameters that hold requests are named `wishes`. An
 action asks the store to change messages of one receipt. The store answers each action with outcomes of runs. From these
-this module makes one outcome for each handle.
+outcomes this module makes one outcome for each handle.
 """
 
 from __future__ import annotations

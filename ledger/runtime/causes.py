@@ -30,7 +30,7 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
         )
     if number in DENIED:
         # If a file could not be made, the nearest folder above the file that exists denies the access.
-        at = next(Path(one) for one in (at, *at.parents) if os.path.exists(one))  # noqa: PTH110 - never raises
+        at = next(Path(path) for path in (at, *at.parents) if os.path.exists(path))  # noqa: PTH110 - never raises
         owner, me = _owner_of(at), _name_of(os.geteuid())
         return f"{at} belongs to {owner}, and this is {me} ({system_text})", access_advice(place, owner)
     if number == errno.EROFS:
@@ -93,7 +93,10 @@ def _denied(folder: Path) -> Iterator[Path]:
 
 
 def _number_of(error: BaseException) -> int | None:
-    """Return the errno of an error, or else of the nearest of its causes that has one, also an errno in their texts."""
+    """Return the errno of an error, or else of the nearest of its causes that has one.
+
+    The texts of these errors are searched for an errno, too.
+    """
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno:

@@ -75,8 +75,8 @@ SMALL = {
     # With ten rows, adaptive execution improves no plan.
     "spark.sql.adaptive.enabled": "false",
 }
-#: Java's options with SMALL. They turn Java's second compiler off, which saves time only in processes that run for
-#: minutes.
+#: Java's options with SMALL. The first turns Java's second compiler off, which saves time only in processes that run
+#: for minutes. The second chooses the simplest garbage collector.
 SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 

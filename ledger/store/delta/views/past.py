@@ -86,17 +86,17 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
 
 
 def _milliseconds(timestamp: datetime | str) -> int:
-    moment = timestamp
+    parsed = timestamp
     if isinstance(timestamp, str):
         # Python 3.10 does not parse Z.
         with contextlib.suppress(ValueError):
-            moment = datetime.fromisoformat(timestamp[:-1] + "+00:00" if timestamp.endswith(("Z", "z")) else timestamp)
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
+            parsed = datetime.fromisoformat(timestamp[:-1] + "+00:00" if timestamp.endswith(("Z", "z")) else timestamp)
+    if not isinstance(parsed, datetime) or parsed.tzinfo is None:
         bound = "Must be a datetime with a time zone, or such a text"
         fix = "Write 2026-01-31T12:00:00+00:00, or pass datetime(..., tzinfo=timezone.utc)."
         raise InvalidParameterValue("timestamp", shown(timestamp), bound, fix)
     # The ledger's clocks have milliseconds: an instant between two milliseconds counts as the earlier one.
-    return milliseconds_of(moment.replace(microsecond=moment.microsecond // 1_000 * 1_000))
+    return milliseconds_of(parsed.replace(microsecond=parsed.microsecond // 1_000 * 1_000))
 
 
 def _at_of(commit: Commit) -> int:
@@ -112,7 +112,7 @@ def _beginning(tables: Tables) -> int:
 def _commits_until(commits: Sequence[Commit], at: int) -> list[Commit]:
     """Return the commits before the first one with a later instant than `at`.
 
-    That first commit was decided, and so landed, after `at`. All commits behind it in the log landed after `at`, too,
+    That first commit was decided, and so landed, after `at`. All commits after it in the log landed after `at`, too,
     even those that were decided before `at`. Version 0 made the table, and always counts.
     """
     return list(takewhile(lambda commit: not commit.version or _at_of(commit) <= at, commits))
@@ -184,5 +184,5 @@ def _cut_below(name: str, first: int, wanted: int, then: Commit, at: int | None)
 
 
 def _noted(commit: Commit, name: str) -> int | None:
-    noted: int | None = commit.metadata.get("read", {}).get(name)
-    return noted
+    version: int | None = commit.metadata.get("read", {}).get(name)
+    return version

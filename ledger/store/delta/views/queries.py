@@ -98,7 +98,7 @@ class Queries:
         damages = (
             past_damage_of(table, self._engine.place(table), self._store.storage_options) for table in sorted(tables)
         )
-        return next((one for one in damages if one is not None), None)
+        return next((damage for damage in damages if damage is not None), None)
 
     def _answer(self, query: str, version: int | None, timestamp: datetime | str | None) -> pa.Table:
         words_of_query = _words(query)
