@@ -1,7 +1,8 @@
 """The versions of the tables that make up a view of the past.
 
-Each commit of the ledger to `visibility` notes the versions of the tables that it read. A view of the past reads each
-table as of the version that goes with a commit to `visibility`.
+Each commit of the ledger to `visibility` notes the version of `visibility` that it was decided on, and the newest
+versions of `messages` and `queues` at that time. (It notes nothing if these cannot be read.) A view of the past reads
+each table as of the version that goes with a commit to `visibility`.
 """
 
 from __future__ import annotations
