@@ -3,7 +3,7 @@
 Exit codes:
 
     0      everything is done
-    1      an error that is not of 2, or a failed check (doctor, queues list)
+    1      an error that no other exit code is for, or a failed check (doctor, queues list)
     2      the arguments, values or inputs are wrong
     3      done in part: rows were refused or left out, or nothing was done for some messages
     130    Ctrl-C
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _without_click(arguments: list[str]) -> int:
-    """Run `ledger doctor`, without its options: it needs no click. For other commands, print that click is missing."""
+    """Run `ledger doctor`, without its options. For another command, print that click is missing."""
     from ledger.cli.diagnosis import diagnose
 
     if arguments[:1] == ["doctor"]:

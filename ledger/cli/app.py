@@ -1,7 +1,7 @@
 """The command `ledger`: its subcommands, and a line on stderr and an exit code for each error.
 
 For errors of the ledger, of click and of the operating system, and for MemoryError, `run` prints no traceback. Other
-exceptions pass it, and Python prints their traceback.
+exceptions leave `run`, and Python prints their traceback.
 """
 
 from __future__ import annotations

@@ -100,11 +100,11 @@ def consume(
     """Call a Python function for each message of QUEUE, write the rows that it returns, and acknowledge the message.
     This needs no Spark.
 
-    The function gets a message (message.body, message.message_id, ...), and returns a dict, a dataclass, a list of
-    them, or None. If it raises for a message, only that message fails. If it raises alike for every message, the
-    command ends. Python also looks for modules in the current folder. After SIGTERM or the first Ctrl-C, the command
-    writes finished messages, gives the others back, and ends. The Python documentation of `Queue.consume` has the
-    details.
+    The function gets a message (message.body, message.message_id, ...), or with --batch a list of messages. For a
+    message it returns a dict, a dataclass, a list of them, or None. If the function raises for a message, only that
+    message fails. If the function raises alike for every message, the command ends. Python also looks for modules in
+    the current folder. After SIGTERM or the first Ctrl-C, the command writes finished messages, gives the others back,
+    and ends. The Python documentation of `Queue.consume` has the details.
 
     To write rows: --function my_module:my_function --output ./answers.
 

@@ -1,7 +1,7 @@
-"""The findings of `ledger doctor`: about the machine, a ledger, and its load.
+"""The findings of `ledger doctor`: about the machine, the storage, a ledger, and the ledger's load.
 
-A finding is OK, WARN or FAIL. The module imports no other package until it looks at a storage or a ledger: people run
-the doctor where packages are missing.
+A finding is OK, WARN or FAIL. The module imports no installed package until it looks at a storage or a ledger: people
+run the doctor where packages are missing.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _claim(claim: OldestClaim) -> FindingFields:
 
 
 def in_bytes(count: float) -> str:
-    """Return a number of bytes as text, in the largest unit that gives at least 1."""
+    """Return a number of bytes as text, in the largest unit that gives at least 1, or in bytes."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
@@ -118,7 +118,7 @@ def diagnose(
 ) -> int:
     """Print the findings about this machine and the ledger at `root`. Return 1 if any finding is FAIL, else 0.
 
-    With `as_json` print one document. With `fetch` first fetch Spark's jars.
+    With `as_json` print one document. With `fetch` first fetch Delta's jars, and for a root on S3 also those of S3.
     """
     from ledger.runtime.checks import Finding, examine
 
@@ -150,7 +150,7 @@ def diagnose(
 def _findings(
     examined: Iterator[Finding], root: str | None, settings: str | None, facts: dict[str, Any], deep: bool
 ) -> Iterator[Finding]:
-    """Yield the findings one by one. Put the health of the ledger's tables into `facts`."""
+    """Yield the findings one by one. Put the health of the ledger's tables into `facts`, if they can be read."""
     ledger_exists = False
     for finding in examined:
         ledger_exists = ledger_exists or (finding.subject, finding.outcome) == ("ledger", "OK")
@@ -283,9 +283,9 @@ def _judged(health: Health) -> Iterator[Finding]:
 
 
 def _paths(health: Health) -> Finding:
-    """Return a finding that says whether verbs commit small changes directly or by an engine's statements, and why.
+    """Return a finding that says whether verbs commit small changes directly, or why they run an engine's statements.
 
-    The finding also counts how many of the newest MERGEs were of each of the two kinds.
+    The finding also counts the newest MERGEs into `visibility`: how many were direct, and how many were statements.
     """
     from ledger.runtime.checks import Finding
 

@@ -14,7 +14,7 @@ import click
 
 @contextmanager
 def naming_extra(extra: str) -> Iterator[None]:
-    """If an import in the block fails for want of a package, raise click.ClickException, which names the extra.
+    """If an import in the block fails because a package is missing, raise click.ClickException, which names the extra.
 
     A missing module of the ledger itself raises its own error.
     """

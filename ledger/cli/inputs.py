@@ -1,9 +1,9 @@
 """The inputs of `ledger send`: text, JSON, CSV, Parquet, Delta tables.
 
 Each row keeps the number of the line that it begins in; rows of a table are counted from 1. A row becomes an entry: a
-message to send, with SQS's field names. The entry's body is the column `body`, or the column that --body names. The
-columns delay_seconds, message_attributes, message_group_id, message_deduplication_id and aws_trace_header set the same
-fields of the entry.
+message to send, with SQS's field names. The entry's body is the value of the column `body`, or of the column that
+--body names. The columns delay_seconds, message_attributes, message_group_id, message_deduplication_id and
+aws_trace_header set the same fields of the entry.
 
 If --body is not given and no row has a column `body`, the body is the whole row as JSON. Then only the columns in
 WITH_WHOLE_ROWS set fields, and only on a FIFO queue. A table that is passed to `Queue.send` follows the same rules.
@@ -63,9 +63,10 @@ class Malformed(NamedTuple):
 
 
 def format_of(source: str, given: str | None) -> str:
-    """Return the format of an input: `given`, else text for stdin, else delta for a folder with Delta's log.
+    """Return the format of an input: `given`, else text for stdin, else the format that its place or name shows.
 
-    In the other cases the ending of the name says the format. Raise click.UsageError if it is none of ENDINGS.
+    A folder with Delta's log is a Delta table, and so is a name that ends with `.delta`. Otherwise the ending of the
+    name says the format. Raise click.UsageError for an ending that is none of ENDINGS.
     """
     if given is not None:
         return given
@@ -102,10 +103,10 @@ class InputContent(NamedTuple):
 def read(
     source: str, kind: str, body: str | None, attributes: Mapping[str, str], on_row: Callable[[int], None]
 ) -> InputContent:
-    """Read a whole input for a queue with these `attributes`. Call `on_row` with the number of rows so far.
+    """Read a whole input for a queue with these `attributes`. After each row, call `on_row` with the number of rows.
 
-    Raise an error of `click` if the input cannot be read, or lacks the column that `body` names. Raise
-    InvalidParameterValue for columns that cannot be sent.
+    Raise an error of `click` if the input cannot be read, or if CSV or JSON lacks the column that `body` names. Raise
+    InvalidParameterValue for columns that cannot be sent, and for a table without the column that `body` names.
     """
     rows, malformed, names = list[Row](), list[Malformed](), dict[str, None]()
     is_table = kind in ("parquet", "delta")
@@ -125,9 +126,9 @@ def read(
 
 
 def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None:
-    """Say to the user that rows with these columns are sent whole, or which columns are left out.
+    """Return a remark for the user: that rows with these columns are sent whole, or which columns are left out.
 
-    Return None if the bodies have a column and no column is left out.
+    Return None if the bodies have a column of their own and no column is left out.
     """
     if (body or "body") not in names:
         also = [name for name in WITH_WHOLE_ROWS if fifo and name in names]
@@ -149,7 +150,7 @@ def _nothing(kind: str, malformed: Sequence[Malformed]) -> str | None:
 def _entries(rows: Sequence[Row], body: str | None, *, fifo: bool) -> Iterator[dict[str, Any]]:
     """Yield an entry for each row. If some rows have the column of bodies, the others get an empty body.
 
-    The queue refuses an empty body.
+    The queue refuses an empty body. Raises WrongInput if `body` names a column that no row has.
     """
     name = body or "body"
     whole = not any(name in row.columns for row in rows)
@@ -194,8 +195,8 @@ def _text(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
     """Yield the rows of JSON lines, or the elements of one array as rows.
 
-    The input is one array if its first line that is not empty begins with `[`, and is either the only line or no JSON
-    by itself.
+    Blank lines do not count. The input is one array if its first line begins with `[`, and is either the only line or
+    no JSON by itself.
     """
     lines: Iterator[tuple[int, str]] = filter(itemgetter(1), enumerate(map(str.strip, file), 1))
     for number, text in lines:
@@ -212,7 +213,7 @@ def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[Row | Malformed]:
-    """Yield the elements of the array in these lines as rows. The first error of syntax ends the reading."""
+    """Yield the elements of the array in these lines as rows. The first error of syntax is yielded as the last item."""
     text, starts = "\n".join(line for _, line in lines), [0]
     for _, line in lines:
         starts.append(starts[-1] + len(line) + 1)
@@ -329,9 +330,10 @@ def _require_body(names: Iterable[str], body: str | None) -> None:
 
 
 def _cell(name: str, cell: str) -> Any:
-    """Return a cell of CSV as text, or converted if its column sets a field of the entry (see `SQS`).
+    """Return a cell of CSV as text. Cells of delay_seconds and message_attributes are converted.
 
-    An empty cell of such a column is None. Raises ValueError for attributes that are not JSON.
+    An empty cell is None if its column sets a field of the entry (see `SQS`). Raises ValueError for attributes that are
+    not JSON.
     """
     if name not in SQS or not cell:
         return cell if name not in SQS else None

@@ -47,8 +47,8 @@ def history(
     messages. The events come from the table of receipts. Events that upkeep has not copied into this table yet come
     from the log.
 
-    With --message, the earlier receipts of the message come from past versions of the tables, as far back as those
-    versions are kept. The message's receipts in earlier queues are among them.
+    With --message, the command shows the events of every receipt that the message has had, also in earlier queues.
+    Receipts before the last one come from past versions of the tables, as far back as those versions are kept.
 
     \b
     Example:
@@ -103,8 +103,9 @@ def _receipts_of(
 ) -> set[str]:
     """Return the receipts that a message has had, also in earlier queues, as far back as versions are kept.
 
-    The search begins with the last receipt. The version before a receipt's grant, or before the message's arrival in a
-    queue, has the previous receipt. If the versions are not kept, print that on stderr.
+    The search begins with the message's present queue and receipt. The version before a receipt's grant shows the
+    previous receipt. The version before the message's arrival in a queue, or before its restore, shows the previous
+    queue and receipt. If such a version is not kept any more, say so on stderr.
     """
     # A receipt may be granted several times, to retries of one attempt. Keep the version of its first grant.
     granted = {event["receipt_id"]: event["version"] for event in reversed(events) if event["event"] == "granted"}
@@ -162,8 +163,8 @@ def sql(
     QUERY is `-`, the command reads it from stdin. The dialect is DataFusion's. `SELECT * FROM comments` describes the
     views and their columns. Reading takes no lock.
 
-    The command does not read other Delta tables, such as OUTPUT_failed of a worker. Read these tables by deltalake's
-    DeltaTable(PATH).to_pandas(), or by Spark.
+    The command does not read other Delta tables, such as OUTPUT_failed of a worker. Read these tables with deltalake's
+    DeltaTable(PATH).to_pandas(), or with Spark.
 
     \b
     Example:
@@ -253,10 +254,11 @@ def explain(
     settings: str | None,
 ) -> None:
     """Show the first commit that VERB would make on QUEUE now, and change nothing. The command prints the SQL statement
-    and its source rows. An engine runs the statement, or the ledger writes the rows directly (the setting merge).
+    and its source rows. It also says whether an engine would run the statement, or the ledger would write the rows
+    itself.
 
-    VERB is receive, send, extend, release, delete, restore, purge or redrive. In Python, `queue.explain` explains the
-    other verbs, too.
+    VERB is receive, send, extend, release, delete, restore, purge or redrive. In Python, `queue.explain` explains more
+    verbs, such as lock.
 
     \b
     Example:
@@ -341,8 +343,9 @@ def top(
     prefix: str, once: bool, interval: float, prometheus: bool, json: bool, root: str | None, settings: str | None
 ) -> None:
     """Show the queues whose names begin with PREFIX, and refresh until Ctrl-C: depth, messages in flight, age of the
-    oldest message in seconds, and verbs a second over the last minute. A send is one verb, however large. Reading takes
-    no lock.
+    oldest message in seconds, and verbs a second over the last minute. The depth counts the messages that are visible,
+    delayed or locked. The rate is approximate: a send is one verb, however large, and small sends that share a commit
+    are one. Reading takes no lock.
 
     \b
     Example:

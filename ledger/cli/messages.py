@@ -49,7 +49,8 @@ def receive(
     settings: str | None,
 ) -> None:
     """Receive messages of QUEUE, and hold them until their visibility timeout ends. Print each message with its receipt
-    handle, which `ledger delete`, `extend` and `release` take. With --claim, print only one receipt for all messages.
+    handle, which `ledger delete`, `extend` and `release` take. With --claim, print no messages, but one receipt for
+    all of them, with their count, their deadline, and the version of the commit.
 
     \b
     Example:
@@ -104,7 +105,8 @@ def peek(queue: str, message_id: str, json: bool, root: str | None, settings: st
 def _nothing(queue: Queue) -> str:
     """Return a sentence for people: no message is visible.
 
-    If messages are in flight, postponed or parked, it also says how many, and when the first becomes visible.
+    If messages are in flight, postponed or parked, the sentence also counts them together, as in flight. Then it says
+    when the first of them becomes visible, unless somebody extends it.
     """
     from ledger.clock import instant
 
@@ -150,7 +152,7 @@ def _attribute(attribute: Any) -> dict[str, Any]:
 def _read(claim: Claim) -> list[Message]:
     """Return the messages of a claim. If they cannot be read, release the claim, and raise the error.
 
-    The receipt was not printed, so the user could not release the claim.
+    The command has not printed the receipt, so without this release the user could not give the messages back.
     """
     try:
         return claim.messages()
@@ -200,8 +202,8 @@ def extend(
     root: str | None,
     settings: str | None,
 ) -> int:
-    """Hold messages of QUEUE for longer. If HANDLE is `-`, the command reads stdin: each line is a handle, or a line of
-    `receive --json`.
+    """Hold messages of QUEUE until a new deadline, counted from now. If HANDLE is `-`, the command reads stdin: each
+    line is a handle, or a line of `receive --json`.
 
     \b
     Example:
@@ -232,8 +234,8 @@ def release(
     """Give messages of QUEUE back: they are visible at once. HANDLE may be `-`, as for `ledger extend`.
 
     With --postponed, the command releases messages that nobody holds: workers parked them after too many failures, or
-    postponed them for a retry. With --receipt too, it releases only the messages that were given back under this
-    receipt. The view in_flight lists all of them.
+    postponed them for a retry. If --receipt is also given, the command releases only those that were given back under
+    this receipt. The view in_flight lists parked and postponed messages.
 
     \b
     Example:
@@ -267,8 +269,8 @@ def release(
 def delete(
     queue: str, handles: tuple[str, ...], receipt: str | None, json: bool, root: str | None, settings: str | None
 ) -> int:
-    """Acknowledge messages of QUEUE: they are done, and nobody receives them again. HANDLE may be `-`, as for `ledger
-    extend`.
+    """Acknowledge messages of QUEUE: they are done, and nobody receives them again, unless `ledger restore` undoes it.
+    HANDLE may be `-`, as for `ledger extend`.
 
     \b
     Example:
@@ -343,7 +345,7 @@ def _handles(handles: Iterable[str]) -> Iterator[str | None]:
 def _receipt() -> str | None:
     """Return the receipt on stdin, or None for the line of a receive that found nothing: its receipt is null.
 
-    Raises WrongInput unless stdin has exactly one line.
+    Raises WrongInput unless stdin has exactly one line that is not blank.
     """
     lines = [line.strip() for line in sys.stdin if line.strip()]
     if len(lines) != 1:
@@ -352,7 +354,10 @@ def _receipt() -> str | None:
 
 
 def _receipt_field(line: str, number: int, name: str) -> str | None:
-    """Return a handle or a receipt: the line itself, or the field `name` of a line of `ledger receive --json`."""
+    """Return a handle or a receipt: the line itself, or the field `name` of a line of `ledger receive --json`.
+
+    Raises WrongInput for a line that begins with `{` and has no such field.
+    """
     if not line.startswith("{"):
         return line
     try:
@@ -388,10 +393,11 @@ def redrive(
     root: str | None,
     settings: str | None,
 ) -> int:
-    """Move visible messages of the dead-letter queue QUEUE back: all of them, or the named ones.
+    """Move visible messages of the dead-letter queue QUEUE back to the queues that they came from, or to the queue that
+    --to names: all of them, or the named ones.
 
-    With --where, the command looks up the ids of the matching messages, and then moves these messages. If more than a
-    million match, nothing is moved.
+    With --where, the command looks up the ids of the visible messages that match, and then moves those that are still
+    visible. If more than a million match, nothing is moved.
 
     \b
     Example:
@@ -434,7 +440,8 @@ def _ids_where(ledger: Ledger, queue: Queue, where: str) -> list[str]:
 @as_json
 @with_root
 def restore(queue: str, receipt: str, json: bool, root: str | None, settings: str | None) -> None:
-    """Undo an acknowledgement: messages that were deleted under RECEIPT are visible again. `ledger history` lists the
+    """Undo an acknowledgement: messages that were deleted under RECEIPT are visible again, if their retention has not
+    ended. This works until upkeep forgets the receipt (the setting keep_deleted_receipts). `ledger history` lists the
     receipts.
 
     \b

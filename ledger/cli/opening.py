@@ -56,7 +56,10 @@ def as_json(function: Function) -> Function:
 
 
 def find_root(root: str | None) -> str | None:
-    """Return the root: the argument ROOT of a command, else an option --root, else LEDGER_ROOT, else None."""
+    """Return the root: the argument ROOT of a command, else an option --root, else LEDGER_ROOT, else None.
+
+    If options --root stand before and after the command's name, the one after the name counts.
+    """
     context = click.get_current_context()
     place = context.params.get("place")
     if place:
@@ -94,8 +97,9 @@ def open_ledger(root: str | None, settings: str | None, *, read_only: bool = Fal
 def _fast_imports() -> Iterator[None]:
     """Make the imports in the block faster.
 
-    During the block Python collects no garbage. During the block and after it, OpenBLAS has one thread (unless the
-    environment says otherwise), and pyarrow works without pandas.
+    During the block Python collects no garbage. During the block and after it, OpenBLAS has one thread, unless the
+    environment says otherwise. From the block on pyarrow works without pandas, unless one of the two was imported
+    before.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     was_enabled = gc.isenabled()
@@ -121,7 +125,7 @@ class _NoPandas:
 def _import_arrow_without_pandas() -> None:
     """Import pyarrow so that it takes pandas as not installed. Do nothing if pyarrow or pandas was imported before.
 
-    pyarrow imports pandas with its first array, to recognize DataFrames. This import takes longer than the rest of a
+    pyarrow imports pandas with its first array, to recognize DataFrames. This import may take longer than the rest of a
     command, and the commands that call this function have no DataFrames. pyarrow looks for pandas only once, so it does
     not find pandas later either.
     """

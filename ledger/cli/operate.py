@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 def upkeep(
     every: str | None, if_due: bool, no_vacuum: bool, json: bool, root: str | None, settings: str | None
 ) -> None:
-    """Drop finished messages, compact and vacuum the tables, and fill the table of receipts. Claims may run meanwhile.
+    """Drop finished messages, compact and vacuum the tables, and fill the table of receipts. Other processes may use
+    the ledger meanwhile.
 
-    Without --every and --if-due, the command runs one round now. With --every, it checks each period whether the
-    commits or the time since the last round make a round due, and runs the round. If several such processes share a
-    ledger, only one runs a round at a time. A round that fails is logged and tried again. SIGTERM and Ctrl-C end this
-    loop before the next step of a round, with exit code 0. The exit code is 1 if the ledger cannot be opened.
+    Without --every and --if-due, the command runs one round now. With --every, the command checks each period whether
+    the commits or the time since the last round make a round due, and runs a round that is due. If several such
+    processes share a ledger, one of them runs the round. A round that fails is logged and tried again. The first
+    SIGTERM or Ctrl-C ends this loop before the next step of a round, with exit code 0. The exit code is 1 if the ledger
+    cannot be opened.
 
     \b
     Example:
@@ -77,7 +79,7 @@ def _print(done: UpkeepReport, json: bool) -> None:
 
 
 def _run(ledger: Ledger, root: str, every: str, period: float, vacuum: bool, json: bool) -> None:
-    """Check each period whether a round is due, and run it, until SIGTERM or Ctrl-C.
+    """Check each period whether a round is due, and run a round that is due, until SIGTERM or Ctrl-C.
 
     Print a line for each round that did something.
     """
@@ -104,9 +106,9 @@ def _run(ledger: Ledger, root: str, every: str, period: float, vacuum: bool, jso
 @as_json
 @with_root
 def backup(dest: str, json: bool, root: str | None, settings: str | None) -> None:
-    """Copy one consistent version of all tables into the folder DEST, while the ledger is in use.
+    """Copy versions of all tables that belong together into the folder DEST, while the ledger is in use.
 
-    DEST must be empty, or not exist. Past versions are not copied.
+    DEST must be an empty folder or not exist. Past versions are not copied.
 
     \b
     Example:
@@ -127,8 +129,8 @@ def backup(dest: str, json: bool, root: str | None, settings: str | None) -> Non
 def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
     """Make the ledger ROOT from the backup SOURCE.
 
-    Nothing may be at ROOT, unless --replace moves it aside. Processes that have the old ledger open then use the
-    restored one.
+    ROOT must be an empty folder or not exist, unless --replace is given. With --replace, what is at ROOT is moved to
+    another folder. Processes that have the old ledger open continue with the restored one.
 
     \b
     Example:
@@ -153,12 +155,13 @@ def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
 def repair(
     place: str | None, root: str | None, clock: bool, yes: bool, dry_run: bool, settings: str | None, json: bool
 ) -> None:
-    """Repair the ledger at ROOT (default: LEDGER_ROOT), on a local path, after a power failure: cut each damaged table
-    back to its last whole version. The command shows what is lost, and asks on a terminal. Elsewhere --yes is needed.
-    Removed files go to the folder _ledger_lost beside the tables. First stop all processes that use the ledger.
+    """Repair the ledger at ROOT (default: LEDGER_ROOT), on a local path, after a power failure. A table with a damaged
+    log entry is cut back to its last whole version. Damaged files of messages are removed, and their messages are lost.
+    The command shows what is lost, and asks on a terminal. If stdin is no terminal, --yes is needed. Removed files go
+    to the folder _ledger_lost beside the tables. First stop all processes that use the ledger.
 
-    With --clock, the command repairs queues whose verbs raise ClocksDisagree, because a machine with a clock that was
-    ahead has committed. First set this machine's clock right. Other processes may use the ledger meanwhile.
+    With --clock, the command repairs queues whose verbs raise ClocksDisagree. This happens after a machine whose clock
+    was ahead has committed. First set this machine's clock right. Other processes may use the ledger meanwhile.
 
     \b
     Example:
@@ -267,9 +270,9 @@ def _shown(damage: Repair) -> Iterator[str]:
 @as_json
 def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, settings: str | None, json: bool) -> None:
     """Remove the ledger ROOT (default: LEDGER_ROOT) for good: its tables, its locks, and the files that repairs put
-    aside. The command shows how much is in the ledger, and asks on a terminal. Elsewhere --yes is needed. Other files
-    in the folder stay. First stop all processes that use the ledger. Only a backup brings the ledger back (`ledger
-    backup`).
+    aside. The command shows how much is in the ledger, and asks on a terminal. If stdin is no terminal, --yes is
+    needed. Other files in the folder stay. First stop all processes that use the ledger. Only a backup brings the
+    ledger back (`ledger backup`).
 
     \b
     Example:
@@ -328,7 +331,8 @@ def share(place: str | None, group: str, everyone: bool, json: bool, root: str |
     group, and its files readable. On a file system with ACLs the same holds for later files, whatever the umask of
     their owners. On other file systems every user needs the umask 002.
 
-    Run this command as the owner of the ledger, or as root. You can run it again at any time.
+    Run this command as root, or as a member of GROUP who owns all files of the ledger. You can run it again at any
+    time.
 
     \b
     Example:

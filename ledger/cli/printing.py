@@ -24,7 +24,10 @@ def many(count: int, thing: str) -> str:
 
 
 def print_json(*documents: Any) -> None:
-    """Print each document as a line of JSON. Instants are in ISO 8601 and UTC. NaN and infinity become null."""
+    """Print each document as a line of JSON.
+
+    Instants are in ISO 8601 and UTC, bytes in base64. NaN and infinity become null.
+    """
     for document in documents:
         try:
             text = json.dumps(document, ensure_ascii=False, default=_plain, allow_nan=False)
@@ -103,8 +106,8 @@ def print_blocks(blocks: Iterable[Mapping[str, Any]], if_empty: str) -> None:
 def text_for_people(value: Any) -> str:
     """Return a value as text for people.
 
-    Thousands are separated, instants have no fractions of seconds, and long texts are cut after LONGEST characters.
-    Characters that cannot be printed are escaped.
+    Thousands are separated, fractions have one digit, instants have no fractions of seconds, and long texts are cut
+    after LONGEST characters. Characters that cannot be printed are escaped.
     """
     if value is None:
         return ""

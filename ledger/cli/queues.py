@@ -26,7 +26,8 @@ def queues() -> None:
 @as_json
 @with_root
 def list_queues(prefix: str, json: bool, root: str | None, settings: str | None) -> int:
-    """Show how many messages are in each state, for queues whose names begin with PREFIX. Reading takes no lock.
+    """Show how many messages are visible, delayed, locked, in flight and deleted, for queues whose names begin with
+    PREFIX. A queue whose verbs raise ClocksDisagree has no counts, and the exit code is then 1. Reading takes no lock.
 
     \b
     Example:
@@ -57,7 +58,7 @@ STATES = ("visible", "delayed", "locked", "in_flight", "deleted")
 
 
 def depth_of(queue: Queue) -> dict[str, Any]:
-    """Return how many messages a queue has in each state, and the age of the oldest in seconds."""
+    """Return how many messages a queue has in each of STATES, and the age of the oldest in seconds."""
     return _depth(queue.name, queue.counts())
 
 
@@ -122,7 +123,8 @@ _tag = click.option("-t", "--tag", multiple=True, metavar="NAME=VALUE", help="A 
 def create(
     queue: str, attribute: tuple[str, ...], tag: tuple[str, ...], json: bool, root: str | None, settings: str | None
 ) -> None:
-    """Make QUEUE, and the ledger around it if there is none. If QUEUE has these attributes already, change nothing.
+    """Make QUEUE, and the ledger around it if there is none. If QUEUE exists, nothing is changed, and the command fails
+    if QUEUE has other values of these attributes, or other tags than those given.
 
     \b
     Example:
@@ -170,7 +172,8 @@ def set_attributes(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Change attributes and tags of QUEUE. The others stay.
+    """Change attributes and tags of QUEUE. Attributes and tags that are not named stay. --attribute, --tag and --untag
+    are a commit each.
 
     \b
     Example:
@@ -211,7 +214,7 @@ def confirm(question: str, yes: bool) -> None:
 @as_json
 @with_root
 def delete(queue: str, yes: bool, json: bool, root: str | None, settings: str | None) -> None:
-    """Delete QUEUE with all its messages. The command asks on a terminal. Elsewhere --yes is needed.
+    """Delete QUEUE with all its messages. The command asks on a terminal. If stdin is no terminal, --yes is needed.
 
     \b
     Example:
@@ -235,7 +238,7 @@ def delete(queue: str, yes: bool, json: bool, root: str | None, settings: str | 
 @with_root
 def purge(queue: str, older_than: str | None, yes: bool, json: bool, root: str | None, settings: str | None) -> None:
     """Delete every message of QUEUE, in flight or not. With --older-than, delete only messages that were sent longer
-    ago than AGE. The command asks on a terminal. Elsewhere --yes is needed.
+    ago than AGE. The command asks on a terminal. If stdin is no terminal, --yes is needed.
 
     \b
     Example:

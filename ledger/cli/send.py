@@ -57,20 +57,21 @@ def send(
     root: str | None,
     settings: str | None,
 ) -> int:
-    """Send the rows of INPUT to QUEUE as messages, all in one commit. INPUT is a file, a Delta table, or `-` for stdin.
-    A file holds JSON lines (or one JSON array), CSV, Parquet or text. All but Parquet may be compressed, as .gz.
+    """Send the rows of INPUT to QUEUE as messages, all in one commit. INPUT is a file, a folder of Parquet files, a
+    Delta table, or `-` for stdin. A file holds JSON lines (or one JSON array), CSV, Parquet or text. Files of JSON, CSV
+    and text may be compressed, as .gz.
 
     The column `body` (or --body) of a row is the message's body. The columns delay_seconds, message_attributes (a JSON
     object), message_group_id, message_deduplication_id and aws_trace_header set the same fields of the message. If
-    --body is not given and no row has a column `body`, each row is sent whole, as JSON with all its columns. Then only
-    message_group_id and message_deduplication_id set fields, and only on a FIFO queue. The command prints how it uses
-    the columns, and which columns it leaves out.
+    --body is not given and no row has a column `body`, each row is sent whole, as JSON. Then only message_group_id and
+    message_deduplication_id set fields, and only on a FIFO queue. If rows are sent whole, or columns are left out, the
+    command says so.
 
     CSV has commas between its columns, and all its values are text. If a line cannot be read, nothing is sent, unless
-    you give --skip-malformed. If the queue refuses a row (such as a body that is too long), the command prints its
-    line, sends the others, and ends with exit code 3. If a row lacks the group or deduplication id that a FIFO queue
-    needs, nothing is sent, and the exit code is 2. All rows are held in memory. For tens of millions of rows use
-    jobs/send.py, which sends with Spark.
+    you give --skip-malformed. If the queue refuses a row (such as a body that is too long), the command sends the
+    others, prints the line of the refused row, and ends with exit code 3. If a row lacks the group or deduplication id
+    that a FIFO queue needs, nothing is sent, and the exit code is 2. All rows are held in memory. For tens of millions
+    of rows use jobs/send.py, which sends with Spark.
 
     \b
     Example:

@@ -55,7 +55,7 @@ def serve(
     place: str | None, root: str | None, settings: str | None, create: bool, json: bool, **options: object
 ) -> None:
     """Serve the ledger ROOT over HTTP, in both protocols of SQS, until SIGTERM or Ctrl-C. Clients of SQS only change
-    their endpoint URL.
+    their endpoint URL and their keys.
 
     Unless --without-signatures is given, requests must be signed with a key. The file --keys has a table [ID] with
     secret = "..." for each key. If there is no --keys, the key is in LEDGER_ACCESS_KEY_ID and LEDGER_SECRET_ACCESS_KEY.

@@ -19,7 +19,7 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
     name of a job: work, send, create_queue, show, upkeep, serve, or the demonstration flights. The exit code is that of
     the script.
 
-    Except for flights, each of these jobs has the option --json. Options of a job come after SCRIPT.
+    Each of these jobs, except flights, has the option --json. Options of a job come after SCRIPT.
 
     \b
     Example:

@@ -49,7 +49,8 @@ def copy(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Send a copy of every message of QUEUE, held or not, to another queue. The messages stay in QUEUE.
+    """Send a copy of every message of QUEUE that is neither deleted nor expired, held or not, to another queue. The
+    messages stay in QUEUE.
 
     First stop everything that sends to QUEUE or receives from it. After a crash, run the same command again: it sends
     only the messages that are missing. --create leaves out RedrivePolicy, RedriveAllowPolicy and Policy: they name
@@ -103,7 +104,8 @@ def _require_file(path: str) -> None:
 @as_json
 @with_root
 def export(queue: str, path: str, bar: bool | None, json: bool, root: str | None, settings: str | None) -> None:
-    """Write every message of QUEUE, held or not, to the new Parquet file FILE. The messages stay in the queue.
+    """Write every message of QUEUE that is neither deleted nor expired, held or not, to the new Parquet file FILE. The
+    messages stay in the queue.
 
     \b
     Example:

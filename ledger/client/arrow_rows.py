@@ -1,6 +1,6 @@
 """The rows of an Arrow table as entries of a send, without Spark.
 
-An entry is one message to send. The rules are those for the rows of a Spark DataFrame.
+An entry is one message to send. The rules are the same as for the rows of a Spark DataFrame.
 """
 
 from __future__ import annotations

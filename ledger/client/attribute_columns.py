@@ -13,8 +13,9 @@ full*.
 
 A column of pandas' dicts becomes `map<string, struct<data_type, string_value, binary_value>>`. For a send through Spark
 the other forms become this map, too, except maps that Spark's code reads as they are (`is_attributes`). For a send
-without Spark each row's attributes become a dict. Each row that this module reads is checked by the same rule as the
-messages of a list (`rules.message_attributes`). Spark's tasks check the maps that stay (`bulk_rows`).
+without Spark each row's attributes become a dict. The attributes of each row are checked by the same rule as those of a
+message in a list (`rules.message_attributes`). For maps that stay as they are, Spark's tasks check the rule's twin
+(`bulk_rows`).
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def is_attributes(kind: pa.DataType) -> bool:
 def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
     """Return a pandas DataFrame with a map in place of its column of dicts. Return any other value unchanged.
 
-    Arrow would make one struct of all dicts. If an attribute is an integer in one row and a fraction in another, Arrow
-    would change the integer.
+    A DataFrame whose rows are sent whole, as JSON, is also unchanged. Without the map, Arrow would make one struct of
+    all dicts. If an attribute is an integer in one row and a fraction in another, Arrow would change the integer.
 
     Raises InvalidParameterValue for attributes that a message of a list may not have either. The error names the row.
     """
@@ -79,8 +80,8 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
 def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
     """Return `table` with its column of attributes as a map from names to attributes in full.
 
-    The table has plain types (see `arrow_values`). It stays as it is if its rows are sent whole, as JSON, if no row has
-    attributes, or if the column needs no change (`is_attributes`).
+    The table has plain types (see `arrow_values`). The table stays as it is if its rows are sent whole, as JSON, if no
+    row has attributes, or if Spark's code reads the column as it is (`is_attributes`).
 
     Raises InvalidParameterValue, which names the column, for a type that this module does not read. Raises
     InvalidParameterValue, which names the row, for attributes that a message of a list may not have either.

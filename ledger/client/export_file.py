@@ -1,8 +1,9 @@
 """An exported queue: a Parquet file with a row for each message.
 
 Other programs can read the file, and `ledger import` sends its messages. The file's metadata says that it is an export,
-and has the export's id. Each commit of an import records how many row groups it has imported. If the import dies, the
-next import of the same file into the same queue continues after these, unless it has another attempt id.
+and has the export's id. Each commit of an import records how many row groups the import has sent. If the import dies,
+the next import of the same file into the same queue continues after these row groups, unless the next import has
+another attempt id.
 
 The file appears under its name only when it is complete. It is written under a temporary name in the same folder and
 synced. Then it gets its own name by a hard link, or by a rename where links do not work.
@@ -49,11 +50,11 @@ SCHEMA = pa.schema(
         ("message_deduplication_id", pa.string()),
         ("aws_trace_header", pa.string()),
         ("sender_id", pa.string()),
-        ("sequence_number", pa.int64()),  # only of FIFO queues; an import gives new numbers in the same order
+        ("sequence_number", pa.int64()),  # null except on FIFO queues; an import gives new numbers in the same order
         ("sent_at", _INSTANT),
-        ("enqueued_at", _INSTANT),  # only of a message whose retention began anew with a move: when it was moved
-        ("available_at", _INSTANT),  # when its delay ends
-        ("receive_count", pa.int32()),  # an import ignores it: imported messages begin at 0
+        ("enqueued_at", _INSTANT),  # when a move began the message's retention anew; null if none did
+        ("available_at", _INSTANT),  # when the message's delay ends
+        ("receive_count", pa.int32()),  # an import ignores the count: imported messages begin at 0
     ]
 )
 _PLAIN = ("message_id", "body", "message_group_id", "message_deduplication_id", "aws_trace_header", "sender_id")
@@ -151,8 +152,8 @@ def _give_name(aside: Path, path: Path) -> None:
             _require_free(path)
             continue
         except OSError:
-            # Most likely the file system has no hard links. Unlike a link, a rename replaces a file that gets this name
-            # between the check and the rename.
+            # Most likely the file system has no hard links. Unlike a link, the rename replaces a file that gets this
+            # name after the check.
             _require_free(path)
             aside.rename(path)
         break
@@ -167,8 +168,8 @@ def _give_name(aside: Path, path: Path) -> None:
 def open_file(given: object) -> Iterator[ExportFile]:
     """Open an export.
 
-    Raises InvalidParameterValue for a file that is no export, was changed, or has a later format. Raises StorageFailed
-    if the file cannot be read.
+    Raises InvalidParameterValue for a file that is no export, has a later format, or has other columns or row groups
+    than the export had. Raises StorageFailed if the file cannot be read.
     """
     path = local_path(given)
     if not path.is_file():

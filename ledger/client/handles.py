@@ -1,7 +1,8 @@
 """Receipt handles in lists and tables, as actions for the store.
 
-A *wish* is a request for one handle. An action asks the store to change messages of one receipt. The store answers each
-action with outcomes of runs, and this module makes of them one outcome for each handle.
+A request (HandleRequest) is what a call asks for one handle; parameters that hold requests are named `wishes`. An
+action asks the store to change messages of one receipt. The store answers each action with outcomes of runs. From these
+outcomes this module makes one outcome for each handle.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class HandleRequest:
 
 
 class HandleList:
-    """The requests of a call (`wishes`), grouped into actions: one for each verb, receipt, timeout and reason.
+    """The requests of a call, grouped into actions: one action for each verb, receipt, timeout and reason.
 
     A handle that cannot be read has the outcome INVALID, and does not stop the other handles.
     """

@@ -1,7 +1,7 @@
 """Message move tasks: start, list, cancel, and continue abandoned ones.
 
-A task moves messages in steps, with a pause of TICK between two steps. The process that started the task takes the
-steps. If no process has taken a step for a minute, the task is *abandoned*, and any process may continue it.
+A task moves messages in steps. The process that started the task takes the steps, with a pause of TICK between two. If
+no process has taken a step for a minute, the task is *abandoned*, and any process may continue it.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class MoveTasks:
     def run(self, handle: str, revision: int, sleep: Callable[[float], None] = time.sleep) -> None:
         """Take the steps of a task until it ends.
 
-        `revision` is the task's revision after the last step that this process took (-1: not known).
-        A task with another revision was continued by another process, perhaps because this one stood still. This
-        process then only waits, until the task is abandoned or ends.
+        `revision` is the task's revision after the last step that this process took (-1: not known). If the task has
+        another revision, another process has changed it, perhaps because this process stood still. This process then
+        only waits, until the task is abandoned or ends.
         """
         while (task := self._latest(handle)) is not None and task.is_running:
             if task.revision == revision or move_task.is_abandoned(task, self._clock()):
@@ -141,7 +141,10 @@ class MoveTasks:
 
 
 def carry_on(store: Store, clock: Callable[[], int]) -> int:
-    """Take a step of every abandoned task, and return how many there are. A task without its source queue fails."""
+    """Take a step of every abandoned task, and return how many there are.
+
+    A task whose source queue was deleted gets the status FAILED instead.
+    """
     queues = {record.id: record for record in store.queues()}
     abandoned = [task for task in store.tasks() if move_task.is_abandoned(task, clock())]
     for task in abandoned:

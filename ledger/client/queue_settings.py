@@ -1,4 +1,4 @@
-"""A queue's attributes and tags, its counts, its dead-letter source queues (D1), and its redrive (D2).
+"""A queue's attributes and tags, its counts, its dead-letter source queues, and its redrive (rules D1 and D2).
 
 The attribute Policy holds the queue's permissions.
 """
@@ -33,8 +33,8 @@ def attributes(access: Access) -> dict[str, str]:
 def change_attributes(access: Access, given: Callable[[Mapping[str, str]], Mapping[str, object]]) -> None:
     """Set the attributes that the function `given` returns. Other attributes stay.
 
-    The store calls `given` with the queue's attributes. If another change is committed first, the store calls it again,
-    with the attributes after that change.
+    The store calls `given` with the queue's attributes. If another change is committed first, the store calls `given`
+    again, with the attributes after that change.
     """
 
     def change(known: QueueRecord, queues: Sequence[QueueRecord]) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -50,7 +50,7 @@ def change_policy(access: Access, changed: Callable[[str | None], str]) -> None:
     """Set the attribute Policy to what the function `changed` returns.
 
     The store calls `changed` with the present Policy (None: the queue has none). If another change is committed
-    first, the store calls it again, with the Policy after that change.
+    first, the store calls `changed` again, with the Policy after that change.
     """
     change_attributes(access, lambda known: {"Policy": changed(known.get("Policy"))})
 
@@ -58,8 +58,8 @@ def change_policy(access: Access, changed: Callable[[str | None], str]) -> None:
 def change_tags(access: Access, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
     """Replace the tags by those that the function `changed` returns.
 
-    The store calls `changed` with the queue's tags. If another change is committed first, the store calls it again,
-    with the tags after that change.
+    The store calls `changed` with the queue's tags. If another change is committed first, the store calls `changed`
+    again, with the tags after that change.
     """
     access.store.change_queue(
         access.made,

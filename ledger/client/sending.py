@@ -1,8 +1,8 @@
 """The sends of a text, an entry, a list of entries, or a table.
 
 An entry is one message that a call sends: a body, or a mapping with SQS's field names. Each entry of a list is checked
-by itself, and has its own outcome (M2). One commit sends all entries that were not refused. Some errors of an entry
-refuse the whole call (`fails_the_batch`).
+by itself, and has its own outcome (M2). One commit sends all entries that were not refused; if there are none, nothing
+is committed. Some errors of an entry refuse the whole call (`fails_the_batch`).
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def send(
 ) -> Sent | SentTable | list[SendOutcome]:
     """See Queue.send. `common` has its keyword arguments for all messages of a list, by name.
 
-    A list may have a LedgerError in place of an entry that could not be read. The error becomes the entry's outcome.
-    With `all_or_nothing` it is raised.
+    A list may have a LedgerError in place of an entry that could not be read. The error becomes the entry's outcome. It
+    is raised with `all_or_nothing`, and if it refuses the whole call (`fails_the_batch`).
     """
     attempts.attempt_id(attempt_id, "attempt_id")
     record = access.record()
@@ -137,7 +137,8 @@ def send(
 def _warn_of_columns(queue: str, names: tuple[str, ...], body: str | None, *, fifo: bool) -> None:
     """Warn of columns that are not sent, and of names that resemble the names of columns with a meaning.
 
-    A process does not repeat a warning for the same queue, columns and `body`. It remembers the last 1,000 calls.
+    A process does not repeat a warning for the same queue, columns and `body`, as long as this combination is among the
+    1,000 that were sent last.
     """
     left_out = message_rules.left_out(names, body)
     if left_out:

@@ -2,8 +2,8 @@
 
 To end a message is to delete or release it. Messages that the claim's holder ended are not lost. Messages that another
 holder of the same receipt ended are lost. Two tasks with one attempt id have the same receipt, and the store cannot
-tell the two apart. Therefore each Claim object remembers the messages that were ended through it, or through the Queue
-object that made it. If any other message of the claim was ended, another holder has ended it.
+tell the two apart. Therefore each Claim object remembers the messages that were ended through this object, or through
+the Queue object that made it. If any other message of the claim was ended, another holder has ended it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ledger.rules.visibility import Outcome
 from ledger.runtime.forks import renew_in_child
 from ledger.store.protocol import RUNS, count_messages
 
-#: Errors of a verb that changed nothing. After another error the verb may have committed, and its answer was lost.
+#: Errors of a verb that changed nothing. After any other error it is unknown whether the verb has committed.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
-#: If there are more tables than this, they are joined into one, because each table costs more than its few rows.
+#: If there are more tables than this, they are joined into one: many tables of few rows cost more than one table.
 MOST_TABLES = 64
 _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
@@ -47,9 +47,9 @@ class ClaimSettlements:
     def ending(self, runs: pa.Table) -> Iterator[Ending]:
         """Return a context in which a verb ends the messages of `runs`.
 
-        For `outside` the messages count as ended from the start, so that no heartbeat takes them for lost. Once the
-        verb's outcome is known, only the messages that it ended count. After an error that leaves the outcome unknown,
-        all of them count for good.
+        For `outside` all of these messages count as ended from the start, so that no heartbeat takes them for lost.
+        Once the verb's outcome is known, only the messages that the verb ended count. After an error that leaves the
+        outcome unknown, all of these messages count for good.
         """
         ending = Ending()
         with self._lock:

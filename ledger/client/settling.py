@@ -1,8 +1,9 @@
 """The settling of messages by their receipt handles: delete, release and extend, in any combination.
 
 Each call is one commit, or none. A queue and its claims settle in the same way. Handles are a list, an Arrow table or a
-Spark DataFrame. `delete_one` and `change_one` take one handle, a text. A *wish* (HandleRequest) is what a call asks
-for one handle. An *action* is what the store does to messages of one receipt.
+Spark DataFrame. `delete_one` and `change_one` take one handle, a text. A *request* (HandleRequest) is what a call asks
+for one handle; parameters that hold requests are named `wishes`. An *action* is what the store does to messages of one
+receipt.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ REASON = "reason"
 
 
 def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
-    """Apply all actions in one commit. Return OUTCOME_RUNS for each action.
+    """Apply all actions in one commit, or in none if they change nothing. Return OUTCOME_RUNS for each action.
 
     The actions may delete or release messages of a Claim object that came from the same Queue object. That claim then
     counts these messages as settled by itself, not as lost (see `settlements`).
@@ -127,7 +128,7 @@ def settle(
     return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
 
 
-#: Stands for all receipts in `release_postponed`. An empty claim has no receipt: None must not mean all.
+#: Stands for all receipts in `release_postponed`. None cannot stand for them, because None is an empty claim's receipt.
 ALL = "*"
 
 
@@ -137,7 +138,7 @@ def release_postponed(access: Access, receipt_id: str | None, reason: str | None
     hidden = access.store.given_back(record, access.clock)
     chosen = {receipt: runs for receipt, runs in hidden.items() if receipt_id in (ALL, receipt)}
     actions = [Action(Verb.CHANGE, receipt, runs, reason=why) for receipt, runs in sorted(chosen.items())]
-    # FENCED, even if the queue accepts older receipts: a consumer that received a message after the call of
+    # FENCED, even if the queue accepts older receipts: so a consumer that received a message after the call of
     # `given_back` keeps the message.
     limits = attribute_rules.limits_of(record.attributes)
     answers = access.store.apply(record, actions, limits, Receipts.FENCED, access.clock)
@@ -164,8 +165,8 @@ def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
     """Return an iterator with a reason for each handle that is released, and then for each that is extended.
 
     `given` is the user's argument. `parts` are the handles to release and those to extend. If `given` is one text for
-    all handles, the iterator never ends. Raises InvalidParameterValue for a list that has not one reason for each
-    handle, and for a reason that is neither a text nor None.
+    all handles, the iterator never ends. Raises InvalidParameterValue for a list whose length is not the number of
+    these handles, and for a reason that is neither a text nor None.
     """
     counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
     if isinstance(given, (list, tuple)):
@@ -210,8 +211,8 @@ def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None
     """Raise InvalidParameterValue if a list of timeouts is longer or shorter than the list `extended`.
 
     Raise the same error if one timeout for all handles is out of bounds. `extended` has the handles to extend, as
-    `_read` returned them. It is None if the call extends nothing. A text names a column of a table: its values are
-    checked later.
+    `_read` returned them; None if the call extends nothing. If `timeout` is a text, it names a column of a table, whose
+    values are checked later.
     """
     if isinstance(timeout, Sequence) and not isinstance(timeout, (str, bytes)) and isinstance(extended, list):
         if len(timeout) != len(extended):
@@ -286,7 +287,7 @@ class Settling:
         visibility_timeout: Timeouts | None = None,
         reason: Reasons | None = None,
     ) -> Outcomes:
-        """Acknowledge some messages, release some and extend some, all in one commit.
+        """Acknowledge some messages, release some and extend some, all in one commit, or in none if nothing changes.
 
         M2: If a list or an Arrow table names a message twice with the same action, its two outcomes are the same. If
         two actions of one call would each change a message, and differently, neither changes it, whatever their order.

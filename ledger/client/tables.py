@@ -1,7 +1,7 @@
 """The inputs of users: a list, a Spark DataFrame, or an Arrow table.
 
-Data frames of pandas and polars are read as Arrow tables. Plain types are the types that `arrow_values` leaves: their
-values have no encoding of their own.
+Data frames of pandas and polars are read as Arrow tables. Plain types are the types that `arrow_values` leaves. Their
+values have no encoding of their own, such as a dictionary.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
     Tables are pyarrow's tables, batches, readers and datasets, and objects with the Arrow PyCapsule interface
     (DataFrames of pandas or polars). A Spark DataFrame is no table here. A pandas index without a name is left out.
 
-    Raises InvalidParameterValue for a single column, for a lazy query, and for a table that Arrow cannot read or would
-    change. The error names the column if it is known, and the row if one value is wrong. Errors of libraries become
-    this error.
+    Raises InvalidParameterValue for a single column, a lazy query, two columns of one name, and a table that Arrow
+    cannot read or would change. The error names the column if it is known, and the row if one value is wrong. Errors of
+    libraries become this error.
     """
     if is_spark(value):
         return None
@@ -227,7 +227,7 @@ def _dataset_types() -> tuple[type, ...]:
 def _read(value: Any) -> pa.Table:
     if hasattr(value, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(value).read_all()
-    # The value is a batch, or a single column, which has the same interface. Arrow raises an error for the column.
+    # The value is a batch, or a single column, which has the same interface. For a column Arrow raises an error.
     return pa.Table.from_batches([pa.record_batch(value)])
 
 
@@ -352,8 +352,8 @@ def _column(field: str, value: object) -> InvalidParameterValue:
 def _unreadable(field: str, value: Any, error: Exception) -> InvalidParameterValue:
     """Return the error for a table that cannot be read.
 
-    The error names the first column that Arrow cannot read by itself. If it can read each one, the error is about the
-    whole table.
+    The error names the first column that Arrow cannot read by itself. If Arrow can read each column, the error is about
+    the whole table.
     """
     name, why = field, str(error)
     for column in list(getattr(value, "columns", ())):

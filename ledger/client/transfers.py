@@ -42,7 +42,7 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
         with Meter("messages", contents.count + count, report(say, log.info), show=bar) as meter:
             for part in contents.parts:
                 if not part:
-                    # All messages of this part were dropped since the copy began.
+                    # All messages of this part have gone since the call of `contents`.
                     continue
                 following = _progress_after(progress, part, until)
                 # Read the target's attributes again for each part: somebody may have changed its bounds.
@@ -73,7 +73,7 @@ def _with_progress_in_advice(progress: CopyProgress) -> Iterator[None]:
 
 
 def _remaining_contents(source: Access, record: QueueRecord, progress: CopyProgress) -> Contents:
-    """Return the messages that are left to copy: after the marks of `progress`, and arrived before the copy began."""
+    """Return the messages left to copy: after the marks of `progress`, and arrived before the copy's first call."""
     if not progress.parts:
         return source.store.contents(record, source.clock)
     until, *place = progress.marks

@@ -34,9 +34,9 @@ class BootstrapError(RuntimeError):
 def ensure_environment(extras: Iterable[str] = (), folder: str = ".venv") -> None:
     """Continue in an environment that holds the project and `extras`; make it first if it is missing.
 
-    The environment is in `folder` of the checkout. Bring it up to date. If the running Python is the environment's,
-    return. Otherwise start the same command again with the environment's Python: then this call does not return. If the
-    environment cannot be made, end the process with a message on stderr.
+    The environment is in `folder` of the checkout, and is brought up to date. If the running Python is the
+    environment's, the call returns. Otherwise it starts the same command again with the environment's Python, and does
+    not return. If the environment cannot be made, the process ends with a message on stderr.
 
     With `LEDGER_BOOTSTRAP=off` do nothing: the running Python must have all packages.
     """
@@ -78,7 +78,10 @@ class Environment:
         return Path(sys.prefix).resolve() == self.folder.resolve()
 
     def lacks(self, extras: Iterable[str]) -> bool:
-        """Tell whether the packages, one of `extras`, or the environment itself is missing or out of date."""
+        """Tell whether the stamp or the environment's Python shows that something is missing or out of date.
+
+        The stamp names the extras that were installed, and has the digest of `contents` at that time.
+        """
         stamp = self._stamp()
         return (
             stamp.get("contents") != self.contents()
@@ -100,9 +103,9 @@ class Environment:
         written.replace(self.folder / _STAMP)
 
     def bring_up_to_date(self, extras: Iterable[str]) -> None:
-        """Create the environment if it does not work, and install into it. Do nothing if its stamp is up to date.
+        """Create the environment if it does not work, and install into it. If it lacks nothing, do nothing.
 
-        If several processes do so at once, one works and the others wait. Raises BootstrapError.
+        If several processes call this at once, one works and the others wait. Raises BootstrapError.
         """
         if not self.lacks(extras):
             return
@@ -153,7 +156,8 @@ class Environment:
         what = ["--editable", project, "--constraint", str(self.checkout / "constraints.lock")]
         quiet = [] if sys.stderr.isatty() else ["--quiet"]  # a person wants to see progress, a log does not
         configuration = _pip_configuration()
-        # uv is faster than pip, but does not read pip's configuration. Use pip if that names an index, or forbids one.
+        # uv is faster than pip, but does not read pip's configuration. So use pip if that configuration names an index,
+        # or forbids one.
         if not configuration.keys() & {"index-url", "no-index"}:
             certificates = configuration.get("cert")
             trust = {"SSL_CERT_FILE": certificates} if certificates and "SSL_CERT_FILE" not in os.environ else {}
@@ -168,7 +172,10 @@ class Environment:
             )
 
     def _uv(self) -> str | Path | None:
-        """Return the machine's uv, else the environment's. If it has none, install it; return None if that fails."""
+        """Return the machine's uv, else the environment's. If neither has uv, install it into the environment.
+
+        Return None if that fails.
+        """
         on_path = shutil.which("uv")
         if on_path:
             return on_path

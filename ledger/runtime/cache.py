@@ -36,11 +36,11 @@ def cache_folder() -> Path:
 
 
 def made_once(name: str, fill: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.exists) -> Path:
-    """Return the cache's folder `name`. If it is not whole, by `is_whole(folder)`, fill it by `fill(folder)`.
+    """Return the cache's folder `name`. If `is_whole(folder)` is false, make the folder first.
 
-    `fill` gets a draft folder, which replaces the folder `name` when it is filled. If several processes call this at
-    once, one fills the draft while the others wait. Raises what `fill` raises, and removes the draft. Raises
-    RuntimeSetupError if this user may not write to the cache.
+    `fill` gets a draft folder. When the draft is filled, it replaces the folder `name`. If several processes call this
+    at once, one fills the draft while the others wait. If `fill` raises an error, the draft is removed, and the error
+    is raised. Raises RuntimeSetupError if this user may not write to the cache.
     """
     finished = cache_folder() / name
     if is_whole(finished):

@@ -29,8 +29,8 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
             f"free space there (`df -h {place}`, `df -i {place}`), then run `ledger upkeep`",
         )
     if number in DENIED:
-        # A file that could not be made does not exist. Then the nearest folder above it that exists denies the access.
-        at = next(Path(one) for one in (at, *at.parents) if os.path.exists(one))  # noqa: PTH110 - never raises
+        # If a file could not be made, the nearest folder above the file that exists denies the access.
+        at = next(Path(path) for path in (at, *at.parents) if os.path.exists(path))  # noqa: PTH110 - never raises
         owner, me = _owner_of(at), _name_of(os.geteuid())
         return f"{at} belongs to {owner}, and this is {me} ({system_text})", access_advice(place, owner)
     if number == errno.EROFS:
@@ -44,7 +44,7 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
 
 
 def find_unusable(folder: Path, most: int) -> tuple[int, list[Path]]:
-    """Return how many paths below a folder this user cannot use, and the first `most` of them.
+    """Return how many paths, of a folder and all below it, this user cannot use, and the first `most` of them.
 
     A user can use a file that the user may read, and a folder that the user may read, write and enter.
     """
@@ -93,7 +93,10 @@ def _denied(folder: Path) -> Iterator[Path]:
 
 
 def _number_of(error: BaseException) -> int | None:
-    """Return the errno of an error, or else of the nearest of its causes that has one. Texts count, too."""
+    """Return the errno of an error, or else of the nearest of its causes that has one.
+
+    The texts of these errors are searched for an errno, too.
+    """
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno:

@@ -33,8 +33,8 @@ _REQUIREMENT = re.compile(
     r"""([\w.-]+)([<>=][\w.<>=,]*)\s*(?:;\s*python_version\s*<\s*['"]([\d.]+)['"]|;\s*extra\s*==\s*['"]spark['"])?"""
 )
 _BOUND = re.compile(r"(>=|<|==)([\w.]+)")
-#: At most so many seconds may lie between this machine's clock and the time of a new file. The number is half of the
-#: default of maximum_clock_skew.
+#: If this machine's clock and the time of a new file are more seconds apart, the finding is a FAIL. The number is half
+#: of the default of the setting maximum_clock_skew.
 MOST_APART = 15
 PREPARE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm]' -c constraints.lock`"
 
@@ -53,9 +53,9 @@ class Finding:
 
 
 def examine(root: str | None = None) -> Iterator[Finding]:
-    """Yield a finding for each thing the ledger needs from this machine, and from the storage of `root` if given.
+    """Yield a finding for each thing that the ledger needs from this machine, and from the storage of `root` if given.
 
-    Raises nothing: a check that raises an error becomes a FAIL.
+    Raises nothing: if a check raises an error, its finding is a FAIL.
     """
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("python", _python),
@@ -102,8 +102,8 @@ def _python() -> Finding:
 def _required() -> list[tuple[str, str]]:
     """Return (package, versions as >=1.6.6,<1.7) for each requirement of the installed project that applies here.
 
-    These are the requirements without an extra, and those of the extra `spark`. If the project is not installed, return
-    the project itself.
+    These are the requirements with bounds on the version that belong to no extra, or to the extra `spark`. If the
+    project is not installed, return the project itself.
     """
     try:
         required = metadata.requires(DISTRIBUTION) or []
@@ -177,10 +177,10 @@ def _time_zone() -> Finding:
 
 
 def _clock(root: str | None) -> Finding:
-    """Compare this process's clock with the clock that stamps new files at the ledger's place.
+    """Compare this process's clock with the clock that stamps new files in the ledger's folder.
 
-    If that folder does not exist, the nearest folder above it counts. If this user may not write there, the folder for
-    temporary files counts.
+    If that folder does not exist, the nearest folder above it counts. If there is none on this machine, or if this user
+    may not write there, the folder for temporary files counts.
     """
     place = local_path(root) if root is not None else None
     while place is not None and not place.is_dir():
@@ -212,7 +212,7 @@ def _storage(root: str) -> Finding:
 
 
 def _files(folder: Path) -> Finding:
-    """Look for files of the tables that this user cannot use.
+    """Look for files and folders of the tables that this user cannot use.
 
     A single command that another user has run may have left such files behind.
     """

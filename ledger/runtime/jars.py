@@ -55,8 +55,8 @@ class Artifact(NamedTuple):
 class Packages(NamedTuple):
     """Artifacts that Spark fetches together.
 
-    Spark is asked for the `asked` artifacts. Their dependencies come with them, among these the `brought` ones, but
-    none that matches the patterns in `excluded`.
+    Spark is asked for the `asked` artifacts. Their dependencies come with them, the `brought` artifacts among these.
+    Dependencies that match a pattern in `excluded` do not come.
     """
 
     what: str
@@ -126,7 +126,7 @@ def jars_of(packages: Packages) -> list[Path]:
 def half_filled_maven_folders(packages: Packages, repository: Path | None = None) -> list[Path]:
     """Return the folders of the local Maven repository that have an artifact's jar without its pom, or the reverse.
 
-    Ivy, by which Spark fetches jars, reads that repository first. If only the pom is there, Ivy ends with `download
+    Spark fetches jars by Ivy, which reads that repository first. If only the pom is there, Ivy ends with `download
     failed`. If only the jar is there, and there is no network, Ivy assumes that the artifact has no dependencies. Every
     write then ends in `NoClassDefFoundError: io/delta/storage/LogStore`.
     """

@@ -20,7 +20,7 @@ def is_interactive() -> bool:
 
 
 def report(chosen: Callable[[str], None] | None, log: Callable[[str], None]) -> Callable[[str], None]:
-    """Return `chosen`. If it is None, return a function that prints (in an interactive process), or `log`."""
+    """Return `chosen`. If it is None, return a printing function in an interactive process, and `log` elsewhere."""
     return chosen or (_say if is_interactive() else log)
 
 
@@ -37,7 +37,7 @@ class Meter:
             is a notebook.
 
     Raises:
-        InvalidParameterValue: if `show` is True and `rich` is not installed, or if `show` is another value.
+        InvalidParameterValue: if `show` is True and `rich` is not installed, or if `show` is not True, False or None.
     """
 
     def __init__(self, what: str, total: int | None, say: Callable[[str], None], *, show: bool | None = None) -> None:

@@ -38,7 +38,8 @@ REQUIRED = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
-# The settings on one machine, for work of any size. conf/spark-local.conf has the same settings.
+# The settings on one machine, for work of any size. conf/spark-local.conf has the same settings, and lets Spark fetch
+# Delta's jars.
 LOCAL_DEFAULTS = {
     **REQUIRED,
     # Spark uses all cores of this machine, and no cluster.
@@ -74,8 +75,8 @@ SMALL = {
     # With ten rows, adaptive execution improves no plan.
     "spark.sql.adaptive.enabled": "false",
 }
-#: Java's options with SMALL. They turn Java's second compiler off, which saves time only in processes that run for
-#: minutes.
+#: Java's options with SMALL. The first turns Java's second compiler off, which saves time only in processes that run
+#: for minutes. The second chooses the simplest garbage collector.
 SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -84,8 +85,8 @@ def spark_session(
 ) -> SparkSession:
     """Return the existing Spark session, or start one on this machine.
 
-    A session that is started gets LOCAL_DEFAULTS, then SMALL if `small`, then `conf`; later settings replace earlier
-    ones. With `s3` it can read and write S3, and the jars for that are fetched once.
+    A session that this call starts gets LOCAL_DEFAULTS, then SMALL if `small`, then `conf`; later settings replace
+    earlier ones. With `s3` this session can read and write S3, and the jars for that are fetched once.
 
     A session that spark-submit, a notebook server, a cluster or this process started before is used as it is. Only
     REQUIRED_LATER and `conf` are set on it. For S3, such a session needs the lines of conf/spark-s3.conf.

@@ -13,7 +13,10 @@ SHARED = "share/ledger"
 
 
 def shipped(folder: str) -> Path:
-    """Return the folder `jobs` or `conf` of the checkout, else of the wheel. Raises RuntimeSetupError without one."""
+    """Return the folder `jobs` or `conf` of the checkout, else of the wheel.
+
+    Raises RuntimeSetupError if there is neither.
+    """
     for place in (CHECKOUT / folder, Path(sysconfig.get_path("data")) / SHARED / folder):
         if place.is_dir():
             return place

@@ -12,7 +12,7 @@ from typing import Any
 
 from ledger.delta_log.protocol import reason
 
-#: A wait notices a signal at most this many seconds later.
+#: `Drain.wait` notices a signal at most this many seconds later.
 LOOK_SECONDS = 0.25
 #: Why a claim is given back when its process is told to end.
 TERMINATED = "the process was told to end (SIGTERM)"
@@ -24,8 +24,9 @@ JVM_ENDED = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for wan
 def ended_by_sigterm() -> Iterator[None]:
     """Turn SIGTERM into SystemExit during the block, so that the block can give a held claim back.
 
-    This happens only in the main thread, and only if no other code handles SIGTERM. An error that SIGTERM caused
-    becomes SystemExit, too: Py4J may raise any error in a call that the signal interrupts, such as `KeyError: 'p'`.
+    This happens only in the main thread, and only if no other code handles SIGTERM. An error of the block whose cause
+    is SIGTERM becomes SystemExit, too: Py4J may raise any error in a call that the signal interrupts, such as
+    `KeyError: 'p'`.
     """
     is_unhandled = (
         threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

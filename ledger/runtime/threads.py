@@ -27,6 +27,7 @@ def start_thread(target: Callable[[], object], name: str) -> None:
         try:
             threading.Thread(target=target, name=name, daemon=True).start()
         except RuntimeError:
+            # No second thread can be started, so the raw thread that runs these lines calls `target`.
             target()
 
     _thread.start_new_thread(begin, ())
@@ -59,7 +60,10 @@ class Job(Generic[Result]):
 
 
 class Workers:
-    """Up to `most` threads. One is started when a call begins and no thread waits. Each stays for good."""
+    """Up to `most` threads for calls. If all of them are busy, a call waits for one.
+
+    If no thread waits when a call begins, and there are fewer than `most`, one more is started. Each stays for good.
+    """
 
     def __init__(self, most: int, name: str) -> None:
         self._most, self._name, self._started = most, name, 0
@@ -70,8 +74,8 @@ class Workers:
     def begin(self, call: Callable[[], Result]) -> Job[Result]:
         """Begin a call in one of the threads.
 
-        Make the call in the thread that calls `begin` if there is no thread and none can be started, or if the
-        interpreter ends, which starts no thread.
+        If there is no thread and none can be started, make the call in the thread that calls `begin`. The same holds
+        while the interpreter ends, because it then starts no thread.
         """
         job = Job(call)
         if sys.is_finalizing() or not self._has_thread():
@@ -101,8 +105,9 @@ class Workers:
 def map_at_once(function: Callable[[Item], Result], items: Iterable[Item], most: int) -> list[Result]:
     """Call a function with each item, in up to `most` threads at once, and return the results in the items' order.
 
-    A single item needs no thread. After all calls have ended, raises the error of the first item that has one. An
-    interrupt of this thread is raised at once: running calls continue, and no further call begins.
+    A single item needs no thread. After all calls have ended, raises the error of the first item that has one. If an
+    interrupt comes while this thread waits for the others, it is raised at once: running calls continue, and no further
+    call begins.
     """
     jobs = [Job(partial(function, item)) for item in items]
     if len(jobs) == 1:

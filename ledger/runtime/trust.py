@@ -18,7 +18,8 @@ _USUAL_PLACES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bu
 def trusted_certificates() -> list[bytes]:
     """Return the machine's trusted certificates (DER), each once.
 
-    They come from the files that _VARIABLES name, from the file of Python's ssl module, and from _USUAL_PLACES.
+    They come from the files that the variables in _VARIABLES name, from the file of Python's ssl module, and from
+    _USUAL_PLACES.
     """
     named = [os.environ.get(variable) for variable in _VARIABLES]
     bundles = [*named, ssl.get_default_verify_paths().cafile, *_USUAL_PLACES]

@@ -2,5 +2,5 @@
 
 Each view is one file of Spark's SQL. The file begins with a comment on the view. A line `name: text` for each column
 follows. `{visibility}` and the other names of tables stand for the tables, `{now}` for the instant of the view. See
-`statements.view_statement` for the other names in braces.
+`statements.view_statement` for the other names in braces. Without Spark, `depth` makes the present queue_depth.
 """

@@ -1,6 +1,7 @@
--- Why messages are dead letters: a row for the messages of one dead-letter queue that had the same last receipt and cause.
+-- Why messages are dead letters: a row for the messages of one dead-letter queue that had the same last receipt, end and
+-- reason.
 -- queue: the name of the dead-letter queue that has the messages
--- source: the queue that the messages came from
+-- source: the name of the queue that the messages came from
 -- cause: released, when the last holder gave the messages back, at once or for later; timed out, when its lease ran out
 -- reason: the reason that the last holder gave when it gave the messages back, or hid them for longer
 -- owner: the process that held the messages last

@@ -1,14 +1,14 @@
--- The messages that are held now, or are hidden until their next receive: a row per receipt, state and reason. The view
--- reads no message, so messages that expired while they were held still count.
+-- The messages that are held now, or that were given back and are still hidden: a row per receipt, state and reason. The
+-- view reads no message, so messages whose retention ended meanwhile still count.
 -- queue: the name of the queue
 -- receipt_id: the receipt of the claim, as Claim.receipt_id
 -- attempt_id: the attempt id of the receive, if it had one; a worker numbers its claims: ID/0, ID/1
 -- owner: the receiver: the name that Ledger.open was given, or user, machine and process
 -- state: held; postponed, when the holder gave messages back for a retry at the deadline; parked, when they failed too often
 -- reason: the reason that the holder gave when it postponed or parked the messages
--- messages: how many messages the row is about; in the view messages they have this queue and receipt_id, and are in flight
+-- messages: how many messages the row is about; in the view messages they have this queue and receipt_id, and are in flight (or expired)
 -- received_at: when the claim was granted
--- earliest_deadline: when the first of these messages become visible again, unless they are held and extended
+-- earliest_deadline: when the first of these messages become visible again, unless the holder extends them
 -- latest_deadline: when the last of these messages become visible again
 -- greatest_receive_count: the greatest receive count of one of these messages, this receive included
 -- age: seconds since the claim was granted

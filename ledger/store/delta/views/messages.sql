@@ -3,10 +3,10 @@
 -- queue: the name of the queue that has the message
 -- message_id: its id, which stays when it is moved
 -- status: visible, delayed, locked, in flight, deleted or expired
--- receive_count: how often it was received; a redrive sets the count to 0
+-- receive_count: how often it was received, without receives whose release did not count; a redrive sets the count to 0
 -- first_received_at: when it was received for the first time
 -- received_at: when it was received for the last time
--- visible_at: the deadline of its last hold, also after the deadline
+-- visible_at: the deadline of its last hold or lock, also after the deadline; after a release, when it becomes visible
 -- released_at: when its last receiver gave it back; null if that receiver did not
 -- deleted_at: when it was acknowledged, or purged
 -- expires_at: when its retention ends

@@ -1,7 +1,8 @@
 """The versions of the tables that make up a view of the past.
 
-Each commit of the ledger to `visibility` notes the versions of the tables that it read. A view of the past reads each
-table as of the version that goes with a commit to `visibility`.
+Each commit of the ledger to `visibility` notes the version of `visibility` that it was decided on, and the newest
+versions of `messages` and `queues` at that time. (It notes nothing if these cannot be read.) A view of the past reads
+each table as of the version that goes with a commit to `visibility`.
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ class PastMoment(NamedTuple):
 def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | str | None) -> PastMoment:
     """Return the moment of a `version` of `visibility` (at the instant of its commit), or the moment of a `timestamp`.
 
-    With neither, return the present moment. Raises InvalidParameterValue if both are given, or if the log does not have
-    the version or a version that goes with it. Raises the same error for a timestamp in the future or before all
-    commits.
+    With neither, return the present moment.
+
+    Raises InvalidParameterValue if both `version` and `timestamp` are given, or if one has a wrong type or form. Raises
+    the same error if the logs do not have `version`, or a version of another table that goes with it. Raises it also
+    for a timestamp in the future or before all commits.
     """
     if timestamp is not None:
         return _at(tables, now, version, timestamp)
@@ -84,17 +87,17 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
 
 
 def _milliseconds(timestamp: datetime | str) -> int:
-    moment = timestamp
+    parsed = timestamp
     if isinstance(timestamp, str):
         # Python 3.10 does not parse Z.
         with contextlib.suppress(ValueError):
-            moment = datetime.fromisoformat(timestamp[:-1] + "+00:00" if timestamp.endswith(("Z", "z")) else timestamp)
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
+            parsed = datetime.fromisoformat(timestamp[:-1] + "+00:00" if timestamp.endswith(("Z", "z")) else timestamp)
+    if not isinstance(parsed, datetime) or parsed.tzinfo is None:
         bound = "Must be a datetime with a time zone, or such a text"
         fix = "Write 2026-01-31T12:00:00+00:00, or pass datetime(..., tzinfo=timezone.utc)."
         raise InvalidParameterValue("timestamp", shown(timestamp), bound, fix)
     # The ledger's clocks have milliseconds: an instant between two milliseconds counts as the earlier one.
-    return milliseconds_of(moment.replace(microsecond=moment.microsecond // 1_000 * 1_000))
+    return milliseconds_of(parsed.replace(microsecond=parsed.microsecond // 1_000 * 1_000))
 
 
 def _at_of(commit: Commit) -> int:
@@ -110,8 +113,8 @@ def _beginning(tables: Tables) -> int:
 def _commits_until(commits: Sequence[Commit], at: int) -> list[Commit]:
     """Return the commits before the first one with a later instant than `at`.
 
-    That commit was decided, and so landed, after `at`. All commits behind it landed after `at`, too, even those that
-    were decided before `at`. Version 0 made the table, and always counts.
+    That first commit was decided, and so landed, after `at`. All commits after it in the log landed after `at`, too,
+    even those that were decided before `at`. Version 0 made the table, and always counts.
     """
     return list(takewhile(lambda commit: not commit.version or _at_of(commit) <= at, commits))
 
@@ -130,15 +133,17 @@ def _versions(tables: Tables, then: Commit, commits: Sequence[Commit], at: int |
 def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], at: int | None) -> int:
     """Return the version of a table that goes with a commit to `visibility`.
 
-    Without an instant `at`, the result is the newest version that the commit or an earlier commit notes. A commit of
-    another writer changes no row and notes no version, so the versions noted before it count.
+    Without an instant `at`, the result is the newest version that the commit `then` or an earlier commit notes. A
+    commit of another program (not of the ledger) changes no row and notes no version. If `then` is such a commit, the
+    versions noted before it count.
 
     As of an instant `at`, the result is the newest version at that instant, within two bounds. The lower bound is the
     newest version that the commit `then` or an earlier one notes. The upper bound is the first version that a later
-    commit to `visibility` notes. That commit was usually decided after `at`, and notes the version that existed then.
+    commit to `visibility` notes. That later commit was usually decided after `at`, and notes the version that existed
+    when it was decided.
 
-    If the ledger's own commit notes no version, because it could not read one, the timestamps of the commits decide
-    within the same bounds. The clocks of several machines write these timestamps.
+    If `then` is the ledger's own commit and notes no version, because its writer could not read one, the timestamps of
+    the commits decide within the same bounds. Several machines may have written these timestamps by their own clocks.
     """
     noted = [(commit.version, _noted(commit, name)) for commit in commits]
     noted_by_then = max((read for version, read in noted if version <= then.version and read is not None), default=None)
@@ -180,5 +185,5 @@ def _cut_below(name: str, first: int, wanted: int, then: Commit, at: int | None)
 
 
 def _noted(commit: Commit, name: str) -> int | None:
-    noted: int | None = commit.metadata.get("read", {}).get(name)
-    return noted
+    version: int | None = commit.metadata.get("read", {}).get(name)
+    return version

@@ -3,8 +3,8 @@
 -- queue: the name of the queue
 -- hour: when the hour begins
 -- acknowledged: how many messages were acknowledged: the throughput
--- received: how many messages were received, repeated receives included
--- released: how many messages were given back at once
+-- received: how many messages were received; a message that is received again counts again, but a retry with the same attempt id does not
+-- released: how many messages were given back and became visible at once
 -- postponed: how many messages were given back for a retry at a planned time, or extended with a reason until that time
 -- parked: how many messages were hidden because they failed too often
 -- timed_out: how many messages were received again, or became dead letters, after their lease had run out
@@ -13,7 +13,7 @@
 -- p95: the seconds that 95 in 100 messages did not exceed
 -- p99: the seconds that 99 in 100 messages did not exceed
 -- longest: the most seconds from receive to acknowledgement
--- suggested_timeout: six times p99, in whole seconds, for workers without a heartbeat; null if no message was acknowledged
+-- suggested_timeout: six times p99, rounded up to whole seconds, for workers without a heartbeat; null if no message was acknowledged
 WITH events AS (
     SELECT queue, event, receipt_id, version, messages, at, visible_at, reason,
         timestamp_millis(unix_millis(at) - unix_millis(at) % 3600000) AS hour

@@ -59,7 +59,11 @@ class Queries:
     def answer(self, query: str, version: int | None = None, timestamp: datetime | str | None = None) -> pa.Table:
         """Return the result of a query on the views, as of now, a version or an instant; see `past.moment`.
 
-        Raises InvalidParameterValue with DataFusion's text for an invalid query, StorageFailed, and LedgerDamaged.
+        Raises:
+            InvalidParameterValue: The query is invalid, and the error has DataFusion's text. Or the version or the
+                instant is refused.
+            LedgerDamaged: A table is damaged, which may explain the failure.
+            StorageFailed: The storage failed, and no damage explains it.
         """
         _require_reading(query)
         try:
@@ -75,7 +79,8 @@ class Queries:
             past = self._past_damage(query, version, timestamp) if refused.field in ("version", "timestamp") else None
             if past is not None:
                 raise past from refused
-            # To DataFusion, damaged bytes inside a file look like values that do not fit.
+            # To DataFusion, damaged bytes inside a file look like values that do not fit. Such errors name Arrow or
+            # Parquet.
             if "Arrow" not in str(refused) and "Parquet" not in str(refused):
                 raise
             needed = {table for view in _views_in(query) for table in tables_of(view)}
@@ -93,7 +98,7 @@ class Queries:
         damages = (
             past_damage_of(table, self._engine.place(table), self._store.storage_options) for table in sorted(tables)
         )
-        return next((one for one in damages if one is not None), None)
+        return next((damage for damage in damages if damage is not None), None)
 
     def _answer(self, query: str, version: int | None, timestamp: datetime | str | None) -> pa.Table:
         words_of_query = _words(query)
@@ -129,8 +134,8 @@ class Queries:
     def _present(self, depth: AllCounts | None) -> PastMoment:
         """Return the present moment, with the versions at which a query reads all tables while others commit.
 
-        The version of `visibility` is read first. The other tables are at least as new as its commits have seen them.
-        Events of `receipts` with a later version of `visibility` do not count.
+        The version of `visibility` is read first. So the versions of the other tables are no older than those that the
+        commits up to this version have read. Events of `receipts` with a later version of `visibility` do not count.
         """
         visibility = self._engine.version("visibility") if depth is None else depth.version
         messages = self._engine.version("messages") if depth is None else depth.messages
@@ -151,7 +156,7 @@ class Queries:
         session.builder.execute(f"CREATE VIEW {view} AS {statement}")
 
     def _add(self, session: _Session, table: str, at: PastMoment) -> None:
-        """Register one of the ledger's tables, as of a moment, under a name that no view has."""
+        """Make one of the ledger's tables, as of a moment, readable under the name `table_TABLE`, which no view has."""
         if table in session.tables:
             return
         session.tables.add(table)
@@ -168,8 +173,8 @@ class Queries:
             session.builder.register(f"stored_{table}", loaded)
         text = f"SELECT * FROM stored_{table}"
         if table == "receipts":
-            # Upkeep may copy the pending events to `receipts` meanwhile. Of the table only events up to the version
-            # `filled` count, so that each event counts once.
+            # Upkeep may copy the pending events to `receipts` meanwhile. So that each event counts once, only those
+            # events of the table count whose versions are at most `filled`.
             session.show("pending", rows)
             names = ", ".join(rows.column_names)
             text = f"SELECT {names} FROM ({text}) WHERE version <= {filled} UNION ALL SELECT {names} FROM pending"
@@ -195,8 +200,8 @@ class _Session:
     def require_query(self, text: str) -> None:
         """Raise DeltaError for a statement that is no query, even if its comments look like a query.
 
-        The check makes a view of the statement: DataFusion makes views only of queries, and this runs nothing. A name
-        alone after explain or describe needs no check.
+        The check makes a view of the statement. DataFusion makes views only of queries, and does not run the query for
+        that. A name alone after explain or describe needs no check.
         """
         explained = _EXPLAINED.fullmatch(text)
         query = explained[1] if explained else text

@@ -1,6 +1,6 @@
 -- How many messages each queue has in each state: a row per queue. The view reads no body.
 -- queue: the name of the queue
--- visible: messages that may be received now
+-- visible: messages that may be received now; on a FIFO queue, once no message before them in their group is in flight
 -- delayed: messages that were sent with a delay that is not over
 -- locked: messages hidden by Queue.lock
 -- in_flight: messages that have a receipt and a deadline in the future

@@ -26,7 +26,7 @@ _PIECES = {
 
 
 def _ones(word: str) -> str:
-    """Return SQL that counts the bits of a word that are set. It counts half a word at a time, so nothing overflows."""
+    """Return SQL that counts the set bits of a word of 64 bits. It counts each half by itself, so nothing overflows."""
 
     def half(of: str) -> str:
         pairs = f"({of} - (({of} >> 1) & 1431655765))"
@@ -72,7 +72,7 @@ def _translated(sql: str) -> str:
 
 
 def _arguments(sql: str, begin: int) -> tuple[list[str], int]:
-    """Return the arguments of a call whose parenthesis opens just before `begin`, and where the call ends."""
+    """Return the arguments of a call whose parenthesis opens just before `begin`, and the place behind its end."""
     arguments, depth, since = [], 0, begin
     for at in range(begin, len(sql)):
         character = sql[at]
