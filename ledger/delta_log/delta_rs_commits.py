@@ -139,8 +139,8 @@ def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTab
 def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> DeltaTable | None:
     """Return a table whose newest checkpoint is empty or gone, by the entries of its log; None: these cannot be read.
 
-    delta-rs cannot start at this checkpoint. But it can load the version before, and follow the log's entries from
-    there.
+    delta-rs cannot start at this checkpoint. But it can load the version before, and follow the log's entries after
+    that version.
     """
     files = table_files(location, options)
     try:
@@ -194,7 +194,8 @@ class LoadedTable(NamedTuple):
 
 
 class LoadedTables:
-    """The loaded tables of one location. No more exist than were in use at once, however many threads come and go."""
+    """The loaded tables of one location. No more exist than were in use at the same time, however many threads come and
+    go."""
 
     def __init__(
         self,
@@ -236,8 +237,8 @@ class LoadedTables:
             return self._newest()
         if now - opened.listed_at <= LISTED_AFTER and not self._files.has(log_file(opened.table.version() + 1)):
             return opened
-        # If this entry exists, there is too much to follow. Upkeep may have removed the entry, so the versions are
-        # counted again below.
+        # If the entry of version `opened_at` + MOST_FOLLOWED + 1 exists, there is too much to follow. Upkeep may have
+        # removed this entry, so the versions are counted again below.
         if self._files.has(log_file(opened.opened_at + MOST_FOLLOWED + 1)):
             return self._anew()
         catch_up(opened.table, self._files)
@@ -391,7 +392,7 @@ def unremovable(table: str, path: str) -> tuple[str, str]:
 
 
 def require_removable(loaded: DeltaTable) -> None:
-    """Raise TableAltered if a table has a file that delta-rs cannot remove: a statement may have to."""
+    """Raise TableAltered if a table has a file that delta-rs cannot remove: a statement may have to remove it."""
     path = odd_path(loaded)
     if path is not None:
         raise TableAltered(loaded.table_uri, *unremovable(loaded.table_uri.rstrip("/").rpartition("/")[2], path))
