@@ -20,7 +20,7 @@ What it does
 | describe a table, set its properties | `layout`, `configure` |
 | find a table's place and its faults | `place`, `damage`, `refusal` |
 | find the newest version | `version`, `newest_versions` |
-| count how often the tables were replaced | `generation` |
+| count how often the tables were found to be replaced | `generation` |
 | read rows | `load` (to decide on), `rows`, `file_facts`, `greatest` |
 | commit | `merge`, `add_rows`, `mark`, `delete`, `join_files` |
 | find what a transaction id committed | `transaction_version` |
@@ -50,9 +50,9 @@ if the decision still holds.
 - `log.LogWriter.land` has the loop for direct commits. `LogWriter.commit` writes their data files first, and then calls
   `land`. On a local path, delta-rs runs a MERGE on a copy of the log, unless the table is altered. Then `land` commits
   the actions of that MERGE.
-- `local_commits` has a second loop, for other commits on a local path: published files, marks, and appends and deletes
-  by a statement of delta-rs. With the setting `sync` on, the module syncs the files of such a commit before it makes
-  the entry.
+- `local_commits` has a second loop, for other commits on a local path: published files, marks (commits of transactions
+  without rows), and appends and deletes by a statement of delta-rs. With the setting `sync` on, the module syncs the
+  files of such a commit before it makes the entry.
 - `DeltaRsTables.configure` tries once, through `local_commits.put_next`.
 - An engine makes all other commits itself: each statement or transaction of Spark, and each statement or transaction of
   delta-rs on an object store. On a local path, delta-rs itself commits each MERGE on an altered table. It also makes
@@ -78,7 +78,7 @@ columns of their spec. These tables have no constraints, and no columns that may
 invariant, a generation expression or a comment). They do not have the property `delta.setTransactionRetentionDuration`,
 or a `delta.appendOnly` that is on. No path of their files needs escapes. Any other table is *altered*
 (`replay.require_plain`). To an altered table the client commits rows by statements of the engine, which take longer.
-(Files that Spark has written may be published in an altered table, too: `delta_rs_commits.require_plain` says in
+(Files that Spark has written may be published in some altered tables, too: `delta_rs_commits.require_plain` says in
 which.) If a statement cannot check an assumption of the commit, the client raises NotDirect. If the engine refuses the
 table as well, the error names the alteration, and how to undo it (`alterations`).
 

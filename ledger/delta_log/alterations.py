@@ -33,9 +33,9 @@ DELTA_RS_WRITES = PLAIN | {
 }
 #: The features with which delta-rs can append rows, though perhaps do nothing else.
 DELTA_RS_APPENDS = DELTA_RS_WRITES | {"columnMapping", "v2Checkpoint", "deletionVectors"}
-#: If a feature that readers must know is dropped without TRUNCATE HISTORY, it leaves the feature
-#: `checkpointProtection`, which delta-rs refuses, too. With TRUNCATE HISTORY, Delta asks that no version of the last
-#: day has the feature, unless this property says otherwise.
+#: A feature that readers must know, if it is dropped without TRUNCATE HISTORY, leaves the feature
+#: `checkpointProtection`. delta-rs refuses that feature, too. With TRUNCATE HISTORY, Delta asks that no version of the
+#: last day has the feature, unless this property says otherwise.
 KEEPS_HISTORY = "'delta.dropFeatureTruncateHistory.retentionDuration'"
 #: By feature: the properties that switch it off, and the features that are dropped then.
 SWITCHED_OFF = {

@@ -78,8 +78,8 @@ class TableDamage(NamedTuple):
         entries: The faults, by version, of entries that the newest version needs.
         checkpoints: The paths of damaged checkpoint files, see `Checkpoints.bad`.
         files: The faults, by path, of data files that the log names.
-        is_recoverable: Whether the log has every entry after the newest intact checkpoint, so that nothing is lost
-            without `checkpoints`.
+        is_recoverable: Whether the log has every entry after the newest intact checkpoint, so that nothing is lost if
+            `checkpoints` are removed.
     """
 
     version: int
@@ -197,7 +197,7 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
     No verb needs these entries. Views of the past do, and so does upkeep if it has not read them yet. Looks only at
     local paths: an object store never keeps half of an entry.
 
-    `intact` is the version of that checkpoint, if the caller has read all of it. Then each entry is parsed, too.
+    `intact` is the version of that checkpoint, if the caller has read all of it. With `intact`, each entry is parsed.
     Without `intact`, take the newest checkpoint whose end can be read, and parse only the entries that do not look
     whole.
     """
@@ -284,7 +284,7 @@ def damage_causing_failure(
 ) -> LedgerDamaged | None:
     """Return the damage that explains why an engine failed; None: none was found, or the table cannot be read.
 
-    If nothing else is damaged, and the table has at most DECODED_BYTES, its data files are read: a file can have the
+    If nothing else is damaged, and the table has at most DECODED_BYTES, its data files are read. A file can have the
     right size and be damaged inside.
     """
     try:

@@ -299,7 +299,7 @@ def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequenc
     """Add files to a table in one commit. `commit` has the arguments that `committing` returns.
 
     Raises what delta-rs raises. Raises TableAltered for a table with constraints, or with columns that may not be null
-    or that Delta makes: the writer of the files did not check these.
+    or that Delta computes. The writer of the files did not check these demands.
     """
     require_plain(loaded)
     add_files(loaded, files, partitions, **commit)
@@ -317,7 +317,7 @@ def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Seque
 
 def demands_of(loaded: DeltaTable) -> list[str]:
     """Return the names of a table's demands on rows beyond their columns: constraints, and columns that may not be null
-    or that Delta makes."""
+    or that Delta computes."""
     constraints = [name for name in loaded.metadata().configuration if name.startswith("delta.constraints.")]
     for field in loaded.schema().fields:
         if not field.nullable or any(name.startswith("delta.") for name in field.metadata):
@@ -399,7 +399,7 @@ def require_removable(loaded: DeltaTable) -> None:
 
 
 def require_plain(loaded: DeltaTable) -> None:
-    """Raise TableAltered for a table with constraints, or with columns that may not be null or that Delta makes."""
+    """Raise TableAltered for a table with constraints, or with columns that may not be null or that Delta computes."""
     demands = demands_of(loaded)
     if demands:
         what = "somebody changed the table, and a bulk send cannot keep to what it asks of rows now"

@@ -52,7 +52,7 @@ def gone_folder(place: str) -> str | None:
 @contextlib.contextmanager
 def translating_errors(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterator[None]:
     """Turn errors of the storage at `place`, and errors of further `kinds`, into StorageFailed. A panic of delta-rs or
-    obstore (after a fork) becomes ForkedProcess.
+    obstore in a forked child becomes ForkedProcess.
 
     `is_open`: the table existed when this process opened the ledger. If a folder is missing now, it was removed since
     then, and the error names this folder.

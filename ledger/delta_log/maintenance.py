@@ -4,8 +4,8 @@ A checkpoint has a line for each live file, and one for each file that left the 
 table with constant commits, there are far more lines of the second kind. A checkpoint each 50 commits, kept for a
 month, would take most of the disk. After direct commits, a new checkpoint is due when the number of commits since the
 last one reaches the lines of that checkpoint, divided by LINES_A_COMMIT. The lines that a checkpoint costs for each
-commit are then bounded. At MOST_COMMITS commits a checkpoint is due whatever its size. (Only versions at the table's
-checkpoint interval get a checkpoint. After other commits, each version at this interval gets one.)
+commit are then bounded. At MOST_COMMITS commits a checkpoint is due whatever its size. (A checkpoint is made only at
+multiples of the table's checkpoint interval. After other commits than direct ones, it is made at each multiple.)
 
 One replaced checkpoint a day is kept, for versions of the past. A version between two kept checkpoints is read from the
 older one and the commits after it.

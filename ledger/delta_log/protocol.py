@@ -24,8 +24,8 @@ class Conflict(Exception):
     """Another writer changed what the commit relied on, or other writers were first too often. Mostly nothing was
     committed.
 
-    But the commit may exist, for example if the answer of a storage was lost, if the log was cut during the commit, or
-    if delta-rs could not list the log after the commit.
+    But the commit may exist if the answer of a storage was lost, if the log was cut during the commit, or if delta-rs
+    could not list the log after it. These are not all cases.
     """
 
 
@@ -224,7 +224,8 @@ class DeltaTables(Protocol):
         metadata: Mapping[str, Any],
         late: Callable[[], Mapping[str, Any]] = ...,
     ) -> int:
-        """Commit one MERGE of `edits`, which have the table's columns, OPERATION and EXPECTED_REVISION.
+        """Commit one MERGE of `edits`, which have the table's columns, OPERATION and EXPECTED_REVISION. An edit
+        inserts, updates or deletes one row.
 
         `late` returns further metadata of the commit. It is called before the commit. Where each request takes time, it
         is called while the files are written, perhaps in another thread.

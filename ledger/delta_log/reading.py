@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
         columns: The columns to return.
         where: A condition of Arrow's, which holds for the rows; None: all rows.
         asks: The columns that `where` may use.
-        bounds: The part of `where` that bounds columns. Files whose statistics lie outside are not read.
+        bounds: The part of `where` that bounds columns. Files whose statistics lie outside these bounds are not read.
         above: The columns of `bounds` whose values must be greater than the lowest value, and not equal to it.
     """
 

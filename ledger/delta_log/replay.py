@@ -7,10 +7,10 @@ a job for that. The engine replays the log again at the next read after a minute
 an entry. On a local path the engine does so, too, if the entry that the client read last is gone or changed. A replay
 begins with a listing of the log. Therefore this module also calls a replay a *listing*.
 
-**Transactions.** Only an engine that loads the table can find the version that an application committed last. This
-takes longer with each commit after that version. But a process that follows commits sees the transactions in them. Such
-a process asks the engine about each application that it has not seen, and mostly remembers the answer until the next
-replay.
+**Transactions.** An *application* is an id under which a writer numbers its transactions (Delta's `txn`). Only an
+engine that loads the table can find the version that an application committed last. This takes longer with each commit
+after that version. But a process that follows commits sees the transactions in them. Such a process asks the engine
+about each application that it has not seen, and mostly remembers the answer until the next replay.
 """
 
 from __future__ import annotations
@@ -502,8 +502,10 @@ def require_plain(
     demanding: Iterable[str],
     properties: Mapping[str, str],
 ) -> None:
-    """Raise Altered if a table has another protocol or other columns than its spec makes, demands more of a row than
-    these columns, or has a property that `alterations` names.
+    """Raise Altered if a table is not as its spec makes it.
+
+    Such a table has another protocol or other columns, demands more of a row than these columns, or has a property that
+    `alterations` names.
 
     Args:
         table: The spec of the table.

@@ -11,8 +11,9 @@ A row is *settled* if it has a value in one of the `final_columns` of its table'
 `still_changing`. A settled row hardly ever changes any more. A partition in which thirty rows a second become settled
 has 100,000 settled rows after an hour. If settled rows were in one file with the others, each commit would write them
 again. Therefore settled rows get files of their own once there are ENOUGH of them. A file is joined with new settled
-rows if it has at most twice as many rows as these, up to FULL settled rows in all. A row is then written about a dozen
-times, and not with every commit. A partition has about a dozen files, and one for each FULL rows.
+rows if it has at most twice as many rows as these, up to FULL settled rows in all. From then on a row is joined about a
+dozen times at most, as each join makes its file half as large again. A partition has about a dozen files at most, and
+one for each FULL rows.
 
 Arrow's queries compare many rows. Few rows are compared without a query: to plan a query takes Arrow a third of a
 millisecond and more. With queries, a small commit would plan twenty of them.
@@ -184,8 +185,8 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     while True:
         count = np.count_nonzero(arriving) + np.count_nonzero(staying[gone[file_of]])
         joined = ~gone & (sizes <= 2 * count)
-        # Stop before a joined file has more than FULL rows. Then larger files stay as they are. They come from a
-        # statement, which commits more rows and makes no files of settled rows.
+        # Stop before a joined file has more than FULL rows. Files that have more rows already, from commits of many
+        # rows, then stay as they are.
         if count < ENOUGH or not joined.any() or count + sizes[joined].sum() > FULL:
             break
         gone |= joined
