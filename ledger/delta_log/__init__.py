@@ -20,7 +20,7 @@ What it does
 | describe a table, set its properties | `layout`, `configure` |
 | find a table's place and its faults | `place`, `damage`, `refusal` |
 | find the newest version | `version`, `newest_versions` |
-| count how often the tables were replaced | `generation` |
+| count how often the tables were found to be replaced | `generation` |
 | read rows | `load` (to decide on), `rows`, `file_facts`, `greatest` |
 | commit | `merge`, `add_rows`, `mark`, `delete`, `join_files` |
 | find what a transaction id committed | `transaction_version` |
@@ -29,27 +29,30 @@ What it does
 | survive a power cut | `make_durable` |
 | return the engine's statement for a commit, and why the engine runs it | `statement`, `is_direct`, `why_not_direct` |
 
-Two things happen without a call: a commit makes a checkpoint when one is due (`maintenance`), and `paths` counts
-commits. `DeltaRsTables` has three methods beyond the contract: `stage`, `stage_folder` and `publish`. The first two
-prepare a folder, into which Spark writes files. `publish` adds these files to the table in one commit.
+Two things happen without a call: a commit makes a checkpoint when one is due (`maintenance`), and `paths` counts the
+commits of edits and appends. `DeltaRsTables` has three methods beyond the contract: `stage`, `stage_folder` and
+`publish`. The first two prepare a folder, into which Spark writes files. `publish` adds these files to the table in one
+commit.
 
-**What it reads.** An engine, delta-rs or Spark, replays the log at first, and again when the last replay is a minute
-old. The engine also replays the log if the client does not understand an entry. It does so, too, if the entry that the
-client read last is gone or changed. Between these replays the client reads each new entry itself (`replay`). It
-understands `add`, `remove`, `txn` and `commitInfo`, if there is no deletion vector, no path needs escapes, and no file
-is added twice. It reads data files with Arrow.
+**What it reads.** An engine, delta-rs or Spark, replays the log at first, and at the next read after a minute. The
+engine also replays the log if the client does not understand an entry. On a local path the engine does so, too, if the
+entry that the client read last is gone or changed. Between these replays the client reads each new entry itself
+(`replay`). The client understands `add`, `remove`, `txn` and `commitInfo`, if there is no deletion vector, no path
+needs escapes, and no file is added twice. It reads data files with Arrow.
 
 **What it writes.** Data files (Parquet), and entries of the log with `commitInfo`, `txn`, `add`, `remove` and, for
 properties or columns, `metaData`. Engines make the checkpoints, and the first entry of a table. On a local path the
-client puts these into the log. An entry is a new file. The client looks at version N, and makes the entry of version N
-+ 1. If version N + 1 exists already, the client does not replace it. Then the client looks at the newest version, and
-tries the version after that if the decision still holds.
+client itself puts into the log the checkpoints after its own commits, and the first entry that delta-rs has made. An
+entry is a new file. The client looks at version N, and makes the entry of version N + 1. If version N + 1 exists
+already, the client does not replace it. Then the client looks at the newest version, and tries the version after that
+if the decision still holds.
 
-- `log.LogWriter.land` has the loop for commits whose actions the client makes. `LogWriter.commit` writes the data files
-  first. On a local path, delta-rs runs a MERGE on a copy of the log, unless the table is altered. Then `land` commits
+- `log.LogWriter.land` has the loop for direct commits. `LogWriter.commit` writes their data files first, and then calls
+  `land`. On a local path, delta-rs runs a MERGE on a copy of the log, unless the table is altered. Then `land` commits
   the actions of that MERGE.
-- `local_commits` has a second loop, for other commits on a local path: published files, marks, and appends and deletes
-  by a statement of delta-rs. The module syncs the files of such a commit, and then makes the entry.
+- `local_commits` has a second loop, for other commits on a local path: published files, marks (commits of transactions
+  without rows), and appends and deletes by a statement of delta-rs. With the setting `sync` on, the module syncs the
+  files of such a commit before it makes the entry.
 - `DeltaRsTables.configure` tries once, through `local_commits.put_next`.
 - An engine makes all other commits itself: each statement or transaction of Spark, and each statement or transaction of
   delta-rs on an object store. On a local path, delta-rs itself commits each MERGE on an altered table. It also makes
@@ -61,44 +64,44 @@ A after the edit, and wants to make this entry:
     version 7: {"commitInfo": {"operation": "MERGE", ...}} {"remove": {"path": "A", ...}} {"add": {"path": "C", ...}}
 
 Suppose that another writer has made version 7 first. If the partition still has exactly the files A and B, the client
-makes version 8 with the same actions. If the other writer has removed A, the client raises Conflict.
+makes version 8 with the same actions. Otherwise (the other writer has removed A, say) the client raises Conflict.
 
 **Why this is safe.** Names of files are never used twice. Therefore a partition that still has the same files has the
-same rows, and a decision on these rows still holds. Before a commit, `rewrite` checks each assumption of an edit
-against the rows that the decision read.
+same rows, and a decision on these rows still holds. (For a partition without files, see `log`.) Before a commit,
+`rewrite` checks each assumption of an edit against the rows that the decision read.
 
 Which tables the client writes
 ==============================
 
 The client commits rows without a statement only to tables of reader version 1 and writer version 2 with exactly the
-columns of their spec. These tables have no constraints, generated columns, invariants, or columns that may not be null.
-They have no property `delta.appendOnly` or `delta.setTransactionRetentionDuration`, and no file whose path needs
-escapes. Any other table is *altered* (`replay.require_plain`). To an altered table the client commits by statements of
-the engine, which take longer. (Files that Spark has written may be published in an altered table, too:
-`delta_rs_commits.require_plain` says in which.) If a statement cannot check an assumption of the commit, the client
-raises NotDirect. If the engine refuses the table too, the error names the alteration, and how to undo it
-(`alterations`).
+columns of their spec. These tables have no constraints, and no columns that may not be null, or that have metadata (an
+invariant, a generation expression or a comment). They do not have the property `delta.setTransactionRetentionDuration`,
+or a `delta.appendOnly` that is on. No path of their files needs escapes. Any other table is *altered*
+(`replay.require_plain`). To an altered table the client commits rows by statements of the engine, which take longer.
+(Files that Spark has written may be published in some altered tables, too: `delta_rs_commits.require_plain` says in
+which.) If a statement cannot check an assumption of the commit, the client raises NotDirect. If the engine refuses the
+table as well, the error names the alteration, and how to undo it (`alterations`).
 
 With the argument `by_statement` of the tables' classes, the engine makes all commits of rows: a MERGE for edits
 (`statements`), and an append for new rows. The argument does not change how joins, deletes, marks and published files
 are committed.
 
-`TableSpec` allows only types whose values have one certain text in the log. A table may be partitioned by texts, whole
-numbers, dates and booleans (never null, never an empty text). Statistics may be of texts, whole numbers, dates and
-instants.
+For partition columns and statistics, `TableSpec` allows only types whose values have one certain text in the log. A
+table may be partitioned by texts, whole numbers, dates and booleans (never null, never an empty text). Statistics may
+be of texts, whole numbers, dates and instants.
 
 What it never does
 ==================
 
-- It never puts an entry over another one, and never commits on a version that it has not looked at.
-- It removes an entry of a table's log only in these cases:
+- The client never puts an entry over another one, and never commits on a version that it has not looked at.
+- This package removes an entry of a table's log only in these cases:
 
   1. A vacuum, or a checkpoint, removes entries that a checkpoint sums up and that are older than the table's
-     `delta.logRetentionDuration`. Every writer of Delta does the same.
+     `delta.logRetentionDuration`. Other writers of Delta do the same.
   2. A table is replaced, or its log is cut, during a commit. Then version N may be missing although the client has just
-     made version N + 1. `LogWriter._verify_reachable` removes the client's version N + 1, unless the log goes on. While
-     version N is missing, no other process can read version N + 1. If version N exists again after the removal, the
-     method restores version N + 1.
+     made version N + 1. `LogWriter._verify_reachable` removes the client's version N + 1, unless a new listing shows
+     that the log goes on. While version N is missing, no other process can read version N + 1. If version N exists
+     again after the removal, the method restores version N + 1.
   3. `local_commits.put_next` does the same, but only checks whether version N exists.
 
   `delta_rs_commits.remove_log` removes the log of a staging folder, which is not one of the caller's tables.
@@ -118,7 +121,8 @@ these fields. `userMetadata` is the metadata that the caller gave, as JSON (`{}`
 
 Each entry that the client puts into the log, except version 0 of a new table, has one or two more fields. `lines` is
 the number of the entry's lines: it shows whether the entry was cut off (`history`). `synced` (its value is true) is
-present only if the commit was durable before others could see it (`durability`).
+present only if the commit was durable before others could see it (`durability`). A commit without this field may be
+durable, too.
 
 When to delete it
 =================

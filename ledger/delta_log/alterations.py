@@ -1,7 +1,7 @@
 """Alterations of a table by others: features, properties, columns, files of other tables.
 
 The client's tables ask for protocol (1, 2) and nothing else. A table that asks for more, or has other columns, is
-altered: the client cannot follow its log. Then there are two cases:
+altered: the client cannot follow its log. There are two cases of an altered table:
 
 - The engine's own statements still read and write the table, which takes longer.
 - The engine refuses the table. For delta-rs, `refusal_of` is the one rule for that. Verbs raise its result as
@@ -33,9 +33,9 @@ DELTA_RS_WRITES = PLAIN | {
 }
 #: The features with which delta-rs can append rows, though perhaps do nothing else.
 DELTA_RS_APPENDS = DELTA_RS_WRITES | {"columnMapping", "v2Checkpoint", "deletionVectors"}
-#: Without TRUNCATE HISTORY a dropped feature leaves the feature `checkpointProtection`, which delta-rs refuses, too.
-#: With TRUNCATE HISTORY, Delta asks that no version of the last day has the feature, unless this property says
-#: otherwise.
+#: A feature that readers must know, if it is dropped without TRUNCATE HISTORY, leaves the feature
+#: `checkpointProtection`. delta-rs refuses that feature, too. With TRUNCATE HISTORY, Delta asks that no version of the
+#: last day has the feature, unless this property says otherwise.
 KEEPS_HISTORY = "'delta.dropFeatureTruncateHistory.retentionDuration'"
 #: By feature: the properties that switch it off, and the features that are dropped then.
 SWITCHED_OFF = {
@@ -95,7 +95,8 @@ def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[
 
 
 def undo_statements(place: str, found: Iterable[str]) -> list[str]:
-    """Return the Spark statements that undo alterations. Unknown alterations have no statements."""
+    """Return the Spark statements that undo alterations. Alterations that Delta cannot drop, or that this module does
+    not know, have no statements."""
     table, sql_statements = f"ALTER TABLE delta.`{place}`", list[str]()
     for name in sorted(found, key=NEEDED_BY_OTHERS.__contains__):
         if name == APPEND_ONLY:
@@ -133,7 +134,7 @@ def describe_undo(place: str, found: Sequence[str]) -> str:
 class TableRefusal(NamedTuple):
     """The reason why a table is altered or refused (`what` somebody did), and the `fix`.
 
-    Both are sentences without a full stop. The first begins in lower case and names no place.
+    Both are sentences without a full stop at the end. The first begins in lower case and names no place.
     """
 
     what: str

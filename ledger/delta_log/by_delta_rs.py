@@ -409,7 +409,7 @@ class DeltaRsTables:
             return self._files[table].rows(loaded, where, wanted)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        # `delete_rows` checks whether delta-rs can remove the files that the delete removes.
+        # `delete_rows` raises TableAltered if the delete may have to remove a file that delta-rs cannot remove.
         with self._committing(table) as loaded, conflicts():
             require_generation(table, generation, self._generations.current)
             delete_rows(loaded, self._files[table], predicate, metadata, self._specs[table].independent_by)
@@ -420,7 +420,7 @@ class DeltaRsTables:
         if not actions.num_rows:
             return None
         paths_without_maximum = actions.filter(actions[f"max.{column}"].is_null())["path"].to_pylist()
-        # For a table without statistics, the log lacks the maximum of every file that a direct commit wrote.
+        # A direct commit of edits writes no statistics, so the log lacks the maximum of its files.
         columns_read = [self._files[table].column([unquote(path)], column) for path in paths_without_maximum]
         maxima = [pc.max(values).as_py() for values in (actions[f"max.{column}"], *columns_read) if values is not None]
         return max((maximum for maximum in maxima if maximum is not None), default=None)

@@ -52,7 +52,7 @@ from ledger.runtime.forks import require_own
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The errors are siblings without a common class: each has to be named.
+#: Delta's errors for a lost race. They have no class of their own in common, so each is named.
 CONFLICTS = (
     delta_exceptions.ConcurrentAppendException,
     delta_exceptions.ConcurrentDeleteReadException,
@@ -147,7 +147,7 @@ def committed_version(session: SparkSession) -> int:
 #: The errors that Spark raises when it cannot read or write.
 FAILURES = (PySparkException, Py4JError)
 
-#: With more edits than this, a MERGE runs in a session that compiles its code: then this is faster.
+#: With more edits than this, a MERGE runs in a session that compiles its code: for so many edits this is faster.
 MOST_EDITS_OF_SMALL = 5_000
 #: A history asks for this many commits more than those that are known: others may commit while it is read.
 MEANWHILE = 10
@@ -203,7 +203,8 @@ class SparkTables:
         return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table on a local path that could not be read or written; None: there is none."""
+        """Return the damage of a table on a local path that could not be read or written; None: none was found, or the
+        table is on another storage."""
         place = self.locations[table]
         return damage_causing_failure(table, recorded(place).text, None) if recorded(place).is_local else None
 
@@ -277,7 +278,8 @@ class SparkTables:
         metadata: Mapping[str, Any],
         late: Callable[[], Mapping[str, Any]] = nothing_late,
     ) -> int:
-        # The statement makes the same checks, perhaps on a later version. This check costs no job.
+        # If a statement commits the edits, it makes the same checks, perhaps on a later version. This check costs no
+        # job.
         require_expected(snapshot, self._specs[table], edits)
         return self.paths.commit(
             table,
@@ -346,7 +348,8 @@ class SparkTables:
             if len(transactions) + len(beside) > 1:
                 begun = self.begin(session, self.locations[table])
                 for transaction in transactions:
-                    # Delta notes this read, and commits only if nobody commits one of these transactions meanwhile.
+                    # Delta notes which application ids were read. Delta commits only if no other commit carries a
+                    # transaction of these ids meanwhile.
                     committed = begun.txnVersion(transaction[0])
                     require_next(transaction, None if committed < 0 else int(committed))
                 commit_rows(session, begun, frame, *transactions, *beside)
@@ -503,7 +506,7 @@ class SparkTables:
         return session
 
     def _state(self, table: str) -> Any:
-        """Return Delta's own snapshot of the table's newest version. Its version and files need no query."""
+        """Return Delta's own snapshot of the table's newest version. Its version needs no query."""
         return self.state_at(self.locations[table])
 
     def state_at(self, location: str) -> Any:

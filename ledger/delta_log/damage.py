@@ -76,10 +76,10 @@ class TableDamage(NamedTuple):
 
     Attributes:
         entries: The faults, by version, of entries that the newest version needs.
-        checkpoints: The paths of the unreadable checkpoint files that are newer than the newest intact checkpoint.
+        checkpoints: The paths of damaged checkpoint files, see `Checkpoints.bad`.
         files: The faults, by path, of data files that the log names.
-        is_recoverable: Whether the log has every entry after the newest intact checkpoint, so that nothing is lost
-            without `checkpoints`.
+        is_recoverable: Whether the log has every entry after the newest intact checkpoint, so that nothing is lost if
+            `checkpoints` are removed.
     """
 
     version: int
@@ -115,7 +115,7 @@ class PastDamage(NamedTuple):
     Attributes:
         entries: The faults of such entries, by version.
         readable_from: The version of the first readable checkpoint at or after the last such entry. Versions from the
-            first such entry to the one before this checkpoint may be lost.
+            first such entry to the one before this checkpoint may be lost. 0: there is no such checkpoint.
     """
 
     entries: Mapping[int, str]
@@ -129,8 +129,9 @@ class PastDamage(NamedTuple):
 def find_damage(
     location: str, storage_options: Mapping[str, str] | None, *, deep: bool = False, needs_info: bool = True
 ) -> TableDamage:
-    """Look for damage in the newest version of a table. With `deep`, read all of each checkpoint and data file, a row
-    group at a time. `needs_info`: an entry without a `commitInfo` is damaged.
+    """Look for damage in the newest version of a table. With `deep`, read data files in full, and checkpoints from the
+    newest one down to an intact one, a row group at a time. `needs_info`: an entry without a `commitInfo` counts as
+    damaged.
 
     Raises what the storage raises. Raises DeltaError if delta-rs cannot read the log, and no damaged entry or
     checkpoint explains this.
@@ -161,7 +162,8 @@ def find_damage(
 
 
 class Checkpoints(NamedTuple):
-    """The damaged checkpoints of a table, and the newest intact one. Each file was read in full.
+    """The damaged checkpoints of a table, and the newest intact one. All files that the attributes name were read in
+    full, as far as they can be read.
 
     Attributes:
         bad: The paths of the unreadable checkpoint files that are newer than `intact`, and of a checkpoint that
@@ -195,7 +197,7 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
     No verb needs these entries. Views of the past do, and so does upkeep if it has not read them yet. Looks only at
     local paths: an object store never keeps half of an entry.
 
-    `intact` is the version of that checkpoint, if the caller has read all of it. Then each entry is parsed, too.
+    `intact` is the version of that checkpoint, if the caller has read all of it. With `intact`, each entry is parsed.
     Without `intact`, take the newest checkpoint whose end can be read, and parse only the entries that do not look
     whole.
     """
@@ -249,9 +251,9 @@ def past_damage_of(table: str, location: str, storage_options: Mapping[str, str]
 def find_first_readable(location: str) -> int:
     """Return the first version of a table that can be read.
 
-    This is 0 if the entry of version 0 exists, and otherwise the version of the first checkpoint. A repair of the past
-    may leave entries of versions before this checkpoint. Elsewhere than on a local path nothing is repaired, and the
-    result is 0.
+    This is 0 if the entry of version 0 exists and has the table's columns. Otherwise it is the version of the first
+    checkpoint of the log, or 0 without a checkpoint. A repair of the past may leave entries of versions before this
+    checkpoint. Elsewhere than on a local path nothing is repaired, and the result is 0.
     """
     if not recorded(location).is_local:
         return 0
@@ -264,8 +266,8 @@ def find_first_readable(location: str) -> int:
 
 
 def _looks_whole(content: bytes | None) -> bool:
-    """Tell, without parsing its JSON, whether an entry looks whole. To parse all entries of a long log takes
-    minutes."""
+    """Tell, without parsing its JSON, whether an entry looks whole. (One that is gone, None, counts as whole.) To parse
+    all entries of a long log takes minutes."""
     if content is None:
         return True
     if b'"commitInfo"' not in content or b"\0" in content:
@@ -282,7 +284,7 @@ def damage_causing_failure(
 ) -> LedgerDamaged | None:
     """Return the damage that explains why an engine failed; None: none was found, or the table cannot be read.
 
-    If nothing else is damaged, and the table has at most DECODED_BYTES, its data files are read: a file can have the
+    If nothing else is damaged, and the table has at most DECODED_BYTES, its data files are read. A file can have the
     right size and be damaged inside.
     """
     try:
@@ -301,10 +303,10 @@ def _data_bytes(location: str, storage_options: Mapping[str, str] | None) -> int
 
 
 class LogTail:
-    """The entries of a log after its last checkpoint. On a local path each entry is checked once.
+    """The entries of a log after its last checkpoint. On a local path each of them is checked once.
 
     Both engines take an empty entry for a commit that changes nothing. An object store never keeps half of an entry, so
-    nothing is checked there.
+    nothing is checked elsewhere.
     """
 
     def __init__(self, table: str, location: str) -> None:
@@ -312,7 +314,8 @@ class LogTail:
         self._whole: int | None = None
 
     def require(self, version: int) -> None:
-        """Raise LedgerDamaged if an entry after the last checkpoint, up to a version, is empty or torn."""
+        """Raise LedgerDamaged if an entry after the last checkpoint, up to a version, is flawed (see
+        `require_whole`)."""
         if self._files is None:
             return
         since = -1 if self._whole is None else self._whole
@@ -350,8 +353,9 @@ def require_whole_log(location: str, version: int | None) -> None:
 
 
 def _summed_up(files: TableStorage, version: int) -> int:
-    """Return the version of a readable checkpoint, at most `version`: of the one that `_last_checkpoint` names, or else
-    of the newest one. Only the end of its files is read. Without one, return the version before the first entry."""
+    """Return the version of a readable checkpoint, at most `version`: of the one that `_last_checkpoint` names (if it
+    is one file), or else of the newest one. Only the end of its files is read. If there is no such checkpoint, return
+    the version before the first entry."""
     hinted = hinted_checkpoint(files)
     if hinted is not None and hinted <= version and _row_count_in_footer(files, _single(hinted)) is not None:
         return hinted
@@ -367,7 +371,8 @@ def lost_folder(root: Path) -> Path:
 
 
 def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> list[str]:
-    """Move unreadable checkpoints out of tables whose logs hold the same facts. Return the paths of these files."""
+    """Move unreadable checkpoints out of tables whose logs hold the same facts (see `mend_checkpoints`). Return the
+    paths of these files."""
     lost = lost_folder(root)
     mended = [path for place in locations.values() for path in mend_checkpoints(place, lost, deep=deep)]
     if mended:
@@ -376,11 +381,12 @@ def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> lis
 
 
 def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
-    """Move unreadable checkpoints to a folder if entries or another checkpoint hold the same facts. Return the paths of
-    these files.
+    """Move unreadable checkpoints to a folder if the log has each entry after the newest intact checkpoint, so that no
+    fact is lost. Return the paths of these files.
 
-    Without `deep`, do nothing unless `_last_checkpoint` or the checkpoint that it names is broken. Then read only the
-    end of each checkpoint file. An unusable `_last_checkpoint` is moved, too. For local paths.
+    Without `deep`, do nothing unless `_last_checkpoint` or the checkpoint that it names is broken. If one of them is
+    broken, read only the end of each checkpoint file. `_last_checkpoint` is moved, too, if it is unusable or the newest
+    checkpoint is damaged. For local paths.
     """
     place, files = Path(recorded(location).text), table_files(location, None)
     if not deep and not _misses_checkpoint(place):
@@ -414,7 +420,7 @@ def set_aside(place: Path, lost: Path, path: str) -> None:
 
 def _misses_checkpoint(place: Path) -> bool:
     """Tell whether `_last_checkpoint` cannot be parsed, or the checkpoint that it names is missing, or a file of that
-    checkpoint is empty."""
+    checkpoint is empty. (Some of its parts may be missing unnoticed.)"""
     try:
         hint = json.loads((place / LAST_CHECKPOINT).read_bytes())
         named = [*(place / LOG).glob(f"{hint['version']:020d}.checkpoint.*parquet")] if hint.get("parts") else []

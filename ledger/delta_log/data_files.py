@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: The most bytes in memory of the rows of a row group, and of a file (unless a single row is larger). To read one row,
-#: a reader reads its row group.
+#: The most bytes in memory of the rows of a row group, and of a file of a direct append (unless a single row is
+#: larger). To read one row, a reader reads its row group.
 ROW_GROUP, FILE = 8 << 20, 64 << 20
 #: The average size of values, in bytes, above which a column has no dictionary.
 LONG = 1_024

@@ -139,8 +139,8 @@ def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTab
 def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> DeltaTable | None:
     """Return a table whose newest checkpoint is empty or gone, by the entries of its log; None: these cannot be read.
 
-    delta-rs cannot start at this checkpoint. But it can load the version before, and follow the log's entries from
-    there.
+    delta-rs cannot start at this checkpoint. But it can load the version before, and follow the log's entries after
+    that version.
     """
     files = table_files(location, options)
     try:
@@ -194,7 +194,8 @@ class LoadedTable(NamedTuple):
 
 
 class LoadedTables:
-    """The loaded tables of one location. No more exist than were in use at once, however many threads come and go."""
+    """The loaded tables of one location. No more exist than were in use at the same time, however many threads come and
+    go."""
 
     def __init__(
         self,
@@ -236,8 +237,8 @@ class LoadedTables:
             return self._newest()
         if now - opened.listed_at <= LISTED_AFTER and not self._files.has(log_file(opened.table.version() + 1)):
             return opened
-        # If this entry exists, there is too much to follow. Upkeep may have removed the entry, so the versions are
-        # counted again below.
+        # If the entry of version `opened_at` + MOST_FOLLOWED + 1 exists, there is too much to follow. Upkeep may have
+        # removed this entry, so the versions are counted again below.
         if self._files.has(log_file(opened.opened_at + MOST_FOLLOWED + 1)):
             return self._anew()
         catch_up(opened.table, self._files)
@@ -298,7 +299,7 @@ def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequenc
     """Add files to a table in one commit. `commit` has the arguments that `committing` returns.
 
     Raises what delta-rs raises. Raises TableAltered for a table with constraints, or with columns that may not be null
-    or that Delta makes: the writer of the files did not check these.
+    or that Delta computes. The writer of the files did not check these demands.
     """
     require_plain(loaded)
     add_files(loaded, files, partitions, **commit)
@@ -316,7 +317,7 @@ def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Seque
 
 def demands_of(loaded: DeltaTable) -> list[str]:
     """Return the names of a table's demands on rows beyond their columns: constraints, and columns that may not be null
-    or that Delta makes."""
+    or that Delta computes."""
     constraints = [name for name in loaded.metadata().configuration if name.startswith("delta.constraints.")]
     for field in loaded.schema().fields:
         if not field.nullable or any(name.startswith("delta.") for name in field.metadata):
@@ -391,14 +392,14 @@ def unremovable(table: str, path: str) -> tuple[str, str]:
 
 
 def require_removable(loaded: DeltaTable) -> None:
-    """Raise TableAltered if a table has a file that delta-rs cannot remove: a statement may have to."""
+    """Raise TableAltered if a table has a file that delta-rs cannot remove: a statement may have to remove it."""
     path = odd_path(loaded)
     if path is not None:
         raise TableAltered(loaded.table_uri, *unremovable(loaded.table_uri.rstrip("/").rpartition("/")[2], path))
 
 
 def require_plain(loaded: DeltaTable) -> None:
-    """Raise TableAltered for a table with constraints, or with columns that may not be null or that Delta makes."""
+    """Raise TableAltered for a table with constraints, or with columns that may not be null or that Delta computes."""
     demands = demands_of(loaded)
     if demands:
         what = "somebody changed the table, and a bulk send cannot keep to what it asks of rows now"

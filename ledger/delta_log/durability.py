@@ -18,18 +18,19 @@ rules.
    each version that this process has seen. This happens before the process commits to another table, and before it
    answers without a commit.
 
-**Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2. The bytes of all versions before it
-were synced first. Their names become durable with its own name at the latest. A process that reads such a commit need
-only sync the log's folder. Other commits come from Spark, from delta-rs, from a process with the setting `sync` off, or
-from an earlier release. The first process with `sync` on that relies on a commit without the mark syncs the commit's
-data files and its entry. The process does the same for earlier commits, back to the nearest commit that has the mark.
-(For more than MOST_UNMARKED commits, it syncs all that the system's memory holds.) Others can see a commit without the
-mark before it is synced. A power cut in this time can damage the commit. But no verb of a process with `sync` on that
-relies on the commit has answered yet.
+**Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2. The bytes of all versions before
+this commit were synced first. The names of these versions become durable with the name of this commit at the latest. A
+process that reads such a commit need only sync the log's folder. Commits without the mark come from Spark, from
+delta-rs, from a process with the setting `sync` off, or from an earlier release. (Version 0 and changes of properties
+lack the mark, too.) A process with `sync` on that relies on such a commit first syncs the commit's data files and its
+entry. The process does the same for earlier commits, back to the nearest commit that has the mark or that it has synced
+before. (For more than MOST_UNMARKED commits, the process syncs all that the system's memory holds.) Others can see a
+commit without the mark before it is synced. A power cut in this time can damage the commit. But no verb of a process
+with `sync` on that relies on the commit has answered yet.
 
 **Checkpoints** that the client writes are durable before they can be seen. Checkpoints that an engine writes are synced
-later, before a vacuum of the client removes an entry that they sum up. If a power cut tears a checkpoint before that
-sync, the entries replace the checkpoint: see `damage.mend`.
+later, at the latest before a vacuum of the client removes an entry that they sum up. If a power cut tears a checkpoint
+before that sync, the entries replace the checkpoint: see `damage.mend`.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ from ledger.runtime.threads import Workers
 SYNCED = "synced"
 #: The most commits without the mark that are read one by one. Beyond that, everything in the system's memory is synced.
 MOST_UNMARKED = 32
-#: The number of files above which several threads sync. Up to this number, syncs share a write of the file system's
-#: journal anyway.
+#: Above FEW_FILES files, THREADS threads sync them. Up to this number, syncs share a write of the file system's journal
+#: anyway.
 FEW_FILES, THREADS = 4, 8
 #: The most folders that are remembered as durable.
 MOST_FOLDERS = 100_000
@@ -153,7 +154,7 @@ class Durability:
         _named.difference_update(map(str, missing))
 
     def prepare(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to this one, except the name of the last: see rule 4 of the module.
+        """Make durable all versions up to this one, except perhaps their names in the log: see rule 4 of the module.
 
         Args:
             version: The version that a commit is made on, or that a decision relied on.
@@ -308,7 +309,7 @@ def begin_writing(descriptor: int) -> None:
 
 
 def sync(descriptor: int) -> None:
-    """Sync an open file to the disk itself. On macOS fsync leaves it in the disk's own memory."""
+    """Sync an open file to the disk itself. On macOS fsync leaves the bytes in the disk's own memory."""
     to_disk = getattr(fcntl, "F_FULLFSYNC", None)
     if to_disk is None:
         os.fsync(descriptor)

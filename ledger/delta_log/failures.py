@@ -68,7 +68,7 @@ def translating_errors(place: str, *kinds: type[Exception], is_open: bool = Fals
     except BaseException as error:
         if forks.is_panic(error):
             raise ForkedProcess("delta-rs") from None
-        # delta-rs raises a bare Exception for some of Arrow's errors. No other code raises a bare Exception.
+        # delta-rs raises a bare Exception for some of Arrow's errors. The package's own code raises no bare Exception.
         if type(error) is Exception:
             raise StorageFailed(place, message_of(error)) from error
         raise
@@ -96,8 +96,8 @@ def translate_storage_errors(
 
     The class has three methods. `place(table)` returns the location of a table, and `damage(table)` a LedgerDamaged or
     None. `alteration(table)` returns what was altered and the fix, or None. If `damage` returns an error, that error is
-    raised in place of the StorageFailed. If it returns None, and an alteration or a constraint explains the failure,
-    TableAltered is raised.
+    raised in place of the StorageFailed. If `damage` returns None, and an alteration or a constraint explains the
+    failure, TableAltered is raised.
 
     Args:
         kinds: The errors that the engine raises, beside OSError and Arrow's errors.

@@ -1,4 +1,4 @@
-"""Facts that a log holds about each data file, without reading the files.
+"""Facts about each data file of a table, which the client reads from the log and not from the files.
 
 The facts come from an engine's listing of the files, or from the `add` actions of commits. `spec.TableSpec.facts` says
 which facts a table has.
@@ -96,9 +96,9 @@ class FileStatistics:
         return facts
 
     def last_ordinal(self, value: str) -> int | None:
-        """Return the last ordinal of the partition with a value in its last column.
+        """Return the last ordinal of the partition that has this value in its last column.
 
-        Returns None if the partition has no files, or if the log lacks the ordinals of one of them.
+        Returns None if the partition has no files, or if the log lacks the ordinals of one of its files.
         """
         if value in self._last_ordinals:
             return self._last_ordinals[value]

@@ -3,9 +3,10 @@
 **An entry** is one JSON file. Most writers make it appear whole. On a local path the ledger and delta-rs link a
 finished file. On an object store they put it in one request. Delta's log stores for local paths and HDFS write a
 temporary file and rename it (so the documentation of these stores says). With such writers, an entry that is empty or
-torn is not a commit in progress. A power cut came before the disk had all of the commit, or a copy was cut short.
-delta-rs and Spark both read an empty entry as a commit that changes nothing. Another log store may write in place.
-Because of such stores, and of network file systems, `require_whole` reads a flawed entry again for a second.
+torn is not a commit in progress. Either a power cut came before the disk had all of the commit, or a copy was cut
+short. delta-rs and Spark both read an empty entry as a commit that changes nothing. Another log store may write in
+place. Because of the stores that write in place, and of network file systems, `require_whole` reads a flawed entry
+again for a second.
 
 An entry of the ledger's own tables also has a `commitInfo`, by which a process finds its own commits. Delta's protocol
 makes a `commitInfo` optional, but the ledger, delta-rs and Spark write one. Spark 4.2 with Delta 4.4 does so even in a
@@ -71,7 +72,7 @@ def is_gap(error: BaseException) -> bool:
 
 
 def retry_while_gap(read: Callable[[], Read]) -> Read:
-    """Return what `read` returns. Retry it for a second while it meets a gap. Raises what `read` raises."""
+    """Return what `read` returns. Retry it for about a second while it meets a gap. Raises what `read` raises."""
     for pause in PAUSES:
         try:
             return read()
@@ -140,7 +141,7 @@ def require_whole(table: str, version: int, content: bytes, stored: Storage) -> 
     """Return the actions of an entry; None: the entry is gone by now.
 
     A network file system may show a new file without its bytes for a moment. Therefore a flawed entry is read again for
-    a second. Raises LedgerDamaged if the entry stays flawed.
+    about a second. Raises LedgerDamaged if the entry stays flawed.
     """
     try:
         return actions_in(content)
@@ -204,7 +205,8 @@ RESTORED_LATER_BY = 100_000
 
 
 def first_version(versions: Sequence[int]) -> int:
-    """Return the version at which a log begins, by the sorted versions of its entries; 0: there are no entries."""
+    """Return the version at which a log begins, by the sorted versions of its entries. Return 0 if there are no
+    entries."""
     begins = versions[0] if versions else 0
     for before, after in pairwise(versions):
         if after - before > RESTORED_LATER_BY:
@@ -215,8 +217,8 @@ def first_version(versions: Sequence[int]) -> int:
 def missing_entries(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
     """Return the versions from `first` to `newest` that have no entry. `versions` are those that a listing shows.
 
-    A listing may miss entries that come while it is made. So each missing version is looked up by name, up to
-    MOST_MISSING.
+    A listing may miss entries that come while it is made. So the versions that it lacks are looked up by name. Only the
+    first MOST_MISSING of them are looked up, and can be in the result.
     """
     listed = set(versions)
     gaps = (version for version in range(first, newest + 1) if version not in listed)
@@ -229,7 +231,8 @@ def find_lost_entries(
     """Return the versions up to `last` whose entries are missing.
 
     Missing versions before the first entry that the table still has to keep do not count. A removal of old entries that
-    is under way, or was stopped, leaves such gaps. `kept_for` returns how many seconds the table keeps its log.
+    is under way, or was stopped, leaves such gaps. `versions` are the versions that a listing shows. `begins` is the
+    version at which the log begins. `kept_for` returns how many seconds the table keeps its log.
     """
     if {*versions}.issuperset(range(begins, last + 1)):
         return []
@@ -249,7 +252,7 @@ class Generations:
         self._lock = threading.Lock()
 
     def end(self, generation: int) -> None:
-        """End a generation. Threads that find the same replaced log end it once."""
+        """End a generation. If several threads find the same replaced log, only the first call counts."""
         with self._lock:
             if self.current == generation:
                 self.current += 1
@@ -304,8 +307,8 @@ def history(
     """Return the commits of one of the ledger's tables with a version > `since` that its log still has, oldest first.
 
     `newest` is a version that the table is known to have reached. `kept_for` returns how many seconds the table keeps
-    its log. Raises what the storage raises, and LedgerDamaged for an entry that is empty or torn, or missing between
-    others.
+    its log. Raises what the storage raises, and LedgerDamaged for an entry that is flawed (see `require_whole`) or lost
+    (see `find_lost_entries`).
     """
     commits = _following(stored, table, read_metadata, since + 1, MOST_BY_NAME)
     if 0 < len(commits) < MOST_BY_NAME and commits[-1].version >= newest:
@@ -322,7 +325,8 @@ def history(
         read = list(map_at_once(lambda version: _commit(stored, version, table, read_metadata), versions, AT_ONCE))
         existing = [commit for commit in read if commit is not None]
         if first > last + 1 or len(existing) < len(read):
-            # Old entries were removed, perhaps during this call. An entry that is missing between others is damage.
+            # Entries are missing. Perhaps old entries were removed, before this call or during it. Any other missing
+            # entry is damage.
             for version in find_lost_entries(stored, versions_there, begins, max(later), kept_for):
                 if version > last:
                     raise damaged(table, version, MISSING)
@@ -336,8 +340,8 @@ def find_first_commit(
 ) -> Commit | None:
     """Return the first commit with a version > `since` that the log still has and that is wanted; None: there is none.
 
-    Reads the commits up to the wanted one, and no later one. Missing entries are passed over. Otherwise raises what
-    `history` raises.
+    Looks only at commits that one listing shows, up to the wanted one. Missing entries are passed over. Otherwise
+    raises what `history` raises.
     """
     versions_there = versions_in(stored.log_paths())
     begins = max(since + 1, first_version(versions_there))

@@ -6,7 +6,7 @@ same files. Then every row of these files exists twice (measured with 1.6.6, for
 this module).
 
 An *ordinal* is a number of a row, in the column `spec.Ordinals.column`. No two rows of a partition may share one. A
-join also repairs a table in which rows do.
+join also repairs a partition in which two rows share an ordinal.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class Joining:
     def join(self, where: PartitionFilter, *, growing: bool) -> bool | None:
         """Join files of the partitions that `where` names, a commit for each join. Return whether any were joined.
 
-        If a row exists twice, as OPTIMIZE may have left it, the join drops one copy. If two different rows share one
-        ordinal, the later one moves to another partition. Returns None, and does nothing, if the table is altered, or
-        the log's facts of its files are not known.
+        If a row exists more than once, as OPTIMIZE may have left it, the join keeps one copy. If two different rows
+        share one ordinal, the later one moves to another partition. Returns None, and does nothing, if the table is
+        altered, or the log's facts of its files are not known.
 
-        `growing`: join only the smallest files, for frequent calls. Raises Conflict if others removed the files first.
-        Raises what the storage raises.
+        `growing`: join only files below a smaller size, for frequent calls. Raises Conflict if others removed the files
+        first. Raises what the storage raises.
         """
         latest = self._writer.followed.newest()
         if latest is None or latest.statistics is None:
@@ -159,7 +159,7 @@ def split_by_ordinal(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.T
 def _moved(
     partition: Mapping[str, Any], rows: pa.Table, ordinals: Ordinals
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Yield the new partition of some rows, and the rows with its values; nothing if there are no rows."""
+    """Yield the new partition of some rows, and the rows with its values; yield nothing if there are no rows."""
     if rows.num_rows:
         place = ordinals.new_partition(partition)
         columns = {name: pa.array([value] * rows.num_rows) for name, value in place.items() if value != partition[name]}
@@ -171,7 +171,7 @@ def _moved(
 
 
 def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
-    """Return groups of neighbouring files, each of which is to become one file.
+    """Return groups of files with neighbouring ordinals. Each group is to become one file.
 
     A group has files up to the share `large` each, and up to the target size together. A group may also have files
     whose ordinals overlap, or that have more rows than ordinals, up to MOST_OVERLAPPING times the target size. Such

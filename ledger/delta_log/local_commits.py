@@ -2,7 +2,7 @@
 
 delta-rs gives a commit, or a checkpoint, its name before its bytes are on the disk. Therefore on a local path this
 module itself puts these into the log: checkpoints, commits of existing files, commits without rows, and the first
-commit of a table.
+commit of a table. (If the setting `sync` is off, this module does the same without the syncs.)
 
 Only delta-rs can work out some commits: a delete of rows (`delete_rows`), rows that it writes (`append_rows`), and a
 MERGE (`by_delta_rs`). `commit_on_copy` lets delta-rs commit to a copy of the log, in a temporary folder, and syncs the
@@ -131,7 +131,7 @@ def _commit_next(
             read = held.stamp(log_file(version - 1))
             is_first = put_next(held, version, entry())
         if files.stamp(log_file(version - 1)) != read:
-            # If the commit was made, it is in the log that another one has replaced.
+            # If the entry was made, it is in a log that another log has replaced.
             raise LogReplaced(f"{loaded.table_uri} was replaced in the moment of a commit, as version {version}")
         catch_up(loaded, files)
         if is_first:
@@ -152,7 +152,7 @@ def _require_unaltered(files: LocalFiles, versions: range) -> None:
 
 
 def put_next(log: LogEntries, version: int, entry: bytes) -> bool:
-    """Make the entry of a version. Return False if the version is taken by another entry.
+    """Make the entry of a version. Return False if the version is taken.
 
     Raises Conflict if the version before it is gone: the log was cut, or the table was replaced by one with fewer
     versions. The entry is then removed again, which is safe as nobody reads a version whose predecessor is missing. If
@@ -223,7 +223,7 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
 
 def _files_for(held: HeldLog, version: int) -> list[str]:
     """Return the names of the files that make up a version: the newest whole checkpoint before this version, and the
-    entries after that checkpoint."""
+    entries after that checkpoint, up to this version."""
     names = held.names()
     for newest in reversed(checkpointed([f"{LOG}/{name}" for name in names])):
         parts = [name for name in names if name.startswith(f"{newest:020d}.checkpoint.")]
@@ -248,8 +248,8 @@ def delete_rows(
         files: The table's files.
         predicate: The predicate, in SQL.
         metadata: The commit's metadata.
-        independent_by: Partition columns. Commits to partitions with other values in these columns do not conflict with
-            a commit to a copy of the log.
+        independent_by: Partition columns. A delete that delta-rs commits to a copy of the log does not conflict with
+            commits to partitions with other values in these columns.
 
     Raises:
         Conflict: Others committed to a partition with the same values in the meantime, or changed the table, or
@@ -343,8 +343,9 @@ def commit_on_copy(
         added = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         for path in added:
             if not files.absolute(path).exists():
-                # The table had no folder for this partition when the links were made. Copy the file there instead of
-                # moving it: a copy gets its group and its permissions from the folder.
+                # The file is in the temporary folder. The table has no partitions, or had no folder for this partition
+                # when the links were made. Copy the file into the table instead of moving it: a copy gets its group and
+                # its permissions from the table's folder.
                 files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(Path(scratch, path), files.absolute(path))
         files.sync(added)

@@ -1,11 +1,14 @@
-"""Direct commits: entries of the log that the client writes itself.
+"""Direct commits: the client itself writes rows into new files, and makes the entry of the log that names the files.
 
-`LogWriter.land` has the one loop that makes such commits. `DirectTable` reads rows, and commits edits and appends
-through this loop. An append adds files. Edits replace files of the partitions that they touch. A commit of an engine's
-query has the same content. But delta-rs plans and runs a query for it. An append by this module takes 3 ms. By delta-rs
-it takes 12 ms, or 30 ms once the table has some hundred files (per commit, both of 2 cores busy). delta-rs also reads
-rows again that the decision has read already. On an object store delta-rs makes some ten requests to commit edits. This
-module makes 3 for a commit of one new file: it puts the file, puts the entry, and reads the entry before.
+`LogWriter.land` has the one loop that makes such commits. (The loop also commits the actions of a MERGE that delta-rs
+ran on a copy of the log.) `DirectTable` reads rows, and commits edits and appends through this loop. `join` commits
+joined files through it. An append adds files. Edits replace files of the partitions that they touch.
+
+A commit of an engine's query has the same content. But delta-rs plans and runs a query for it. An append by this module
+takes 3 ms. An append by delta-rs takes 12 ms, or 30 ms once the table has some hundred files (per commit, both of 2
+cores busy). delta-rs also reads rows again that the decision has read already. On an object store delta-rs makes some
+ten requests to commit edits. For a commit of one new file on a version that was just read, this module makes 3. It puts
+the file, puts the entry, and reads the entry of the version before.
 
 An entry is a file that must not exist yet. The client makes the entry of the version after the version that was read.
 If another writer was first, the client tries the version after the newest one. For edits it does so only if the touched
@@ -53,12 +56,12 @@ from ledger.runtime.threads import map_at_once
 
 log = logging.getLogger("ledger.commits")
 #: The most rows that a direct commit of edits may write, rows of rewritten files included. Beyond that a statement is
-#: quicker: it leaves files without edits as they are.
+#: quicker: it writes only the files with edited rows anew.
 MOST_ROWS = 100_000
-#: Files below SMALL bytes are read whole, and kept in memory (`DirectTable.small_rows`). One such read covers at most
-#: MOST_SMALL bytes.
+#: Files below SMALL bytes are read whole, and kept in memory (`DirectTable.small_rows`). One call of `small_rows` reads
+#: files of at most MOST_SMALL bytes together.
 MOST_SMALL = 8 * SMALL
-#: The most partitions that such a read covers, if it names them one by one.
+#: The most partitions that such a call may name one by one.
 MOST_PARTITIONS = 16
 
 
@@ -95,7 +98,7 @@ class NewCommit(NamedTuple):
     beside: Sequence[tuple[str, int]] = ()
     is_change: bool = True
     with_statistics: bool = False
-    #: Returns further metadata. Called while the files are written.
+    #: Returns further metadata. On a local path it is called after the files were written, elsewhere at the same time.
     late: Callable[[], Mapping[str, Any]] = nothing_late
 
 
@@ -182,8 +185,8 @@ class LogWriter:
                 return latest, last.committed
             latest = self.followed.newest()
             if latest is not None and latest.version < last.table_version:
-                # The engine has seen a later version than the client can follow the log to. So the entries in between
-                # were removed with old ones.
+                # The engine has seen a later version than the client can follow the log to. So the entries between
+                # these two versions were removed with old ones.
                 latest = self.followed.newest(listing=True)
         return None, self.replay.transaction(application)[1]
 
@@ -197,9 +200,8 @@ class LogWriter:
     ) -> int:
         """Commit a decision of the caller, and return the version.
 
-        The commit becomes the version after the version that `still_valid` has looked at, or it is not made. No commit
-        can come between the check and this commit. If another writer is first, `still_valid` looks at the newest
-        version then.
+        The commit becomes the version after the version that `still_valid` has looked at, or it is not made. If another
+        writer is first, `still_valid` looks at the newest version then.
 
         Args:
             commit: The files to add and remove, and the commit's metadata. Each of its transactions must be the first
@@ -214,6 +216,7 @@ class LogWriter:
             Conflict: A transaction may not be committed next, the table is altered, its log was cut meanwhile, or
                 others committed REBASES times meanwhile.
             LogReplaced: The log is no longer the log that was read.
+            LedgerDamaged: Only a checkpoint has the newest version (see `_replaced`).
             Errors of `still_valid` and of the storage.
         """
         generation, at = self.followed.generation(), time.monotonic()
@@ -268,7 +271,8 @@ class LogWriter:
     def _write_beside(self, commit: NewCommit) -> tuple[Encoded, Mapping[str, Any]]:
         """Write the files that a commit is to name, and return them with the commit's late metadata.
 
-        Where each request takes time, both are done at once.
+        On other storages than a local path, each request takes time. There the late metadata is looked up while the
+        files are written.
         """
         if isinstance(self._stored, LocalFiles) or commit.late is nothing_late:
             return self._write(commit), commit.late()
@@ -288,7 +292,7 @@ class LogWriter:
         """Commit actions that name the `written` files as the version after `latest`, and return that version.
 
         Returns None, and commits nothing, if another writer was first. Raises LogReplaced if the log is no longer the
-        log that was read, and Conflict if it was cut.
+        log that was read, and Conflict if the log was cut. Raises what `_require_there` and `_replaced` raise.
         """
         self._require_there(written)
         version = latest.version + 1
@@ -299,8 +303,8 @@ class LogWriter:
                 # checked.
                 if not self.followed.may_be_same(latest, held):
                     raise self._replaced(latest)
-                # If an object store's answer was lost, this very entry may exist already. A second entry with these
-                # actions would add files again that others have joined since.
+                # If an object store's answer was lost, the entry may exist already, with this very content. Then the
+                # commit has landed. A second entry would add files again that others have joined since.
                 if not held.put_new(log_file(version), entry) and held.read(log_file(version)) != entry:
                     return None
         except FileNotFoundError as gone:
@@ -315,7 +319,8 @@ class LogWriter:
         return version
 
     def _require_there(self, written: WrittenFiles) -> None:
-        """Write files again that are gone, if they were written more than LISTED_AFTER seconds ago.
+        """Write files again that are gone, if their writing began more than LISTED_AFTER seconds ago. Raises Conflict
+        for a file that an engine wrote.
 
         Spark's VACUUM removes files that no commit names yet once they are older than the table's
         deletedFileRetentionDuration.
@@ -352,7 +357,8 @@ class LogWriter:
             return
         goes_on = newest is not None and newest.generation == latest.generation and newest.version >= latest.version
         if goes_on or self._stored.read(entry_file) != entry:
-            # The commit may have landed, and others may have removed its files since. The log no longer shows which.
+            # The commit may have landed, and others may have removed its files since. The log no longer shows whether
+            # it landed.
             raise Conflict(f"the log of {self._table.name} was cut after version {latest.version}")
         self._stored.remove(entry_file)
         # Nobody reads a version whose predecessor is missing. If the predecessor came back before the removal, others
@@ -397,7 +403,7 @@ class LogWriter:
             return None
 
     def _checkpoint(self, version: int) -> None:
-        """Make a checkpoint. An error is logged and not raised: the commit has landed."""
+        """Make a checkpoint. An error of the storage or the engine is logged and not raised: the commit has landed."""
         try:
             self.replay.checkpoint(version)
         except self._failures as error:
@@ -513,7 +519,8 @@ class DirectTable:
                 versions.
             began: When the MERGE was begun, in monotonic seconds.
 
-        Raises Conflict if others have changed these partitions, and what `LogWriter.commit` raises.
+        Raises Conflict if others have changed these partitions, or may have done so. Raises what `LogWriter.commit`
+        raises.
         """
         read, columns = snapshot.loaded, self._table.partitions
         named = where.partitions(columns) if columns else [()]
@@ -522,7 +529,9 @@ class DirectTable:
             self._require_generation(latest, snapshot)
             if named is not None and any(latest.of(partition) != read.of(partition) for partition in named):
                 raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
-            # In a partition without files, files may have come and gone after the versions that the engine looked at.
+            # Files of two versions cannot be compared for a partition without files, or if `where` does not name its
+            # partitions one by one. Others may have changed such partitions after the versions that the engine looked
+            # at.
             if latest.version >= tried and (named is None or not all(map(read.of, named))):
                 raise Conflict(f"others have committed to {self._table.name} while a statement was run")
 
@@ -573,11 +582,12 @@ class DirectTable:
         return self.writer.commit(commit, still_valid or _always, on=latest, read_at=seen.at)
 
     def small_rows(self, where: PartitionFilter, above: Mapping[str, int]) -> pa.Table | None:
-        """Return the rows of a few partitions that `where` names, if their files are small; else None.
+        """Return the rows of the partitions that `where` names, if these are few and their files are small; else None.
 
-        `where` may name all partitions with one value in their first column, and `above` may have one bound. Then only
-        the files count that may hold rows above this bound. Small files are mostly in memory, so that mostly no data
-        file is read. Returns None also if the table is altered, or has no statistics.
+        If `where` names all partitions with one value in their first column, and `above` has one bound, any number of
+        partitions will do. Then the result has only files that may hold rows above this bound. Small files are mostly
+        in memory, so that mostly no data file is read. Returns None also if the table is altered, or its spec has no
+        statistics.
         """
         latest = self.writer.followed.newest() if self._table.statistics else None
         files = None if latest is None else self._files_of(latest, where, above)
@@ -589,7 +599,8 @@ class DirectTable:
         return pa.concat_tables([self._table.nothing, *rows])
 
     def all_rows(self, where: PartitionFilter) -> pa.Table | None:
-        """Return all rows that `where` names, however many; None: the table is altered, or has no statistics."""
+        """Return all rows that `where` names, however many; None: the table is altered, or its spec has no
+        statistics."""
         latest = self.writer.followed.newest() if self._table.statistics else None
         if latest is None:
             return None
@@ -599,10 +610,10 @@ class DirectTable:
     def _files_of(
         self, latest: Files, where: PartitionFilter, above: Mapping[str, int]
     ) -> list[tuple[Partition, str, int]] | None:
-        """Return the files that `where` names, with their partitions and sizes.
+        """Return the files that `small_rows` reads, with their partitions and sizes.
 
-        Returns None if `where` names more than MOST_PARTITIONS partitions, or does not name them one by one. Returns
-        None also if the facts of the files are needed and not known.
+        With one bound (see `small_rows`), returns None if the log's facts of the files are not known. In all other
+        cases, returns None if `where` names more than MOST_PARTITIONS partitions, or does not name them one by one.
         """
         columns = self._table.partitions
         first, *others = where.alternatives()
@@ -641,8 +652,8 @@ def filter_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -
 
 
 def _all_named_are_touched(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether every named partition is touched. If so, it is enough to look for commits of others to touched
-    partitions."""
+    """Tell whether every named partition is touched (None: the names are not known). If so, it is enough to look for
+    commits of others to touched partitions."""
     return named is not None and {_values_of(partition) for partition in touched}.issuperset(named)
 
 

@@ -1,11 +1,14 @@
 """Maintenance of a table: when a log gets a checkpoint, and which checkpoints and files nobody needs.
 
-A checkpoint has a line for each live file, and one for each file that is no longer in the table and not removed yet. In
-a table with constant commits, there are far more lines of the second kind. A checkpoint each 50 commits, kept for a
-month, would take most of the disk. A new checkpoint is due when the number of commits since the last one reaches the
-lines of that checkpoint, divided by LINES_A_COMMIT. Its cost for each commit is then bounded. At MOST_COMMITS commits a
-checkpoint is due whatever its cost. One replaced checkpoint a day is kept, for versions of the past. Versions between
-two kept checkpoints are read from the commits themselves.
+A checkpoint has a line for each live file, and one for each file that left the table within the table's retention. In a
+table with constant commits, there are far more lines of the second kind. A checkpoint each 50 commits, kept for a
+month, would take most of the disk. After direct commits, a new checkpoint is due when the number of commits since the
+last one reaches the lines of that checkpoint, divided by LINES_A_COMMIT. The lines that a checkpoint costs for each
+commit are then bounded. At MOST_COMMITS commits a checkpoint is due whatever its size. (A checkpoint is made only at
+multiples of the table's checkpoint interval. After other commits than direct ones, it is made at each multiple.)
+
+One replaced checkpoint a day is kept, for versions of the past. A version between two kept checkpoints is read from the
+older one and the commits after it.
 """
 
 from __future__ import annotations
@@ -71,7 +74,8 @@ def find_unneeded_checkpoints(files: Iterable[LogFile]) -> list[str]:
 
 #: The age, in hours, after which a file that no commit names is taken to belong to no commit under way.
 UNCOMMITTED_HOURS = 48
-#: The seconds after which a loaded table says nothing about files that may have been committed since.
+#: The seconds after which a loaded table is too old to show which files are uncommitted: others may have committed them
+#: since.
 KNOWN = 3_600
 
 
@@ -90,7 +94,7 @@ def find_unneeded_files(loaded: DeltaTable, since: float, staged: StagedFolders 
     if unnamed - set(removed_files):
         old = loaded.vacuum(UNCOMMITTED_HOURS, dry_run=True, full=True, enforce_retention_duration=False)
         unnamed &= set(old)
-    # If this process stood still for days after it loaded the table, it would take files that were committed meanwhile
+    # If this process stood still for long after it loaded the table, it would take files that were committed meanwhile
     # for uncommitted.
     if not 0 <= time.time() - since <= KNOWN:
         return set(removed_files)
@@ -101,7 +105,8 @@ def find_unneeded_files(loaded: DeltaTable, since: float, staged: StagedFolders 
 
 
 def _is_of_rows(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> bool:
-    """Tell whether a file is in a folder for files of rows. The ledger must not remove other files below a table."""
+    """Tell whether a path is that of a file of rows, in a partition or a staged folder. The ledger must not remove
+    other files below a table."""
     *folders, name = path.split("/")
     partition = [folder.partition("=")[0] for folder in folders] == loaded.metadata().partition_columns
     is_staged = staged is not None and staged.folder_of(path) is not None and "_delta_log" not in folders

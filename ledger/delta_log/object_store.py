@@ -1,8 +1,8 @@
 """Files on an object store, and the storage's own time.
 
-All access is through obstore. It uses the same Rust library (object_store) as delta-rs. Unlike calls of delta-rs, calls
-of obstore let other threads run. An object store has no folders: a folder exists as long as a file's name begins with
-its name.
+This module reaches the store through obstore, which uses the same Rust library (object_store) as delta-rs. Unlike calls
+of delta-rs, calls of obstore let other threads run. An object store need not have folders. To this module a folder
+exists as long as the name of a file begins with the folder's name.
 
 This module reads nothing through delta-rs's own file system for Arrow, which is written in Python. Arrow's threads
 release that file system's objects a moment after a read. If the process ends in that moment, it can crash (exit code
@@ -10,8 +10,8 @@ release that file system's objects a moment after a read. If the process ends in
 
 Like delta-rs, obstore finds credentials of AWS by itself. These are keys in the options or in the environment, a web
 identity's token, the role of a container, or the role of the machine. delta-rs finds more credentials by the rules of
-AWS's SDK (a role to assume, a profile). This module looks up these through boto3, and raises an error where boto3 is
-not installed.
+AWS's SDK (a role to assume, a profile). This module looks up a role to assume, or a profile, through boto3. It raises
+an error if one of these is configured and boto3 is not installed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ CLIENT = (
 #: The variables of this process's environment that `opened_with` returns for another process, without AWS_ before their
 #: names.
 OF_ENVIRONMENT = ("access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint_url")
-#: Options that have two names, and the name under which obstore gets them: it takes an option under one name at a time.
+#: Options that have two names, and the name under which obstore gets them: obstore takes an option under one name at a
+#: time.
 ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
 #: Options on S3 of delta-rs's own, which obstore does not know.
 OF_DELTA_RS = (
@@ -160,7 +161,7 @@ class ObjectStore:
             return True
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the sorted names of the folders in a folder."""
+        """Return the sorted names of the folders directly in a folder."""
         with self._naming_errors():
             prefixes = obstore.list_with_delimiter(self._store, folder or None)["common_prefixes"]
             return sorted(path.rstrip("/").rpartition("/")[2] for path in prefixes)
@@ -230,8 +231,8 @@ class ObjectStore:
     def opened_with(self) -> tuple[str, str, dict[str, Any]] | None:
         """Return the name of obstore's class, the place, and the options with which another process opens this store.
 
-        Returns None if a role or a profile gives the credentials: another process may find other credentials. AWS's
-        keys in this process's environment are among the options.
+        Returns None if the credentials come through boto3 (from a role to assume, or a profile): another process may
+        find other credentials. AWS's keys in this process's environment are among the options.
         """
         if self._store.credential_provider is not None:
             return None
@@ -367,7 +368,7 @@ class Parts(io.RawIOBase):
 
 
 class ObjectFiles:
-    """Table files on an object store. Small Parquet files are read in one request and kept in memory, larger ones are
+    """Table files on an object store. Small Parquet files are read in one request and kept in memory. Larger ones are
     read in parts."""
 
     #: There is nothing to sync: an object store keeps what it has acknowledged.
@@ -502,7 +503,7 @@ def credential_provider(config: Mapping[str, str]) -> Any:
         return config.get(name) or os.environ.get(f"AWS_{name.upper()}")
 
     role = next((value for value in map(known, ROLES) if value), None)
-    # At other endpoints than AWS's, delta-rs does not ask the SDK either.
+    # If an endpoint is given, delta-rs does not look for a profile either.
     elsewhere = known("endpoint") or known("endpoint_url")
     if role is None and (elsewhere or any(map(known, SUFFICIENT)) or known("container_credentials_full_uri")):
         return None

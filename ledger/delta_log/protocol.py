@@ -21,9 +21,11 @@ EXPECTED_REVISION = "expected_revision"
 
 
 class Conflict(Exception):
-    """Another writer changed what the commit relied on, or other writers were first too often. Nothing was committed.
+    """Another writer changed what the commit relied on, or other writers were first too often. Mostly nothing was
+    committed.
 
-    But if the answer of a storage was lost, or delta-rs could not list the log after the commit, the commit may exist.
+    But the commit may exist if the answer of a storage was lost, if the log was cut during the commit, or if delta-rs
+    could not list the log after it. These are not all cases.
     """
 
 
@@ -87,7 +89,7 @@ class StagedFile:
     """A data file below a table's root, as Delta's log describes it. `path` begins at the root, and has no escapes.
 
     `modified_at` is in milliseconds. `statistics` is the text of the log, unparsed. If a decimal were read as a float,
-    the bounds could be wrong, and readers could skip the file.
+    the bounds could be wrong, and readers could skip a file that has wanted rows.
     """
 
     path: str
@@ -102,8 +104,8 @@ class DeltaTables(Protocol):
 
     Methods that reach the storage may raise StorageFailed, LedgerDamaged, TableAltered and ForkedProcess. `merge` and
     `add_rows` return the version that they committed. `configure` and `mark` may return a later version, if others
-    commit at once. A method that commits raises Conflict if another writer changed what the commit relied on (see
-    `Conflict`).
+    commit at the same time. A method that commits raises Conflict if another writer changed what the commit relied on
+    (see `Conflict`).
     """
 
     name: str
@@ -112,7 +114,7 @@ class DeltaTables(Protocol):
         """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, if there is any. Callers use this after a failure, as it reads the table."""
+        """Return the damage of a table, if any is found. Callers use this after a failure, as it reads the table."""
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
         """Return why the engine refuses to read or write the newest version of a table, and what to do; None: it does
@@ -135,8 +137,8 @@ class DeltaTables(Protocol):
         """Return the table's description and properties."""
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
-        """Commit further properties. Raises Conflict if the table has all of them already, or if another writer commits
-        meanwhile."""
+        """Commit further properties. Raises Conflict if the table has all of them already. May raise Conflict, too, if
+        another writer commits meanwhile."""
 
     # --- reads
 
@@ -180,8 +182,8 @@ class DeltaTables(Protocol):
     def file_facts(self, table: str, at_least: int | None = None) -> tuple[int, pa.Table]:
         """Return the newest version, and the facts of its data files (see TableSpec), from the log alone.
 
-        If the caller has just read the version `at_least`, this version or a newer one is returned, without a further
-        look for the newest.
+        With `at_least`, a version that the caller has just read, the facts may be of this version or of a newer one.
+        This mostly saves the look for the newest version.
         """
 
     def greatest(self, table: str, column: str) -> int | None:
@@ -222,10 +224,11 @@ class DeltaTables(Protocol):
         metadata: Mapping[str, Any],
         late: Callable[[], Mapping[str, Any]] = ...,
     ) -> int:
-        """Commit one MERGE of `edits`, which have the table's columns, OPERATION and EXPECTED_REVISION.
+        """Commit one MERGE of `edits`, which have the table's columns, OPERATION and EXPECTED_REVISION. An edit
+        inserts, updates or deletes one row.
 
-        `late` returns further metadata of the commit. It is called before the commit and, where each request takes
-        time, while the files are written, perhaps in another thread.
+        `late` returns further metadata of the commit. It is called before the commit. Where each request takes time, it
+        is called while the files are written, perhaps in another thread.
 
         Raises Conflict if a row that an edit names is not as the edit supposes. Raises Conflict also if another writer
         committed to the partitions of `where` since the snapshot. A statement of Spark's checks only the rows that
@@ -242,9 +245,10 @@ class DeltaTables(Protocol):
         beside: Sequence[tuple[str, int]] = (),
         seen: Seen | None = None,
     ) -> int:
-        """Commit one append. Without `still_valid`, it relies on no row of the table.
+        """Commit one append. Without `still_valid`, the append relies on no row of the table.
 
-        If the caller has `seen` a version, an append without transactions tries to follow this version first.
+        If the caller has `seen` a version, an append without transactions first tries to follow this version, or a
+        newer one in memory.
 
         Each of the `transactions` (application id, version) must be the first one of its application, or have the
         application's last version plus one. Otherwise Conflict is raised. The commit also carries the transactions
@@ -278,14 +282,15 @@ class DeltaTables(Protocol):
         """
 
     def vacuum(self, table: str) -> None:
-        """Remove data files and checkpoints that no version within the table's retention needs, and old entries of the
-        log."""
+        """Remove data files that no version within the table's retention needs, checkpoints that nobody needs, and old
+        entries of the log."""
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         """Make a version of a table, and all before it, survive a power cut.
 
         Without a table, do so for the newest version of each table that this process has seen. This costs next to
-        nothing if this process did so already.
+        nothing if this process did so already. Only a local path with the setting `sync` needs this: elsewhere the call
+        does nothing.
         """
 
 
@@ -309,7 +314,7 @@ def require_unset(table: str, properties: Mapping[str, str], known: Mapping[str,
 
 
 def reason(error: BaseException) -> str:
-    """Return a library's error as one line: the message, and the root cause."""
+    """Return a library's error as one line: the message, and the root cause. Both are cut off at 400 characters."""
     lines = str(error).strip().splitlines()
     if not lines:
         return type(error).__name__

@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
         columns: The columns to return.
         where: A condition of Arrow's, which holds for the rows; None: all rows.
         asks: The columns that `where` may use.
-        bounds: The part of `where` that bounds columns. Files whose statistics lie outside are not read.
+        bounds: The part of `where` that bounds columns. Files whose statistics lie outside these bounds are not read.
         above: The columns of `bounds` whose values must be greater than the lowest value, and not equal to it.
     """
 
@@ -49,7 +49,8 @@ class Wanted(NamedTuple):
 
 
 def delta_rs_filter(where: PartitionFilter) -> list[Any] | None:
-    """Return a filter of partitions as delta-rs takes it: alternatives of conditions; None: it names all partitions."""
+    """Return a filter of partitions as delta-rs takes it: alternatives of conditions; None: `where` names all
+    partitions."""
     alternatives = [
         [(name, "in", list(map(str, values))) for name, values in alternative.items()]
         for alternative in where.bounded().alternatives()
@@ -60,7 +61,8 @@ def delta_rs_filter(where: PartitionFilter) -> list[Any] | None:
 
 
 def row_condition(where: PartitionFilter) -> Any:
-    """Return the condition on rows if `where` is narrower than the filter on files; else None."""
+    """Return the condition on rows if `where` is narrower than `where.bounded()`, which chooses the files; else
+    None."""
     if where.bounded() is where:
         return None
     condition = pc.scalar(False)

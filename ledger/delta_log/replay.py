@@ -3,12 +3,14 @@
 The engine (delta-rs or Spark) replays the log once. Then the client follows the log: it reads each new entry, which is
 a few lines of JSON. To follow an entry takes a tenth of a millisecond, however many commits the log has. For a replay,
 delta-rs lists the log, reads all of it from the last checkpoint on and checks it, which takes 5 ms and more. Spark runs
-a job for that. The engine replays the log again after a minute, and if the client does not understand an entry. The
-engine does so, too, if the entry that the client read last is gone or changed.
+a job for that. The engine replays the log again at the next read after a minute, and if the client does not understand
+an entry. On a local path the engine does so, too, if the entry that the client read last is gone or changed. A replay
+begins with a listing of the log. Therefore this module also calls a replay a *listing*.
 
-Transactions: only an engine that loads the table can find the version that an application committed last. This takes
-longer with each commit after that version. But a process that follows commits sees the transactions in them. It asks
-the engine once for each application that it has not seen, and asks again only after a new replay.
+**Transactions.** An *application* is an id under which a writer numbers its transactions (Delta's `txn`). Only an
+engine that loads the table can find the version that an application committed last. This takes longer with each commit
+after that version. But a process that follows commits sees the transactions in them. Such a process asks the engine
+about each application that it has not seen, and mostly remembers the answer until the next replay.
 """
 
 from __future__ import annotations
@@ -46,9 +48,10 @@ class Last(NamedTuple):
 
 
 class TransactionsSeen:
-    """The transactions in the commits between a listing of the log and one version. These never change.
+    """The transactions in the commits after a listing of the log, up to one version.
 
-    The object also keeps the engine's answers. Later versions share them, until the log is listed again.
+    A version whose commit carries transactions gets a new object. The object also keeps the engine's answers. Later
+    versions share these answers, until the log is listed again.
     """
 
     def __init__(self, listed: int = 0) -> None:
@@ -68,8 +71,8 @@ class TransactionsSeen:
     def last(self, application: str, version: int, ask: Callable[[str], tuple[int, int | None]]) -> Last:
         """Return what an application committed last. Raises what `ask` raises.
 
-        The answer is valid for `version`, the version of this object. If the engine was at a later version, or at one
-        before the listing, the answer has that version. Then the caller has to ask again.
+        The answer is valid for `version`, the table's version that the caller has read. If the engine was at a later
+        version, or at one before the listing, the answer has that version. Then the caller has to ask again.
         """
         if application in self._seen:
             return Last(version, self._seen[application])
@@ -158,7 +161,7 @@ class Files:
             files = touched.setdefault(partition, dict(self.of(partition)))
             if kind == "add":
                 if fields["path"] in files:
-                    # The same file is added with other statistics, as by ANALYZE TABLE.
+                    # The file is in the table already: this action gives it other statistics, as ANALYZE TABLE does.
                     raise KeyError(fields["path"])
                 files[fields["path"]] = fields["size"]
                 added.append(fields)
@@ -188,8 +191,8 @@ class Altered(Exception):
 class _SeenLog:
     """The files that were seen last, and when the log was last listed for them.
 
-    Without files, nothing was read yet, or only the engine can read the log. In that case `altered` names the table's
-    alterations.
+    Without files, nothing was read yet, or only the engine can read the log. If only the engine can read it, `altered`
+    names the table's alterations.
     """
 
     files: Files | None = None
@@ -273,9 +276,9 @@ class LogFollower:
         """Return the files of the newest version; None: the table is altered.
 
         The engine lists the log at first, and again if the last listing was more than LISTED_AFTER seconds ago. The
-        engine also lists the log if a log of the ledger was replaced, and if the client cannot follow the log any
-        further. The caller can also ask for a `listing`. If files have stamps, the version that was seen last is known
-        to exist unchanged.
+        engine also lists the log if a replaced log of the ledger was found, and if the client cannot follow the log any
+        further. The caller can also ask for a `listing`. If files have stamps, the returned version still existed
+        unchanged during this call (unless its entry is not known).
         """
         while True:
             seen = self._seen
@@ -288,7 +291,8 @@ class LogFollower:
             following = log_file(files.version + 1)
             stamp = self._stored.stamp(following)
             content = None if stamp is None else self._stored.read(following)
-            # Check the seen version after reading the next one. This proves that the next one follows it.
+            # Check the seen version after the next one was read. If files have stamps, this proves that the next
+            # version follows the seen one.
             still_seen = self._still_there(seen)
             if still_seen is None:
                 listing = self._seen is seen
@@ -300,7 +304,8 @@ class LogFollower:
     def at_least(self, version: int) -> Files | None:
         """Return the files of a version that a caller has just read, or of a newer one; None: the table is altered.
 
-        This costs no request if that version is in memory. Otherwise the newest version is looked for.
+        This costs no request if that version or a newer one is in memory, and no listing is due. Otherwise the newest
+        version is looked for.
         """
         seen = self._seen
         if seen.files is None or self._is_due(seen) or seen.files.version < version:
@@ -327,7 +332,7 @@ class LogFollower:
         return log.stamp(log_file(before.version)) == () or self.is_same(before, log)
 
     def committed(self, before: Files, actions: Iterable[Mapping[str, Any]], content: bytes) -> None:
-        """Note a commit that this process made in the version after `before`, with this `content`. If another thread
+        """Note a commit that this process made as the version after `before`, with this `content`. If another thread
         has followed the log meanwhile, do nothing."""
         seen = self._seen
         if seen.files is before:
@@ -345,8 +350,8 @@ class LogFollower:
         )
 
     def _still_there(self, seen: _SeenLog) -> _SeenLog | None:
-        """Return what was seen, if its version still exists unchanged; else None. Without stamps, or if its entry is
-        not known, this is not checked."""
+        """Return what was seen, if its version still exists unchanged; else None. If the storage has no stamps, or the
+        version's entry is not known, nothing is checked."""
         files = seen.files
         if files is None or files.entry is None:
             return seen
@@ -362,7 +367,7 @@ class LogFollower:
 
     def forget(self) -> None:
         """Have the log listed for the next caller: what was seen may be of another log. The listing finds out whether
-        it is."""
+        that is so."""
         seen = self._seen
         self._remember(seen, replace(seen, listed_at=-math.inf))
 
@@ -378,7 +383,8 @@ class LogFollower:
         return after
 
     def _followed(self, seen: _SeenLog, content: bytes, stamp: Stamp | None) -> _SeenLog:
-        """Return what is seen after one more commit. Raises LedgerDamaged for an entry that stays empty or torn."""
+        """Return what is seen after one more commit. Raises LedgerDamaged for an entry that stays flawed (see
+        `require_whole`)."""
         assert seen.files is not None
         actions = require_whole(self._table.name, seen.files.version + 1, content, self._stored)
         if actions is None:
@@ -496,15 +502,18 @@ def require_plain(
     demanding: Iterable[str],
     properties: Mapping[str, str],
 ) -> None:
-    """Raise Altered if a table has other columns than its spec, or demands more of a row than these columns.
+    """Raise Altered if a table is not as its spec makes it.
+
+    Such a table has another protocol or other columns, demands more of a row than these columns, or has a property that
+    `alterations` names.
 
     Args:
         table: The spec of the table.
         protocol: The versions of readers and writers that the table asks for.
         features: The features of the table, if its protocol names them.
         columns: The columns of the table.
-        demanding: The names of the table's constraints, and of the columns that demand more of a row than a value of
-            their type.
+        demanding: The names of the table's constraints, and of the columns that have metadata, or demand more of a row
+            than a value of their type.
         properties: The properties of the table.
     """
     altered = [name for name in alterations(features, properties) if name != APPEND_ONLY]

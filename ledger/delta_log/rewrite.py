@@ -3,18 +3,20 @@
 **Checks.** Before edits are committed, they are checked against the snapshot that they were decided on. A MERGE
 statement of Spark checks them again, on the table's newest version. delta-rs's MERGE ignores an edit that does not find
 its row. A direct commit, or a MERGE of delta-rs, fails if others committed to the same partitions since the snapshot.
-If such a commit lands, the snapshot's rows are unchanged, and it is enough to check these rows.
+If a direct commit or a MERGE of delta-rs lands, the snapshot's rows are unchanged, and it was enough to check these
+rows.
 
 **Files that are replaced.** An edit replaces the files that have a changed row, and files with fewer than ENOUGH rows.
 A row is *settled* if it has a value in one of the `final_columns` of its table's spec, and no value of
-`still_changing`. A settled row hardly ever changes any more. A partition that gets thirty commits a second has 100,000
-settled rows after an hour. If settled rows were in one file with the others, each commit would write them again.
-Therefore settled rows get files of their own once there are ENOUGH of them. A file is joined with new settled rows if
-it has at most twice as many rows as these, up to FULL rows in all. A row is then written about a dozen times, and not
-with every commit. A partition has about a dozen files, and one for each FULL rows.
+`still_changing`. A settled row hardly ever changes any more. A partition in which thirty rows a second become settled
+has 100,000 settled rows after an hour. If settled rows were in one file with the others, each commit would write them
+again. Therefore settled rows get files of their own once there are ENOUGH of them. A file is joined with new settled
+rows if it has at most twice as many rows as these, up to FULL settled rows in all. From then on a row is joined about a
+dozen times at most, as each join makes its file half as large again. A partition has about a dozen files at most, and
+one for each FULL rows.
 
 Arrow's queries compare many rows. Few rows are compared without a query: to plan a query takes Arrow a third of a
-millisecond and more. A small commit would plan twenty queries.
+millisecond and more. With queries, a small commit would plan twenty of them.
 """
 
 from __future__ import annotations
@@ -156,7 +158,7 @@ def _numbers(revisions: pa.ChunkedArray) -> np.ndarray:
 #: So many settled rows get a file of their own. Files with fewer rows are written anew with every commit of edits to
 #: their partition.
 ENOUGH = 256
-#: The most rows of a file that others are joined into.
+#: The most rows of a file into which settled rows of other files are joined.
 FULL = 50_000
 
 
@@ -183,8 +185,8 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     while True:
         count = np.count_nonzero(arriving) + np.count_nonzero(staying[gone[file_of]])
         joined = ~gone & (sizes <= 2 * count)
-        # Stop before a joined file has more than FULL rows. Larger files stay: they come from a statement, which
-        # commits more rows and makes no files of settled rows.
+        # Stop before a joined file has more than FULL rows. Files that have more rows already, from commits of many
+        # rows, then stay as they are.
         if count < ENOUGH or not joined.any() or count + sizes[joined].sum() > FULL:
             break
         gone |= joined

@@ -1,6 +1,6 @@
 """A table's log as Spark reads it, where Spark is the engine.
 
-`SparkTables` decides direct commits on what Spark has read.
+`SparkTables` decides direct commits on what Spark has read, and on the entries that the client has read since.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SparkReplay:
     """A replay of one of the ledger's tables by Spark.
 
     `session` returns the thread's session. `state` returns Delta's own snapshot of a table's newest version. `stored`
-    has the table's files.
+    has the table's files. `tail` checks the entries after the last checkpoint; None: nothing checks them.
     """
 
     def __init__(

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 #: The property for the checkpoint interval, in commits.
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
-#: How long a new table keeps commits and removed files, in days. These are also Delta's defaults, for a table whose
-#: properties do not say.
+#: How long a new table keeps commits and removed files, in days. These are also Delta's defaults for a table without
+#: these properties.
 COMMIT_DAYS, FILE_DAYS = 30, 7
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 _INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?")
@@ -76,7 +76,8 @@ class PartitionFilter(Protocol):
         """Return the filter as a SQL predicate on columns of `alias`."""
 
     def covers(self, *values: Any) -> bool:
-        """Tell whether the filter names all of a partition, given by the values of its columns or by their texts."""
+        """Tell whether the filter names a whole partition, which is given by the values of its columns or by their
+        texts."""
 
     def partitions(self, columns: Sequence[str]) -> list[Partition] | None:
         """Return the partitions one by one, if the filter names values for each of these columns; else None."""
@@ -101,8 +102,8 @@ class Ordinals(NamedTuple):
     partition may share.
 
     When files are joined, rows are sorted by `column`, then by `earliest`. The first row of each ordinal stays. Rows
-    equal to it are dropped. Other rows with this ordinal move to the partition that `new_partition` returns for the
-    values of theirs. There they get ordinals from 0 on.
+    equal to it are dropped. Other rows with this ordinal move to another partition, which `new_partition` returns for
+    the values of their old one. There they get ordinals from 0 on.
     """
 
     column: str
@@ -137,10 +138,10 @@ class TableSpec:
     partitions: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
     #: The columns whose smallest and greatest value in each file direct appends and joins write into the log. Empty:
-    #: statements make all appends, and the engine chooses the columns.
+    #: statements make all appends, and the engine chooses the columns of its statistics.
     statistics: tuple[str, ...] = ()
-    #: A row that has a value in one of these columns is settled: it hardly ever changes any more. A rewrite of files
-    #: (see `rewrite`) puts many such rows into files of their own.
+    #: A row that has a value in one of these columns is settled (but see `still_changing`): it hardly ever changes any
+    #: more. A rewrite of files (see `rewrite`) puts many such rows into files of their own.
     final_columns: tuple[str, ...] = ()
     #: A row with one of these values, by column, is never settled.
     still_changing: Mapping[str, Any] | None = None
@@ -150,8 +151,8 @@ class TableSpec:
     ordinals: Ordinals | None = None
     #: The folders whose files `publish` commits; None: the table has no such folders.
     staged: StagedFolders | None = None
-    #: Partition columns. On a local path, a delete conflicts only with commits to partitions that have its values in
-    #: these columns.
+    #: Partition columns. On a local path, a delete does not conflict with commits to partitions with other values in
+    #: these columns (unless the table is altered).
     independent_by: tuple[str, ...] = ()
     #: The text of the error LedgerDamaged for edits that insert two rows with one key; None: raise ValueError.
     duplicate_error: str | None = None

@@ -2,13 +2,14 @@
 
 A MERGE matches source rows, the edits, with the rows of some partitions by the table's key. Literals on partition
 columns narrow the MERGE, so that writers of other partitions do not conflict with it. Spark runs the text. delta-rs has
-no SQL for a MERGE. It gets the same kind of predicate and clauses through calls, one by one.
+no SQL for a MERGE, and gets the same kind of predicate and clauses through calls, one by one.
 
 **Checks of an edit's assumptions.** In delta-rs, an update that finds no row changes nothing. Therefore the client
 compares the edits with the rows that they were decided on, before delta-rs runs the statement. delta-rs runs the
 statement on that very version. The commit fails if others committed to these partitions since. Spark runs the statement
 on the newest version. In Spark the statement itself fails with CHANGED_MEANWHILE if an edit does not find the table as
-it supposes: the row has another revision, the row to insert exists, or the row to update or delete does not exist.
+the edit supposes. This is so if the row has another revision, if the row to insert exists, or if the row to update or
+delete does not exist.
 """
 
 from __future__ import annotations

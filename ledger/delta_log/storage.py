@@ -38,14 +38,14 @@ _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
 #: number on the disk, its time of change and its size. (): on this storage, nothing is cheaper to read than the
 #: content.
 Stamp = tuple[int, ...]
-#: The size, in bytes, up to which a data file is read in one request and kept in memory. This is safe, as no data file
-#: is ever written again.
+#: The size, in bytes, up to which a data file is read in one request from an object store, and kept in memory. This is
+#: safe: a file that is written again under its path has the same rows.
 SMALL = 1 << 20
 #: The most bytes of files, or of their rows, that one object of this process keeps in memory.
 KEPT = 64 << 20
 #: The memory that an Arrow table of few rows takes beside its rows, in bytes (measured).
 TABLE_OVERHEAD = 20_000
-#: The number of files that are written at the same time.
+#: The most requests for single files that one call makes at the same time.
 AT_ONCE = 8
 
 
@@ -96,30 +96,32 @@ class Storage(LogEntries, Protocol):
     def held_log(self) -> AbstractContextManager[LogEntries]:
         """Return a context that holds the current folder of the log, even if another folder takes its place meanwhile.
 
-        A new entry then joins the very entries that were read there. For a storage without folders, the context has the
-        storage itself. Raises FileNotFoundError if there is no such folder.
+        A new entry then joins the very entries that were read there. On other storages than a local path, the context
+        has the storage itself. On a local path, raises FileNotFoundError if there is no such folder.
         """
 
     def open(self, path: str) -> pq.ParquetFile:
         """Open an existing Parquet file."""
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Make files with names that nobody uses twice. If writes are synced, the files survive a power cut after this
-        thread's next `put_new` or `sync`."""
+        """Make files with names that nobody uses twice. If writes are synced, the files survive a power cut at the
+        latest after this thread's next `put_new` or `sync`."""
 
     @property
     def is_synced(self) -> bool:
         """Whether commits have the mark that they were synced before they became visible (see `durability`)."""
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Make files that others wrote survive a power cut, if writes are synced. On an object store every file
-        does."""
+        """Make files that others wrote survive a power cut, on a local path if writes are synced. Elsewhere this call
+        does nothing."""
 
     def make_durable(self, version: int) -> None:
-        """Make all versions up to this one survive a power cut, unless this process has done so before."""
+        """Make all versions up to this one survive a power cut, unless this process has done so before. Where `sync`
+        does nothing, this call does nothing either."""
 
     def sync_checkpoints(self) -> None:
-        """Make the log's checkpoints survive a power cut, whoever wrote them."""
+        """Make the log's checkpoints survive a power cut, whoever wrote them. Where `sync` does nothing, this call does
+        nothing either."""
 
     def newest_from(self, version: int) -> int | None:
         """Return the newest version of the table, by a search from a version that existed. Return None if the search
@@ -140,7 +142,7 @@ class TableStorage(Storage, Protocol):
         """Return the paths of all files of the log."""
 
     def files(self) -> Iterator[StoredFile]:
-        """Yield all files below the table: files of rows, also of past versions, and files of the log."""
+        """Yield all files below the table: files of rows, also of past versions, files of the log, and all others."""
 
     def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
         """Return the sizes in bytes of those files that exist, by their paths."""
@@ -152,8 +154,8 @@ class TableStorage(Storage, Protocol):
         """
 
     def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
-        """Return a column of all rows in some files; None: one of the files lacks the column. The case of its name does
-        not matter."""
+        """Return a column of all rows in some files; None: one of the files lacks the column. The case of the column's
+        name does not matter."""
 
 
 def log_file(version: int) -> str:
@@ -271,8 +273,8 @@ class LocalFiles:
         return self._place / path
 
     def write_synced(self, opened: FileIO, content: bytes) -> None:
-        """Write to a new file. If commits are synced, make this file durable, and the files that this thread wrote
-        before."""
+        """Write to a new file. If commits are synced, make this file durable, and the files that this thread wrote for
+        the commit before."""
         self._fill(opened, content)
         if self.is_synced:
             self.durability.sync_files(self._unsynced(), [opened.fileno()])
@@ -451,7 +453,7 @@ def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str
     """Return the rows of a file with all columns of a schema. If the file lacks a column, its partition gives the
     values, or they are null.
 
-    Raises ArrowInvalid, also for invalid text, which Parquet's readers accept.
+    Raises what Arrow raises for damaged bytes, and ArrowInvalid for invalid text, which Arrow reads without an error.
     """
     columns_in_file = [name for name in schema.names if name in file.schema_arrow.names]
     rows, count = file.read(columns_in_file, use_threads=False), file.metadata.num_rows
@@ -468,8 +470,8 @@ def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str
 class FileRows:
     """The rows of a table's files with all columns of the table, including those of the partition.
 
-    Rows that were read or written are kept in memory, up to KEPT bytes. This is safe, as no data file is ever written
-    again.
+    Rows that were read or written are kept in memory, up to KEPT bytes. This is safe: a file that is written again
+    under its path has the same rows.
     """
 
     def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: Storage) -> None:
