@@ -14,7 +14,7 @@ Result = Mapping[str, object]
 
 
 class Waiting:
-    """A receive that found nothing and may wait `seconds`. Each `poll` makes one commit to the ledger, or none."""
+    """A receive that may wait `seconds` for messages. Each `poll` makes one commit to the ledger, or none."""
 
     def __init__(self, call: Call, queue_id: str, attempt: ReceiveAttempt) -> None:
         self._call, self._attempt = call, attempt
@@ -36,7 +36,7 @@ def send(call: Call) -> Result:
 
 
 def receive(call: Call) -> Result | Waiting:
-    """ReceiveMessage. Poll once. If that finds nothing and the receive may wait, return a Waiting."""
+    """ReceiveMessage. Poll once. If the poll finds nothing and the receive may wait, return a Waiting."""
     queue = call.queue()
     most, wait = call.get("MaxNumberOfMessages"), call.get("WaitTimeSeconds")
     # Q4: SQS's limits hold even for a queue without limits, because one response has the whole answer.
