@@ -25,9 +25,9 @@ the endpoint that stand on its line or below::
 
 **Concurrency.** One event loop reads requests and writes answers. Every call that may touch a table runs in a thread of
 the pool. The library groups commits, not the endpoint: threads that change one queue at the same time can share a
-commit, and each gets its own answer. At most 32 calls can share a commit, so one queue may use 32 of the default number
-of threads. A long poll looks once when it arrives, on a thread. If that look finds nothing, the poll waits as an object
-in a line (`polls.py`) and holds no thread.
+commit, and each gets its own answer. At most 32 calls can share a commit, and with the default number of threads one
+queue may use 32 of them. A long poll looks once when it arrives, on a thread. If that look finds nothing, the poll
+waits as an object in a line (`polls.py`) and holds no thread.
 
 **Promises.** Once the endpoint has read and verified a whole request, it either does the request and answers with the
 result or an error, or it refuses the request with RequestThrottled and does none of it. (Only an action of several

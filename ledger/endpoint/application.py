@@ -42,7 +42,7 @@ VITALS_SECONDS = 60.0
 #: The same on an object store, where the listing costs one paid request for each 1,000 files.
 VITALS_SECONDS_OF_OBJECT_STORES = 600.0
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-#: With one of these headers, a request may be from another machine: a proxy on this machine has forwarded it.
+#: With one of these headers, a request may be from another machine: a proxy on this machine may have forwarded it.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 #: Actions that do not wake the queue's long polls when they end. If such an action commits, polls learn of the commit
 #: from the tables.

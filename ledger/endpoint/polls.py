@@ -41,7 +41,7 @@ class _Poll:
         #: look has ended.
         self.idle = asyncio.Event()
         self.idle.set()
-        #: Whether the poll has ended. A later look must not receive for it: nobody would get the messages.
+        #: Whether the poll has ended. A later look must not receive for an ended poll: nobody would get the messages.
         self.over = False
 
 

@@ -60,7 +60,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._ended, before = False, self._body_bytes
         super().data_received(data)
         if self._ended:
-            # Bytes that follow a request in the same piece of data are not counted: they are at most one read.
+            # The last piece of a request, with what follows the request in this piece, is not counted. It is one read.
             self._body_bytes = self._other_bytes = 0
             return
         self._other_bytes += len(data) - (self._body_bytes - before)

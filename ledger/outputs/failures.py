@@ -64,10 +64,11 @@ class Failures:
         self._access, self._table = access, table
 
     def append(self, rows: pa.Table, receipt_id: str | None, version: int | None) -> None:
-        """Append rows about messages of a claim, which the receipt and the version of its grant identify.
+        """Append rows about messages of a claim.
 
-        If an earlier call appended rows about exactly the same messages of the same claim, append nothing. Raises
-        OutputNotWritten, and what `writer_of` raises.
+        If an earlier call appended rows about exactly these messages, with the same receipt and version, append
+        nothing. (A claim that was found again has another version.) Raises OutputNotWritten, and what `writer_of`
+        raises.
         """
         outputs = self._access.store.outputs
         alone = outputs.writes_arrow() and not is_name(self._table)
