@@ -1,8 +1,8 @@
-"""The access log: a line of JSON for each request that the application answers or whose client disconnects.
+"""The access log: a line of JSON for each request that the application answers, or whose client disconnects before.
 
-The paths of health, readiness and metrics get no line. A line has the caller, the action, the queue, the time, the
-outcome and some more. It has no body, no attribute, no header of the request, no key, and no query: a query may hold a
-message and a signature.
+The requests for health, readiness and metrics get no line (GETs of their paths, without a query). A line has the
+caller, the action, the queue, the time, the outcome and some more. A line has no body, no attribute, no header of the
+request, no key, and no query: a query may hold a message and a signature.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Queue URLs: `http://host:port/ACCOUNT/NAME`, at the address that the client used, or at the endpoint's public one.
+"""Queue URLs: `http://host:port/ACCOUNT/NAME`, with the address that the client used, or with the public address.
 
 A request may also name a queue by the path of the queue's URL, or by the queue's bare name, as in SQS.
 
@@ -34,7 +34,7 @@ def url_of(base: str, account_id: str, name: str) -> str:
 
 
 def queue_in_path(path: str) -> str | None:
-    """Return the path if it can be the path of a queue's URL; else None. It stands for a missing QueueUrl."""
+    """Return the path if it can be the path of a queue's URL; else None. Such a path replaces a missing QueueUrl."""
     return path if _PATH.fullmatch(path) else None
 
 

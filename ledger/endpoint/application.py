@@ -42,16 +42,16 @@ VITALS_SECONDS = 60.0
 #: The same on an object store, where the listing costs one paid request for each 1,000 files.
 VITALS_SECONDS_OF_OBJECT_STORES = 600.0
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-#: With one of these headers, a request may be from another machine: a proxy on this machine has forwarded it.
+#: With one of these headers, a request may be from another machine: a proxy on this machine may have forwarded it.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
-#: Actions that do not wake the queue's long polls when they end. If such an action commits, polls learn it from the
-#: tables.
+#: Actions that do not wake the queue's long polls when they end. If such an action commits, polls learn of the commit
+#: from the tables.
 _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl", "ListQueues", "ListQueueTags")
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of the endpoint: a request's bytes and seconds, numbers of calls and long polls, and free disk space."""
+    """Limits of the endpoint: bytes and seconds of a body, numbers of calls and long polls, and free disk space."""
 
     #: A batch of 1 MiB fits, even if a form writes each of its bytes as three (%0A).
     request_bytes: int = 4 << 20
@@ -110,7 +110,7 @@ class Application:
         await _send(send, response)
 
     def stop(self) -> None:
-        """Answer long polls, and report "not ready" from now on. Accepted requests go on."""
+        """Answer the long polls that wait, and report "not ready" from now on. Other requests go on."""
         self.stopping = True
         self.polls.stop()
 
@@ -147,7 +147,7 @@ class Application:
         if isinstance(done, Waiting):
             return exchange.written({} if self.stopping else await self._await_poll(done, receive))
         if call.action not in _QUIET and call.known_queue is not None:
-            # If the action changed other queues, too, the polls of those queues learn it from the tables.
+            # If the action changed other queues, too, the polls of those queues learn of the commit from the tables.
             self.polls.changed(call.known_queue)
         return done
 
@@ -170,7 +170,7 @@ class Application:
         try:
             return await self._told(path, here)
         except Exception as error:
-            # The log has the error. The answer does not name it.
+            # The log has the error. The answer does not name the error.
             return _text(told(error).known.status, "it could not be found out")
 
     async def _told(self, path: str, here: bool) -> Response:
@@ -200,7 +200,7 @@ class Application:
         return _text(OK, "ready") if reason is None else _text(NOT_READY, reason)
 
     def _reason_against(self) -> str | None:
-        """Return why the ledger takes no commits now, without a path; None if it takes them.
+        """Return why the ledger takes no commits now, without a path; None if it takes commits.
 
         Raises LedgerError if the tables cannot be read.
         """
@@ -306,7 +306,7 @@ class Application:
 
 
 def _do_and_write(exchange: Exchange, call: Call) -> Response | Waiting:
-    """Do a request on a thread of the pool. Return its response, or a Waiting if it has to wait."""
+    """Do a request on a thread of the pool. Return its response, or a Waiting if the request has to wait."""
     done = exchange.done(call)
     return done if isinstance(done, Waiting) else exchange.written(done)
 

@@ -11,7 +11,10 @@ from ledger.rules.policy_decision import allows
 
 @dataclass(frozen=True)
 class Caller:
-    """The holder of the key that signed a request: an account, and a user's ARN if the key has one."""
+    """The holder of the key that signed a request: an account, and a user's ARN if the key has one.
+
+    An endpoint without signatures takes every caller for the owner's account.
+    """
 
     account_id: str
     user_arn: str | None = None
@@ -23,7 +26,10 @@ class Caller:
 
 
 def require(caller: Caller, action: str, queue_arn: str, policy: str | None, owner: Account) -> None:
-    """Raise a Refusal (AccessDenied) if the caller may not do the action to the queue (see `policy_decision`)."""
+    """Raise a Refusal (AccessDenied) if the caller may not do the action to the queue (see `policy_decision`).
+
+    `queue_arn` is empty for an action that names no existing queue.
+    """
     if not allows(policy, owner.account_id, caller.account_id, caller.arn, action, queue_arn):
         what = f" on resource: {queue_arn}" if queue_arn else ""
         raise Refusal("AccessDenied", f"User: {caller.arn} is not authorized to perform: sqs:{action.lower()}{what}")

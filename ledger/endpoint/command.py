@@ -1,7 +1,7 @@
 """The options of `ledger serve` and `jobs/serve.py`, their checks, and the serving.
 
 For a wrong option, or options that do not fit together, the checks raise InvalidParameterValue. The error names an
-option.
+option or an environment variable.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Options:
     """The options of `ledger serve`.
 
     `keys`, `certificate` and `certificate_key` are paths of files, the last two in PEM. `url` is the beginning of queue
-    URLs. Without `url` it is the address that each client used. `access_log` is the path of a file, or `-` for the
-    standard output. About once in `upkeep_every` (90s, 5m, 1h) a thread checks whether upkeep is due. `0` leaves upkeep
-    to other processes.
+    URLs. Without `url`, queue URLs begin with the address that each client used. `access_log` is the path of a file, or
+    `-` for the standard output. About once in `upkeep_every` (90s, 5m, 1h) a thread checks whether upkeep is due (after
+    failures less often). `0` leaves upkeep to other processes.
     """
 
     host: str = DEFAULT_HOST
@@ -71,8 +71,8 @@ def run(
 ) -> None:
     """Serve the ledger that `open_ledger` returns, until SIGTERM or Ctrl-C.
 
-    `open_ledger` is called once the options are checked and the port is bound. At SIGHUP the file of keys is read
-    again, if there is one.
+    `open_ledger` is called after the options are checked and the port is bound. If there is a file of keys, it is read
+    again at each SIGHUP.
 
     Args:
         open_ledger: Opens or makes the ledger.
@@ -144,8 +144,9 @@ def _serve(
 def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
     """Until the block ends, check in a thread, about once in `every`, whether upkeep is due. If so, run a round.
 
-    If several processes check, only one of them runs the round (see `upkeep_daemon`). The first check comes at a random
-    time in the first period, so that processes that started together do not all check at the same time.
+    If several processes check, one of them runs the round, and the others leave it to that one (see `upkeep_daemon`).
+    The first check comes at a random time in the first period, so that processes that started together do not all check
+    at the same time.
     """
     if every == NO_UPKEEP:
         yield
@@ -190,7 +191,10 @@ def _signatures(ledger: Ledger, options: Options, environment: Mapping[str, str]
 
 
 def _keys(options: Options, environment: Mapping[str, str], owner: str) -> keys.Keys:
-    """Return the keys. Keys without an account belong to the `owner`. Raises InvalidParameterValue if there is none."""
+    """Return the keys. Keys without an account belong to the `owner`.
+
+    Raises InvalidParameterValue if there is no key, or if the file of keys is wrong.
+    """
     found_keys = keys.read(options.keys, owner) if options.keys else keys.of_environment(environment, owner)
     if found_keys is None:
         bound = "Requests are signed, and there is no key to verify them with"

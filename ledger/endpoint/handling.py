@@ -42,8 +42,8 @@ class Endpoint:
 class Exchange:
     """One request and its response.
 
-    The method `begun` sets `action` when it has read the request, and `call` at its end. Before, both attributes are
-    None.
+    The method `begun` sets `action` when it has read the request, and `call` at its end. Until then, each of these
+    attributes is None.
     """
 
     def __init__(self, endpoint: Endpoint, request: Request) -> None:
@@ -95,13 +95,14 @@ class Exchange:
         """Do the call. Return its result, or a Waiting for a receive that found nothing and may wait.
 
         Most calls make one commit to the ledger's tables, or none. DeleteQueue, StartMessageMoveTask, and PurgeQueue of
-        a FIFO queue make several. If one of these fails, earlier commits may exist. Raises a LedgerError if the action
-        is refused or fails.
+        a FIFO queue make several. If one of an action's commits fails, its earlier commits may exist. A receive and a
+        move task may also fence writes that are in doubt, by commits to their output tables. Raises a LedgerError if
+        the action is refused or fails.
         """
         return ACTIONS[call.action](call)
 
     def written(self, result: Result) -> Response:
-        """Return the response to a call that succeeded, in the protocol of the request or in the JSON it asks for."""
+        """Return the response to a call that succeeded, in the request's protocol, or in JSON if it asks for JSON."""
         assert self.action is not None, "it has begun"
         response: Response = self._answers.written(self.action, result, self._id)
         return response

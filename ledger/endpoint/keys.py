@@ -40,7 +40,7 @@ _FILE = (
 
 @dataclass(frozen=True)
 class Key:
-    """A secret and its holder. If the key has a session token, requests must have it, too.
+    """A secret and its holder. If the key has a session token, requests must have that token.
 
     `repr` shows neither the secret nor the token.
     """
@@ -116,9 +116,10 @@ log = logging.getLogger("ledger.endpoint")
 
 
 class KeyRotation:
-    """Reads the keys again on SIGHUP, within its `with` block. Outside the main thread the block does nothing.
+    """Reads the keys again on SIGHUP, within its `with` block.
 
-    The caller enters the block before the process serves. Otherwise an early SIGHUP would end the process.
+    Outside the main thread, and on a system without SIGHUP, the block does nothing. The caller enters the block before
+    the process serves. Otherwise an early SIGHUP would end the process.
     """
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: Upper bounds of the histogram of request times, in seconds.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0)
-#: Upper bounds of the histogram of group sizes: how many requests shared a commit.
+#: Upper bounds of the histogram of group sizes: how many calls shared a commit, or a read.
 GROUPS = (1, 2, 4, 8, 16, 32)
 SUCCESS, UNKNOWN_ACTION = "ok", "unknown"
 

@@ -4,9 +4,9 @@ Each queue that has polls has a line. A look tries to receive for the first poll
 The endpoint looks when it has changed the queue, and when the tables have new commits (other processes). It also looks
 about once a second, because a visibility timeout may have run out. With more than 100 lines this look comes less often.
 
-When a line is woken, the first look is for one poll alone: if that look finds nothing, the other polls would find
-nothing either. While looks find messages for all their polls, each look is for twice as many polls as the look before,
-up to MOST_AT_A_TIME. The polls of one look can share a commit.
+When a line is woken, the first look is for one poll alone: if that look finds nothing, the other polls would hardly
+find anything. While each look answers all its polls, the next look is for twice as many polls, up to MOST_AT_A_TIME.
+The polls of one look can share a commit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Poll:
         #: look has ended.
         self.idle = asyncio.Event()
         self.idle.set()
-        #: Whether the poll has ended. A later look must not receive for it: nobody would get the messages.
+        #: Whether the poll has ended. A later look must not receive for an ended poll: nobody would get the messages.
         self.over = False
 
 
@@ -67,7 +67,7 @@ class Polls:
         self.open = 0
 
     async def wait(self, waiting: Waiting) -> Result:
-        """Return the messages of the first look that finds some. Return {} if none does until the wait ends.
+        """Return the answer of the first look that finds messages. Return {} if no look finds any until the wait ends.
 
         If the endpoint stops, the wait ends early. Raises what a look raises, and Throttled if too many polls are open.
         For a cancelled poll no further look begins.

@@ -3,10 +3,10 @@
 A few dozen threads are enough: calls that wait for the same queue at the same time can share a commit.
 
 Free threads take calls from the lines in rotation (`Lines`, which the pool locks). The calls of one queue may use all
-threads but an eighth (but one, if there are only a few threads). So if many calls wait for the next commit of one hot
-queue, calls to other queues still find a thread. If too many calls wait or run, the pool refuses a waiting call. Of the
-queues with waiting calls, it chooses the queue that has the most calls in all, and refuses this queue's newest waiting
-call.
+threads but an eighth (with fewer than 16 threads, all but one; a single thread serves every queue). So if many calls
+wait for the next commit of one hot queue, they leave threads to the other queues. If too many calls wait or run, the
+pool refuses a waiting call. Of the queues with waiting calls, it chooses the queue that has the most calls in all, and
+refuses this queue's newest waiting call.
 
 The pool is cheaper than an executor of concurrent.futures: a call needs only one asyncio future. Calls that end
 while the event loop is busy wake the loop once for all of them.
@@ -30,7 +30,7 @@ class Lines(Generic[Call]):
     """The calls that wait for one of `threads` threads, and the number of calls that have a thread.
 
     `waiting` calls wait, and `begun` calls have a thread: together at most `threads` + `backlog`. If one queue has all
-    threads that it may have, and others are free, more than `backlog` calls may wait.
+    threads that it may have, and other threads are free, more than `backlog` calls may wait.
     """
 
     def __init__(self, threads: int, backlog: int) -> None:
@@ -105,7 +105,7 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         #: The lock guards the lines. Only `waiting` and `busy` read the lines without the lock.
         self._lock, self._lines = threading.Lock(), Lines[_Call](threads, backlog)
-        #: Calls that count as having a thread, each with its queue. A free worker takes the next one. The value None
+        #: Calls that count as having a thread, each with its queue. A free worker takes the next call. The value None
         #: ends the worker that takes it.
         self._begun: SimpleQueue[tuple[str, _Call] | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []

@@ -1,6 +1,7 @@
 """The Query protocol: parameters as a form (`SendMessageBatchRequestEntry.1.Id=...`), results as XML.
 
-botocore's model of SQS no longer has this protocol's names of lists and maps. IN_REQUESTS and IN_RESPONSES have them.
+botocore's model of SQS no longer has this protocol's names of lists and maps. IN_REQUESTS and IN_RESPONSES have these
+names.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ IN_RESPONSES = {
 }
 #: The names of the key and the value of a map, in requests and responses: TAGS for tags, OTHERS for all other maps.
 TAGS, OTHERS = ("Key", "Value"), ("Name", "Value")
-#: Recorded from AWS: an error response has an empty element Detail. Only for these two actions, the errors of
+#: Recorded: an error response has an empty element Detail. Exception: for these two actions, the errors of
 #: _FORM_OF_A_BATCH lack this element.
 WITHOUT_DETAIL = ("ChangeMessageVisibilityBatch", "DeleteMessageBatch")
 _FORM_OF_A_BATCH = (
@@ -272,6 +273,6 @@ def _inside(shape: Any, value: Any, action: str) -> str:
 def _text(value: str) -> str:
     """Escape a text for XML, and drop the characters that XML forbids.
 
-    A carriage return is escaped, too: an XML parser would turn a bare one into a line feed.
+    A carriage return is escaped, too: an XML parser would turn a bare carriage return into a line feed.
     """
     return _HIDDEN.sub("", escape(value, {"\r": "&#xD;"}))

@@ -14,14 +14,17 @@ class Refusal(LedgerError):
 
 
 class NoAction(Refusal):
-    """A GET without an action. SQS answers with an element of its own, not with an error response."""
+    """A GET of the Query protocol without an action.
+
+    SQS answers with an element of its own, not with an error response.
+    """
 
     def __init__(self) -> None:
         super().__init__("MissingAction", "The request must contain the parameter Action.")
 
 
 def unknown_action(action: str | None) -> Refusal:
-    """Return the error of an unknown or missing action. Reports about SDKs have recorded the sentence."""
+    """Return the error of an unknown or missing action. Reports about SDKs quote the sentence about an unknown one."""
     if not action:
         return Refusal("MissingAction", "The request must contain the parameter Action.")
     return Refusal("InvalidAction", f"The action {action[:80]} is not valid for this endpoint.")

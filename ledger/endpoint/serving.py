@@ -1,4 +1,4 @@
-"""The server: uvicorn with bounds on heads, and a stop that waits until accepted requests are answered.
+"""The server: uvicorn with bounds on heads, and a stop that waits for the answers to accepted requests.
 
 Uvicorn runs with the C parser of httptools, and without a framework. Both packages are small and well kept, and uvicorn
 serves TLS. The endpoint routes requests itself.
@@ -24,11 +24,12 @@ from ledger.endpoint.application import Application, Bounds
 from ledger.endpoint.handling import Endpoint
 
 log = logging.getLogger("ledger.endpoint")
-#: Most bytes and seconds of a request's head.
+#: The most bytes of a request's head, and the most seconds until a head is whole.
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
 #: A request may have this many bytes of framing for each byte of its body, as many as a chunk of a single byte has.
 FRAMING_BYTES_PER_BODY_BYTE = 5
-#: Seconds that an idle connection stays open (longer than a long poll), and that a stop waits for requests.
+#: Seconds that an idle connection stays open (longer than a long poll), and that a stop waits for the answers to
+#: requests.
 KEEP_ALIVE, GRACE = 75, 60
 
 
@@ -59,7 +60,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._ended, before = False, self._body_bytes
         super().data_received(data)
         if self._ended:
-            # Bytes that follow a request in the same piece of data are not counted: they are at most one read.
+            # The last piece of a request, with what follows the request in this piece, is not counted. It is one read.
             self._body_bytes = self._other_bytes = 0
             return
         self._other_bytes += len(data) - (self._body_bytes - before)
@@ -125,7 +126,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the waits of long polls, take no new connections, and wait for the answers to accepted requests.
 
-        After GRACE seconds, or if `force_exit` is set, the server no longer waits.
+        After GRACE seconds, or if `force_exit` is set, the server no longer waits. `serve` returns only
+        when all calls in the pool have ended.
         """
         self.application.stop()
         await super().shutdown(sockets)
@@ -144,7 +146,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
-        # If a Ctrl-C follows a first signal, the server no longer waits for requests.
+        # If a Ctrl-C follows a first signal, the server no longer waits for answers.
         self.force_exit = self.force_exit or (self.should_exit and number == signal.SIGINT)
         self.should_exit = True
 
@@ -182,7 +184,7 @@ def serve(
 ) -> None:
     """Serve an endpoint on a listening socket until the server is stopped, with TLS if there is a certificate.
 
-    Call `started` once the server serves.
+    Call `started` when the server begins to serve.
     """
 
     async def run() -> None:

@@ -52,9 +52,10 @@ def require_no_lists(action: str, entries: Iterable[Mapping[str, Any]]) -> None:
 
 
 def sent_as_sqs(outcome: SendOutcome, given: Mapping[str, Any]) -> dict[str, object]:
-    """Return a SendMessage's answer for a sent message. `given` has the request's parameters.
+    """Return SendMessage's answer for a sent message. `given` has SendMessage's parameters, or is an entry of a batch.
 
-    The digest of system attributes covers those in the request's parameters, not the trace in the request's header.
+    The answer has a digest of system attributes only if `given` has such attributes. A trace in the request's header
+    gets no digest.
     """
     number, named = outcome.sequence_number, given.get("MessageSystemAttributes")
     return _present(

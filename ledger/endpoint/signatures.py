@@ -7,12 +7,14 @@ requests apart by the header amz-sdk-invocation-id, and tries of one request by 
 are replays:
 
 - a request that equals an earlier request in its signature and in these headers;
-- a request with an earlier request's signature and other values of these headers. There is an exception in the time
-  TOGETHER after the first request with this signature: if that request and this one have such headers, this one is no
-  replay.
+- a request with an earlier request's signature and other values of these headers. Exception: if the first request with
+  this signature and the later one both have such headers, the later one is no replay within the time TOGETHER after the
+  first.
 
 Some SDKs, such as botocore, do not sign these headers. An attacker who reads the traffic (no TLS) can repeat such a
 request with other values, but only for the time TOGETHER.
+
+Only the process that got a request knows the request's replays, and only until that process ends.
 
 A signature in a query belongs to a URL that its signer passes on (a presigned URL). The signature holds for
 X-Amz-Expires seconds from its date (without X-Amz-Expires, for 15 minutes). Within this time it may come any number of
@@ -120,7 +122,7 @@ class Signatures:
 
 
 class _SigningKeys:
-    """Signing keys, each derived from a secret, a day and a region, and kept.
+    """Signing keys, which are kept. Each is derived from a secret, a day and a region.
 
     Deriving a key takes four HMACs, and verifying a signature takes one more. If SIZE keys are kept, all are dropped
     before the next one is kept. Threads may share a _SigningKeys: in a race two threads derive the same key.
@@ -153,8 +155,9 @@ class _SeenSignatures:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: By the minute of the signatures' dates: when each signature first came (ms), and the pairs of a signature and
-        #: values of INVOCATION headers that came. A repeated signature has the same date, so it is in the same minute.
+        #: By the minute of the signatures' dates: when each signature first came (ms), and digests of the pairs of a
+        #: signature and values of INVOCATION headers that came. A repeated signature has the same date, so it is in the
+        #: same minute.
         self._dated: dict[int, tuple[dict[bytes, int], set[bytes]]] = {}
 
     def is_new(self, signature: str, tried: tuple[str, ...], signed_at: int, now: int) -> bool:
@@ -173,8 +176,8 @@ class _SeenSignatures:
                 return False
             first = first_seen.get(key)
             if first is None:
-                # A signature that first comes without these headers may not come again, also not with them. Therefore
-                # its time counts as over.
+                # A signature that first comes without these headers may not come again, with or without these headers.
+                # Therefore its time counts as over.
                 first_seen[key] = now if any(tried) else now - TOGETHER - 1
             is_new = first is None or (any(tried) and now - first <= TOGETHER)
             if is_new:

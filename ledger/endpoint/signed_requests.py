@@ -42,9 +42,10 @@ TOKEN = "x-amz-security-token"
 class Signed:
     """The parts of a request's signature.
 
-    `lifetime` is the seconds for which a signature in a query holds; None for a signature in a header. `token` is the
-    session's token, if the request has one. `date` is the text of X-Amz-Date in the header or the query. It is empty if
-    the request has no X-Amz-Date, or if the signature does not cover that header.
+    `headers` names the signed headers. `query` has the query's parameters without the signature itself. `lifetime` is
+    the seconds for which a signature in a query holds; None for a signature in a header. `token` is the session's
+    token, if the request has one. `date` is the text of X-Amz-Date in the header or the query. It is empty if the
+    request has no X-Amz-Date, or if the signature does not cover that header.
     """
 
     access_key: str
@@ -97,7 +98,7 @@ def claimed_key(request: Request) -> str | None:
 
 
 def text_to_sign(request: Request, signed: Signed) -> bytes:
-    """Return the text that the signature is about. A genuine signature is the text's HMAC under the signing key."""
+    """Return the text that was signed. A genuine signature is the HMAC of this text under the signing key."""
     canonical = hashlib.sha256(_canonical(request, signed).encode()).hexdigest()
     return f"{ALGORITHM}\n{signed.date}\n{signed.scope}\n{canonical}".encode()
 

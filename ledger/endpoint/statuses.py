@@ -1,8 +1,9 @@
 """HTTP statuses, and the names of errors on the wire in both protocols.
 
-The library and the endpoint raise errors with a `code`. ERRORS says how the error of each code looks in an answer. A
-JSON answer has the error's shape in `__type`, and its Query code in the header x-amzn-query-error. Clients such as
-botocore tell errors apart by that header. A Query answer has the code in its body.
+The library and the endpoint raise errors with a `code`. ERRORS says how errors look in an answer, by their codes. For
+errors without a code in ERRORS see `told`. A JSON answer has the error's shape in `__type`, and its Query code in the
+header x-amzn-query-error. Clients such as botocore tell errors apart by that header. A Query answer has the code in its
+body.
 
 Modeled errors are those in botocore's model of SQS. Their codes and statuses come from an older model of botocore,
 which described the Query protocol. Codes and statuses of the other errors come from recordings and from SQS's page
@@ -150,8 +151,8 @@ UNAVAILABLE_SENTENCE = "The service is temporarily unavailable. Please try again
 def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
     """Return the answer for an error, and log the error.
 
-    Only the log says what an internal error is about (storage, clocks, tables, our mistakes). A refused request is
-    logged at level info, without message contents or keys.
+    Only the log says what an internal error is about (storage, clocks, tables, a mistake in our code). A refused
+    request is logged at level info, without message contents or keys.
     """
     if isinstance(error, (SparkIsNeeded, LedgerTooNew)):
         log.error("%s: %s", error.code, error)
@@ -180,7 +181,7 @@ def _why(error: LedgerError) -> str:
     """Return the log's reason for a refused request: the signature's error, or the parameter that was wrong, if any."""
     if error.code in _OF_SIGNATURES:
         return f": {error.message}"
-    # The part after the dot names a message's attribute.
+    # The part after the first dot may name a message's attribute.
     field = getattr(error, "field", "").partition(".")[0]
     return f": {field}" if field else ""
 

@@ -50,6 +50,7 @@ class ArrowWriter:
         self._engine, self._rows, self._table, self._outputs = outputs.without_spark(), table_rows, table, outputs
         self._place, self._asked = place_of(table, None), asked
         outputs.require_allowed(self._place.text)
+        # This call checks the storage: it raises UnsafeStorage or StorageFailed.
         outputs.publishing(self._place.text)
 
     @property
@@ -86,7 +87,7 @@ class ArrowWriter:
         return self._place
 
     def require_fitting(self) -> None:
-        """Raise OutputNotWritten if `make` would refuse the rows. Make and change nothing."""
+        """Raise OutputNotWritten if `make` would refuse the rows. Neither make nor change a table."""
 
         def change() -> contextlib.AbstractContextManager[object]:
             raise _WouldChange("the table would be changed")

@@ -1,4 +1,4 @@
-"""The table of messages that failed: a row for each time that a message failed, with the reason."""
+"""The table of messages that failed: a row for each failed message of a claim, with the reason."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def failed_messages(
 ) -> pa.Table:
     """Return a row (SCHEMA) for each message of a grant. Bodies come from `stored`.
 
-    `reasons` has the columns message_id and reason. The first reason of a message counts. A message without a reason
-    gets NO_RESULT.
+    `reasons` has the columns message_id and reason. Of several rows about a message the first counts. A message without
+    a reason gets NO_RESULT. If `stored` is empty, no reason counts.
     """
     reason_by_id: dict[str, Any] = {}
     if reasons is not None and stored:
@@ -66,7 +66,9 @@ class Failures:
     def append(self, rows: pa.Table, receipt_id: str | None, version: int | None) -> None:
         """Append rows about messages of a claim.
 
-        If rows about the same messages of the same claim were appended before, append nothing. Raises OutputNotWritten.
+        If an earlier call appended rows about exactly these messages, with the same receipt and version, append
+        nothing. (A claim that was found again has another version.) Raises OutputNotWritten, and what `writer_of`
+        raises.
         """
         outputs = self._access.store.outputs
         alone = outputs.writes_arrow() and not is_name(self._table)

@@ -40,7 +40,7 @@ class OutputRows(Protocol):
         """Return which messages a column names."""
 
     def named_failed(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the failed rows names (see `writers.Writer`). They are not written."""
+        """Return which messages a column of the failed rows names (see `writers.Writer`)."""
 
 
 class Chosen(NamedTuple):
@@ -53,8 +53,9 @@ class Chosen(NamedTuple):
 def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: Any) -> pa.Table:
     """Return the messages to acknowledge, as RUNS. `messages` is as in Claim.write.
 
-    Raises InvalidParameterValue if `messages` names messages that are not in the claim. It is also raised if the rows'
-    columns of CARRIED name other messages than those to acknowledge.
+    Raises InvalidParameterValue if `messages` has a value that names no message of the claim. If `messages` is not a
+    column of the rows, the rows' columns of CARRIED are checked, too. They may name only acknowledged messages. If
+    `messages` is given, they must name all of these.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(messages, str):
@@ -65,7 +66,8 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: An
             _in_claim(grant, claimed, _given(queue, messages, "messages"), "messages", "messages"),
             "messages",
         )
-    # If the caller names the messages, a column of CARRIED that names no message has another meaning: do not check it.
+    # If the caller names the messages, a column of CARRIED that names no message has another meaning, and is not
+    # checked.
     columns = _named(queue, rows)
     for column, named in _columns_with_messages(columns) if messages is not None else columns:
         _require_agreement(grant, chosen, named, column, what, exactly=messages is not None)
@@ -75,9 +77,9 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: An
 def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> Chosen:
     """Choose all messages of a claim except those that `failed` names, as in Claim.write.
 
-    Raises InvalidParameterValue if `failed` names messages that are not in the claim. It is also raised if the rows
-    carry ids, but not exactly those of the chosen messages: each message of the claim must have a row, or be named by
-    `failed`. If the rows carry no ids, `failed` may not be a DataFrame.
+    Raises InvalidParameterValue if `failed` has a value that names no message of the claim. If the rows have ids or
+    handles, each message of the claim must have a row, or be named by `failed`, but not both. If the rows have neither
+    ids nor handles, `failed` may not be a DataFrame.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(failed, str):
@@ -88,8 +90,8 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
     others = others_of_claim(claimed, exceptions).select(RUNS.names)
     by = id_column(rows) if isinstance(failed, str) else None
     columns = _named(queue, rows)
-    # If no column names a message, a column of only nulls, or without rows, means that no message has a row. A column
-    # with other values has another meaning, unless it is `by`, which names the failed rows' messages.
+    # If no column names a message, a column of nulls, or without rows, means that no message has a row. So does the
+    # column `by`, which names the failed rows' messages. Any other column has another meaning.
     carried = (
         _columns_with_messages(columns)
         or [(column, named_by) for column, named_by in columns if column == by or not named_by.others][:1]
@@ -209,7 +211,7 @@ def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str
     if exactly and missing:
         example = first_id(others_of_claim(chosen, named.messages))
         wrong.append(f"{missing:,} of the messages have no row (message {example} for one)")
-    # Without `exactly`, some rows may have null in the column. But if all rows have null, refuse them: a join may have
+    # Without `exactly`, some rows may have null in the column. But rows that all have null are refused: a join may have
     # found nothing.
     if named.others or (named.nulls and (exactly or not named.messages.num_rows)):
         wrong.append(f"{named.others + named.nulls:,} rows name no message of the queue{_at(named)}")

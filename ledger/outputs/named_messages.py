@@ -35,7 +35,7 @@ class Named:
         others: how many values are not null, and neither an id nor a handle of the queue.
         example: one of the `others`; None if there is none.
         row: the number, from 0, of the first value that is null or one of the `others`. None if there is no such value,
-            or if the values have no order.
+            or if the numbers of the rows are not known.
     """
 
     messages: pa.Table
@@ -46,9 +46,9 @@ class Named:
     row: int | None = None
 
 
-#: The length of a message id.
+#: The length of a message id, in characters.
 LENGTH = ids.SEGMENT_LENGTH + 8
-#: By byte, its value as a hexadecimal digit; -1 for all other bytes.
+#: For each byte, its value as a hexadecimal digit in lower case, or -1.
 _DIGIT = np.full(256, -1, dtype=np.int8)
 _DIGIT[list(b"0123456789abcdef")] = range(16)
 
@@ -85,9 +85,9 @@ def named_by_values(values: Iterable[object], queue: str) -> Named:
 
 
 def named_by_ids(values: pa.ChunkedArray) -> Named | None:
-    """Return what an array of message ids and nulls names. Return None if it has any other value.
+    """Return what an array of message ids and nulls names. Return None if the array has any other value.
 
-    `named_by_values` reads arrays with other values, but slower.
+    `named_by_values` reads any values, but more slowly.
     """
     nulls = values.null_count
     row = pa.compute.index(values.is_null(), True).as_py() if nulls else None

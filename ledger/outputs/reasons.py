@@ -33,10 +33,11 @@ def give_back_each(
         grant: the claim.
         runs: messages of the claim.
         timeout: the seconds for which the messages are hidden; 0 does not hide them.
-        reasons: a column that names messages, and a column of their reasons. The first reason of a message counts.
-        without: the reason of messages that have none in `reasons`.
+        reasons: a column of message ids or receipt handles, and a column of reasons. Of several rows with the same id
+            or handle, the first counts.
+        without: the reason of messages that get none from `reasons`.
         postponed: why the messages are hidden, if they are.
-        mark: the mark of the first action (see `visibility.change`). Each further action has the next number.
+        mark: the mark of the first action (see `rules.visibility.change`). Each further action has the next number.
         counted: False subtracts this receive from each message's receive count.
     """
     hidden = postponed if timeout else None
@@ -57,7 +58,8 @@ def _by_reason(
 ) -> Iterator[tuple[str | None, pa.Table]]:
     """Yield pairs of a reason and its messages: first the most frequent reasons, each by itself.
 
-    Then all other reasons follow as one, and at last `without`.
+    Messages with other reasons follow as one pair, with the reason FURTHER. Messages without a reason come last, with
+    `without`.
     """
     remaining = runs
     if reasons is not None and reasons.num_rows and remaining.num_rows:

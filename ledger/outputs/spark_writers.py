@@ -70,7 +70,7 @@ class _DataFrameWriter:
 
     @contextlib.contextmanager
     def _parted(self) -> Iterator[None]:
-        """If there is a column of failures, compute the rows once, and take the failed rows out for the block."""
+        """If there is a column of failures, compute the rows once for the block, and take out the failed rows."""
         if self._failed is None:
             yield
             return
@@ -115,7 +115,7 @@ class _DataFrameWriter:
         if is_about_columns(failure):
             with contextlib.suppress(Exception):
                 table_types = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
-                # The rows may lack a column: it becomes null in the table.
+                # A column that the rows lack becomes null in the table.
                 return reason(failure) + different_columns(self.columns, table_types, needs_all=False)
         # For an exception in Python's workers, Spark's first line says only that there was an exception.
         return row_error(failure).text if TRACEBACK in str(failure) else reason(failure)
@@ -253,9 +253,10 @@ class SparkWriter(_DataFrameWriter):
         return made
 
     def _require_writable_values(self, rows: DataFrame) -> None:
-        """Raise OutputNotWritten for a value that is refused. Spark reads all rows for this.
+        """Raise OutputNotWritten if a value is refused, or if Spark cannot compute the rows.
 
-        Called before a table is made, so that no table is made for rows that cannot be written.
+        Spark reads all rows for this. Callers call it before a table is made, so that no table is made for rows that
+        cannot be written.
         """
         try:
             rows.write.format("noop").mode("overwrite").save()

@@ -3,9 +3,9 @@
 `rules.publishable` says which tables accept such files. Bulk sends are staged alike (`rules.staging`).
 
 Published files stay in their folder, and belong to the table like any other file. If a writer died, VACUUM removes the
-writer's files, as it removes any files that no version names. (VACUUM skips folders with names that begin with _, so
-the folder's name does not.) VACUUM usually removes such files when they are 7 days old. Therefore a writer that began
-more than two days ago gives up before it publishes.
+writer's files, as it removes any files that no version names. (VACUUM skips folders whose names begin with _. Therefore
+the name of this folder begins with another character.) VACUUM usually removes such files when they are 7 days old.
+Therefore a writer that began more than two days ago does not publish.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from ledger.output_tables.protocol import OutputPublishing
 
-#: Up to this many rows, the driver itself reads the column that names messages. A message id has 36 bytes, so the
-#: column takes some 40 bytes of memory a row.
+#: If there are at most this many rows, the driver itself reads the column that names messages. A message id has 36
+#: bytes, so a column of ids takes some 40 bytes of memory a row.
 MOST_BY_DRIVER = 8_000_000
 #: Writers that died leave logs in their folders, which no VACUUM removes. Of the folders that are older than two days,
 #: this many of the newest are searched for such a log.
@@ -43,7 +43,10 @@ TIDIED_WRITES = 20
 
 
 class StagedRows:
-    """The rows of one write, in a folder of their own below the table. The table need not exist yet."""
+    """The rows of one write, in a folder of their own below the table. The table need not exist yet.
+
+    `settle`, `remove` and `tidy` ignore errors of the storage, because what stays does no harm.
+    """
 
     def __init__(self, publishing: OutputPublishing, spark: SparkSession, location: str, now: int) -> None:
         self._publishing, self._spark, self._now = publishing, spark, now
@@ -59,7 +62,7 @@ class StagedRows:
         """Compute the rows once, and write them into the folder as files that meet the demands.
 
         The commit in the folder's own log has the `metadata`. Raises what Spark raises. Raises StorageFailed if this
-        process does not see the files, or if Spark changed the folder's columns.
+        process does not see the files, or if Spark changed the folder's columns or protocol.
         """
         self._publishing.stage(self._place, demands, self._now)
         writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
@@ -117,14 +120,14 @@ class StagedRows:
     def remove(self) -> None:
         """Remove the folder, and those folders above it that this write made, if they are empty.
 
-        Called once it is certain that the rows are never published.
+        Called only if it is certain that the rows will never be published.
         """
         with contextlib.suppress(StorageFailed):
             self._writes.remove(self._name)
             remove_empty(self._made)
 
     def tidy(self) -> None:
-        """Remove the logs of writes that died (see TIDIED_WRITES). VACUUM removes only their data files."""
+        """Remove the logs that writers left behind (see TIDIED_WRITES). VACUUM removes only data files."""
         with contextlib.suppress(StorageFailed):
             old = [name for name in self._writes.names() if staging.is_abandoned(name, self._now)]
             for name in old[-TIDIED_WRITES:]:

@@ -1,4 +1,4 @@
-"""The output table that a user names: its place, and its making by Spark."""
+"""The output table that a user names: its place, its making by Spark, and errors about its columns."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None: ...
 def place_of(table: object, spark: SparkSession | None) -> Location | None:
     """Return the place of the table; None if the catalog has no such table yet.
 
-    A path object is a path. A text with a / or a colon is a path or a URI. Any other text is the name of a table in
-    Spark's catalog.
+    A path object is a path. A text with a / or a colon is a path or a URI. Any other text must be the name of a table
+    in Spark's catalog.
 
     Raises:
-        InvalidParameterValue: for anything else, and for a table that is not Delta.
-        SparkIsNeeded: without Spark, for a name, or for a place to which only Spark writes.
+        InvalidParameterValue: for a value of no such form, an unknown scheme, a table that is not Delta, a view, a
+            file, and a folder with other files.
+        SparkIsNeeded: if `spark` is None, for a name, and for a place to which only Spark writes.
     """
     if isinstance(table, os.PathLike) or (isinstance(table, str) and ("/" in table or ":" in table)):
         place = _one_of(here("table", table))
@@ -84,15 +85,17 @@ def place_of_new(table: str, spark: SparkSession) -> Location | None:
 def empty_writer(
     table: object, place: Location | None, rows: DataFrame, properties: Mapping[str, str] | None = None
 ) -> Location:
-    """Make an empty table if there is none, and return its place.
+    """Make an empty table with the columns of `rows` if there is none. Return the table's place.
 
     A write's transaction id has the table's id in it, so the table must exist before the write. `properties` are for a
-    new table, and empty for an existing one. Spark's writer cannot set them, so another statement does.
+    new table: callers that know of a table give none. Spark's writer cannot set these properties, so another statement
+    does.
     """
     from ledger.delta_log.by_spark import CONFLICTS
 
     spark, nothing = rows.sparkSession, rows.limit(0).write.format("delta").mode("ignore")
-    # Two writers may find no table at the same time. One makes the table, and the conflict of the other is no error.
+    # Two writers may find no table at the same time. One of them makes the table. The other gets a conflict, which is
+    # no error.
     with not_written(table), contextlib.suppress(*CONFLICTS):
         if place is None:
             _make_in_catalog(str(table), nothing, spark)
@@ -129,9 +132,10 @@ def partitions_of(spark: SparkSession, location: str) -> tuple[str, ...]:
 
 
 def require_transactions_kept(table: object, place: Location, spark: SparkSession) -> None:
-    """Raise OutputNotWritten for a table that forgets the transactions of its writers after a time (FORGETS).
+    """Raise OutputNotWritten for a table that forgets transactions after a time (its property `alterations.FORGETS`).
 
-    Such a table could later say that a write is not in, and the rows would be written once more.
+    Such a table could later say that a write is not in, although the write's rows are. Then the rows would be written
+    once more.
     """
     with not_written(table):
         (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{for_spark(place.text)}`").select("properties").collect()
@@ -141,7 +145,7 @@ def require_transactions_kept(table: object, place: Location, spark: SparkSessio
 
 @contextlib.contextmanager
 def not_written(table: object) -> Iterator[None]:
-    """Turn an error before a write into OutputNotWritten. The ledger's other errors than OutputUnreadable pass."""
+    """Turn errors before a write into OutputNotWritten. Of the ledger's own errors only OutputUnreadable is turned."""
     try:
         yield
     except OutputUnreadable as error:
@@ -225,9 +229,9 @@ def _one_of(place: Location) -> Location:
 
 
 def _require_delta_or_nothing(table: object, folder: Path) -> None:
-    """Raise InvalidParameterValue for a file, and for a folder that is no Delta table and has other things in it.
+    """Raise InvalidParameterValue for a file, an unreadable folder, and a folder that is no Delta table and not empty.
 
-    Hidden files, and folders of staged rows, do not count as other things.
+    Entries whose names begin with . or _ do not count, and neither does the folder of staged rows (FOLDER).
     """
     try:
         is_delta = (folder / "_delta_log").is_dir()

@@ -1,6 +1,7 @@
-"""The write of a claim's output and the acknowledgement, which take effect as one. See `rules.output_doubts`.
+"""The write of a claim's rows to an output table, and the acknowledgement of its messages.
 
-Messages are given as RUNS (`store.protocol`): a table with a row for each run of messages.
+Rows and acknowledgement take effect as one (see `rules.output_doubts`). Messages are given as RUNS (`store.protocol`):
+a table with a row for each run of messages.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
 
 
 class Acknowledgement(NamedTuple):
-    """The changes to a claim's messages that take effect together.
+    """The changes to a claim's messages by one write.
 
-    The messages `done` (RUNS) are acknowledged with the rows. `beside` has actions on other messages.
+    The messages `done` (RUNS) are acknowledged with the rows. `beside` has actions on other messages of the claim. The
+    actions take effect in the same commit as the acknowledgement. They have a commit of their own only if no message is
+    done, or if an earlier call wrote the rows.
     """
 
     done: pa.Table
@@ -66,9 +69,9 @@ def retry_lost_races(
 class WrittenOutput(NamedTuple):
     """The result of a write.
 
-    `done` is the number of messages that are acknowledged with rows. `changed` is the number of other messages that
-    were changed. If `earlier` is true, an earlier call under the same receipt wrote the rows for the `done` messages,
-    and the rows of this call are not in the table.
+    `done` is the number of messages that are acknowledged with rows. `changed` is the number of other messages of the
+    claim that were changed. If `earlier` is true, an earlier call under the same receipt wrote the rows for the `done`
+    messages, and the rows of this call are not in the table.
     """
 
     done: int
@@ -81,8 +84,8 @@ def decided_by(
 ) -> Callable[[QueueRecord, Writer], Acknowledgement]:
     """Return the function that decides what becomes of the messages, by the arguments of Claim.write.
 
-    `write_output` calls that function once the rows are computed. Raises InvalidParameterValue for arguments that
-    contradict each other.
+    `write_output` calls this function after the rows are computed. Raises InvalidParameterValue if both `messages` and
+    `failed` are given, or a timeout without `failed`.
     """
     if messages is not None and failed is not None:
         raise InvalidParameterValue(
@@ -123,17 +126,17 @@ def write_output(
         grant: the claim, or a part of it.
         rows: the rows, a DataFrame or an Arrow table.
         table: the output table.
-        decide: is called once the rows are computed, and returns what becomes of the messages.
-        ending: returns the context in which messages (RUNS) are acknowledged or released.
-        failed: a column of the rows, or None. Rows with a value in it are not written.
+        decide: is called after the rows are computed, and returns what becomes of the messages.
+        ending: is called with the messages (RUNS) that are acknowledged or released, and returns the context for that.
+        failed: a column of the rows, or None. Rows with a value in this column are not written.
         asked: what is asked of the table's columns.
     """
     record, writer = access.record(), writer_of(access, rows, table, failed, asked)
     access.store.outputs.require_writable()
     with access.named_jobs("write", grant.receipt_id), writer.evaluated():
         if is_spark(rows) and access.frames is not None:
-            # Check after the rows are computed: a file of messages that is missing now may have been missing for the
-            # rows.
+            # Check after the rows are computed. A file of messages that is missing now may have been missing when the
+            # rows were computed.
             access.frames.require_readable(record, grant, rows.sparkSession)
         done, beside = decide(record, writer)
         if done.num_rows:
@@ -153,7 +156,10 @@ def _written(
     done: pa.Table,
     beside: Sequence[Action],
 ) -> tuple[int, bool]:
-    """Write. Return how many other messages were changed, and whether an earlier call wrote the rows for `done`."""
+    """Write the rows if a message is done.
+
+    Return how many other messages were changed, and whether an earlier call wrote the rows for `done`.
+    """
     if done.num_rows:
         outputs = access.store.outputs
         location = writer.make(lambda: outputs.require_held(record, receipt_id, done, access.clock)).text
@@ -165,11 +171,11 @@ def _written(
         if changed is not None:
             return changed, False
     else:
-        # Without a message to acknowledge, no row is committed. Make the table for its readers, if the rows tell its
-        # columns.
+        # If no message is done, no row is committed. Make the table all the same, for its readers. Ignore an error: the
+        # rows may not tell the table's columns, for example.
         with contextlib.suppress(OutputNotWritten):
             writer.make(lambda: None)
-    # This call writes no rows: no message is acknowledged, or an earlier call has written the rows for `done`.
+    # This call writes no rows: no message is done, or an earlier call has written the rows for `done`.
     limits, receipts = attribute_rules.limits_of(record.attributes), attribute_rules.receipts_of(record.attributes)
     answers = access.store.apply(record, beside, limits, receipts, access.clock) if beside else []
     changed = sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
@@ -189,7 +195,7 @@ def _write(
 ) -> int | None:
     """Write the rows and acknowledge `runs`. Return how many messages the actions `beside` changed.
 
-    Return None, and write nothing, if an earlier call wrote rows for all of `runs`.
+    If an earlier call wrote rows for all of `runs`, only record that these messages are deleted, and return None.
     """
     identifier = outputs.begin(record, receipt_id, runs, location, table_id, clock)
     if identifier is None:
@@ -222,13 +228,13 @@ def _write(
 
 
 class _OutcomeUnknown(Exception):
-    """The writer cannot tell whether the rows are in the table. The table has to be asked."""
+    """The write raised no error, but the writer cannot tell whether the rows are in the table."""
 
 
 def _failure(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
-    """Write the rows. Return None if they are certain to be in the table, else the error of the write.
+    """Write the rows. Return None if the rows are certain to be in the table, else an error.
 
-    If the writer cannot tell whether they are in, the error is _OutcomeUnknown.
+    The error is the one that the write raised, or _OutcomeUnknown. After either error, the rows may be in the table.
     """
     try:
         if not writer.write(location, output_doubts.application(identifier), metadata):

@@ -1,7 +1,7 @@
-"""The choice among three writers of a claim's rows to an output table.
+"""The choice among three writers of rows to an output table.
 
-A DataFrame is staged by Spark and published by delta-rs. If delta-rs cannot publish to the table, Spark alone writes
-the rows. An Arrow table is written by delta-rs alone.
+A DataFrame is staged by Spark and published by delta-rs. If delta-rs cannot or may not publish to the table, Spark
+alone writes the rows. An Arrow table is written by delta-rs alone.
 """
 
 from __future__ import annotations
@@ -95,28 +95,28 @@ class Writer(Protocol):
         """Return the place of the table. Make an empty table if there is none.
 
         Some writers also change the table's columns here, and others in `write`. `before_changing` is called before
-        this method makes or changes the table. If that call raises, the table stays unchanged, and its error is raised.
-        Raises OutputNotWritten.
+        this method makes or changes the table (by SparkWriter always). If `before_changing` raises an error of the
+        ledger, the table stays unchanged, and that error is raised. Raises OutputNotWritten.
         """
 
     def table_id(self, location: str) -> str:
-        """Return the id of the table at a location. Raises OutputUnreadable."""
+        """Return the id of the table at a location, after `make`. Raises OutputUnreadable."""
 
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
         """Write the rows in one commit, under the transaction id `application`. Raise any error.
 
-        A commit before that one may change the table's columns. Return True if the rows are certain to be in the table,
-        and False if the table has to be asked.
+        Commits before that one may change the table's columns. Return True if the rows are certain to be in the table,
+        and False if only the table can tell.
         """
 
     def ended(self, *, written: bool) -> None:
-        """Note whether the rows are in the table, as the table says."""
+        """Note whether the rows are in the table. The caller has found it out."""
 
     def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
         """Return the error that says why the rows were not written.
 
-        The error names a value that is refused, or columns that differ from the table's. Else it has the text of
-        `failure`.
+        The error names a value that is refused, or columns that differ from the table's. Otherwise it has the reason
+        that `failure` gives.
         """
 
 
@@ -156,8 +156,8 @@ def columns_asked(schema: Any) -> ColumnsAsked:
 def require_declared(access: Access, table: object, schema: Any) -> None:
     """Raise InvalidParameterValue for an Arrow `schema` that gives a column another type than the existing table has.
 
-    Callers check this before a receive. Do nothing for tables of Spark's catalog, and for tables that delta-rs cannot
-    read: they are checked when rows are written.
+    Raise it also for a `schema` that `columns_asked` refuses. Callers check this before a receive. Any other error is
+    left to the write. Tables of Spark's catalog, and tables that delta-rs cannot read, are checked only by the write.
     """
     asked = columns_asked(schema)
     if asked.declared is None:
@@ -178,12 +178,14 @@ def writer_of(
 ) -> Writer:
     """Return the writer of these rows to this table. Rows with a value in the column `failed` are not written.
 
-    This function makes nothing. Arrow rows are compared with the table's columns only later, in `make`.
+    This function makes no table. Arrow rows are compared with the table's columns only later, in `make`.
 
     Raises:
         InvalidParameterValue, SparkIsNeeded: for rows or a table that cannot be written.
-        OutputNotWritten: for a DataFrame that does not fit the table's columns.
+        OutputNotWritten: for a DataFrame that does not fit the table's columns. Also for a table that forgets
+            transactions, if delta-rs reads the table here; otherwise `make` raises this error.
         UnsafeStorage: if one commit to the table could overwrite another.
+        StorageFailed: if the storage cannot be reached.
     """
     outputs = access.store.outputs
     if not is_spark(rows):
@@ -194,7 +196,7 @@ def writer_of(
     written = schema_of(rows if failed is None else rows.drop(failed))
     place = place_of(table, spark)
     if place is None:
-        # The catalog does not have the table. Spark makes the table, and only then its place is certain.
+        # The catalog does not have the table yet. The place is certain only after Spark has made the table.
         planned = place_of_new(str(table), spark)
         if planned is not None:
             outputs.require_allowed(planned.text)
@@ -218,11 +220,11 @@ def writer_of(
 def _to_publish(
     publishing: OutputPublishing, spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked
 ) -> tuple[Target | None, Columns, str]:
-    """Return the target, the columns that it has once the rows are in, and "".
+    """Return the target, the columns of the table once the rows are in, and an empty text.
 
     If only Spark may commit to the table, return None, columns that the caller must not use, and the reason in words.
     The target has the demands (see `rules.publishable`) of the table, or of the table that will be made. Raises
-    ColumnsDiffer.
+    ColumnsDiffer. Raises OutputNotWritten for a table that forgets transactions.
     """
     unchanged = Columns(rows)
     if _evolves(spark):
@@ -277,7 +279,7 @@ def _columns_of_new(spark: SparkSession, rows: Mapping[str, Any], asked: Columns
 def _added(columns: Columns) -> Mapping[str, Any]:
     """Return the columns that are added to a table as a schema, only for a check of their names.
 
-    For a column inside a column, the schema has the last part of the path, as a string.
+    For a field inside a column, the schema has the last part of the field's path, with the type string.
     """
     whole = {column["name"]: column["type"] for column in columns.schema["fields"]}
     names = [name if name in whole else name.rpartition(".")[2] for name in columns.added]
@@ -287,7 +289,7 @@ def _added(columns: Columns) -> Mapping[str, Any]:
 def _require_names(schema: Mapping[str, Any], mapping: str | None) -> None:
     """Raise ColumnsDiffer for a column name that Spark refuses if the table has no column mapping.
 
-    `mapping` is the table's mode of column mapping.
+    `mapping` is the table's mode of column mapping (None: no mode is set).
     """
     odd = odd_name(schema) if mapping in (None, "none") else None
     if odd is not None:

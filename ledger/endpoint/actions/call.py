@@ -42,9 +42,9 @@ class Call:
 
     @property
     def queue_named(self) -> str:
-        """The last part of QueueUrl, which is the queue's name in every form of it. It is not checked.
+        """The last part of QueueUrl, which is the queue's name in every form of QueueUrl.
 
-        It is empty if there is no QueueUrl.
+        The name is not checked, and its percent escapes are not decoded. It is empty if there is no QueueUrl.
         """
         return str(self.parameters.get("QueueUrl", "")).rstrip("/").rpartition("/")[2]
 
@@ -82,7 +82,10 @@ class Call:
         return self.queue_of(self.parameters[parameter], parameter, action)
 
     def queue_of(self, arn: str, parameter: str, action: str | None = None) -> Queue:
-        """Return the queue of an ARN, see `named`; errors name `parameter`. Raises ResourceNotFound, AccessDenied."""
+        """Return the queue of an ARN, see `named`.
+
+        Raises ResourceNotFound, which names `parameter`, and AccessDenied.
+        """
         name = queue_of(arn)
         if name is None or ":" not in arn or not_ours(arn, self.account) is not None:
             raise _no_resource(parameter)
@@ -92,7 +95,7 @@ class Call:
             raise _no_resource(parameter) from None
 
     def require_owner(self) -> None:
-        """Raise AccessDenied for a caller of another account. Actions that concern no existing queue call this."""
+        """Raise AccessDenied for a caller of another account. Actions that name no existing queue call this."""
         callers.require(self.caller, self.action, "", None, self.account)
 
     def url(self, name: str) -> str:

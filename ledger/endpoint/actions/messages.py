@@ -14,7 +14,7 @@ Result = Mapping[str, object]
 
 
 class Waiting:
-    """A receive that found nothing and may wait `seconds`. Each `poll` makes one commit to the ledger, or none."""
+    """A receive that may wait `seconds` for messages. Each `poll` makes one commit to the ledger, or none."""
 
     def __init__(self, call: Call, queue_id: str, attempt: ReceiveAttempt) -> None:
         self._call, self._attempt = call, attempt
@@ -22,7 +22,7 @@ class Waiting:
         self.queue_named = call.queue_named
 
     def poll(self, *, last: bool) -> Result | None:
-        """Return the answer, or None to go on waiting. The `last` poll always returns an answer."""
+        """Return the answer, or None to go on waiting. The `last` poll returns an answer, or raises an error."""
         claim = self._attempt.poll(last=last)
         return None if claim is None else _received(self._call, claim)
 
@@ -36,7 +36,7 @@ def send(call: Call) -> Result:
 
 
 def receive(call: Call) -> Result | Waiting:
-    """ReceiveMessage. Poll once. If that finds nothing and the receive may wait, return a Waiting."""
+    """ReceiveMessage. Poll once. If the poll finds nothing and the receive may wait, return a Waiting."""
     queue = call.queue()
     most, wait = call.get("MaxNumberOfMessages"), call.get("WaitTimeSeconds")
     # Q4: SQS's limits hold even for a queue without limits, because one response has the whole answer.

@@ -16,7 +16,11 @@ Result = Mapping[str, object]
 
 
 def create(call: Call) -> Result:
-    """CreateQueue. Q4: a new queue has SQS's limits and one lane by default. An existing queue keeps what it has."""
+    """CreateQueue.
+
+    Q4: a new queue of `ledger serve` has SQS's limits and one lane, unless the request gives other values. An existing
+    queue stays as it is.
+    """
     call.require_owner()
     name, given, tags = call.parameters["QueueName"], call.get("Attributes") or {}, call.get("tags")
     try:
@@ -47,7 +51,7 @@ def delete(call: Call) -> Result:
 
 
 def url(call: Call) -> Result:
-    """GetQueueUrl. Raises QueueDoesNotExist, also for a queue of another account."""
+    """GetQueueUrl. Raises QueueDoesNotExist, also if QueueOwnerAWSAccountId is another account."""
     name, owner = call.parameters["QueueName"], call.get("QueueOwnerAWSAccountId")
     if owner is not None and owner != call.account.account_id:
         raise QueueDoesNotExist(name)
