@@ -58,7 +58,7 @@ class Readiness:
                 file is tried only when the storage's clock is read.
             TableAltered: The engine no longer reads or writes one of the tables.
             ClocksDisagree: This process's clock made a step, the storage's clock is too far from it, or the newest
-                commit is too far ahead of it.
+                commit to `visibility` is too far ahead of it.
         """
         for table, refusal in self.refusals().items():
             raise TableAltered(self._engine.place(table), *refusal)

@@ -164,8 +164,9 @@ class BulkSender:
         """Send rows under an attempt id: count and hash them first, to tell a retry from another send.
 
         Spark evaluates the rows again to write them. If the written rows have another fingerprint than the counted
-        rows, the send is refused before the commit. If Spark commits, nothing can be checked between Spark's write and
-        its commit. In this case the rows are computed once, and the executors keep them until the send is done.
+        rows, the send is refused before the commit (see `Watch.require_same`). If Spark commits, nothing can be checked
+        between Spark's write and its commit. In this case the rows are computed once, and the executors keep them until
+        the send is done.
         """
         with contextlib.ExitStack() as until_sent:
             try:

@@ -50,9 +50,9 @@ class Unplaced:
 class Placed:
     """Rows that are ready to be written, at the instant `at`.
 
-    `rows` returns them, with the columns IN_FILES and with `ordinal`, the ordinal of their segment in the send. Only
-    Spark's writer needs `rows`. The segments' names are made of the send's `key` and their ordinals. The first segment
-    is in the lane `first_lane`, and each further segment in the next lane. After the last lane comes lane 0.
+    `rows` returns these rows, with the columns IN_FILES and with `ordinal`, the number of their segment in the send.
+    Only Spark's writer needs `rows`. The segments' names are made of the send's `key` and their ordinals. The first
+    segment is in the lane `first_lane`, and each further segment in the next lane. After the last lane comes lane 0.
 
     `in_order`: the rows are for a FIFO queue: a task may have rows of several segments, sorted by ordinal. Otherwise
     each task fills one segment after the other.
