@@ -120,8 +120,8 @@ class Tables(Protocol):
         """
 
     def extends_segments(self) -> bool:
-        """Tell whether `append` can extend a segment. If it cannot, it raises SegmentTaken for any segment that is not
-        new.
+        """Tell whether `append` can extend a segment. If `append` cannot, it raises SegmentTaken for any segment that
+        is not new.
 
         The answer is what this process knows without reading the storage.
         """
@@ -168,7 +168,7 @@ class Tables(Protocol):
 
 
 class Publishing(Tables, Protocol):
-    """An engine that can commit files where other writers have written them, below one of the ledger's tables."""
+    """An engine that can commit files that other writers have written below one of the ledger's tables."""
 
     def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str], now: int) -> str:
         """Make a Delta table for the files of one send, in a folder below `table`, and return the new table's

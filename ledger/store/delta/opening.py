@@ -158,7 +158,7 @@ def open_tables(
         trust.trust()
     for name in missing:
         # Tables that exist are not locked. Otherwise a process that is stopped in a verb would block every process that
-        # opens the ledger, and each of these would block all other writers.
+        # opens the ledger. Each blocked process would block all other writers.
         with locks[name].exclusive():
             _create(chosen, name)
     check(missing)

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
 log = logging.getLogger("ledger.opening")
-#: The reading with which others are compared is replaced by a newer one that agrees, once it is older than this, in
-#: seconds.
+#: After this many seconds, a newer reading that agrees replaces the reading with which others are compared.
 RENEWED = 10.0
 #: Less time than this, in seconds, passes between two readings in a row, unless the process is stopped between them.
 AT_ONCE = 0.1

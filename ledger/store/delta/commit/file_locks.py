@@ -266,8 +266,8 @@ class NoLock:
         yield
 
 
-#: A fork waits for this lock. So a fork comes before a lock file is opened and registered in `_files`, or after both,
-#: and a child knows every lock file that it has open.
+#: A fork waits for this lock. So a fork comes before a lock file is opened and registered in `_files`, or after both.
+#: Therefore a child knows every lock file that it has open.
 _opening = threading.RLock()
 
 

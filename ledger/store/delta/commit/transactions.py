@@ -237,7 +237,7 @@ class Transactions:
         """Return the metadata of a commit. The table `receipts` is filled from the metadata of commits to `visibility`.
 
         `operation` is a random id of one try to commit. `queue` is a queue's id, or empty. `losses` is how often the
-        verb has lost to other writers. If it is 0, the metadata has no `losses`.
+        verb has lost to other writers. If `losses` is 0, the metadata does not have it.
         """
         entries = {
             "operation": operation,

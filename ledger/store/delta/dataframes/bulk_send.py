@@ -241,7 +241,7 @@ class BulkSender:
 
         `verbs.sending.Sender` has the same rules for a few messages. Spark shuffles bodies to the lanes of their
         groups. If the scope of deduplication is the whole queue, Spark first shuffles the bodies by their deduplication
-        ids.
+        ids. A join with more than FEW stored messages may shuffle bodies once more.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F

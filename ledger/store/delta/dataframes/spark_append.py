@@ -94,8 +94,8 @@ class SparkAppend:
     def _is_same(self, generation: int) -> bool:
         """Tell whether the ledger is still the one in which the send began.
 
-        Spark's commit gets the next number after the version that Spark read. If another ledger replaces this one
-        between the read and the commit, the commit may lie in the new log under a number that nobody reads.
+        Spark's commit gets the next number after the version that Spark read. Another ledger may replace this one
+        between the read and the commit. Then the commit may lie in the new log under a number that nobody reads.
         """
         self._store.engine.version("messages")
         return self._store.engine.generation() == generation

@@ -68,8 +68,8 @@ class Staging:
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
         """Write files, and publish them with one commit.
 
-        Return False, with nothing sent, if another send under the transaction was first, or if upkeep has given the
-        files up or may do so now. Raises QueueDoesNotExist if the queue was deleted meanwhile.
+        Return False, with nothing sent, in two cases: another send under the transaction was first, or the files are
+        given up (see `_is_given_up`). Raises QueueDoesNotExist if the queue was deleted meanwhile.
 
         If there are no rows, nothing is committed. Files that were not published are removed, as far as the storage
         allows it. If this process cannot tell whether files were published, they stay, and upkeep decides.

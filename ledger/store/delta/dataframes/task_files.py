@@ -44,7 +44,7 @@ _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
 #: Longer texts are cut to about this many characters in the statistics of Delta's log. If a greatest text is cut,
 #: BEHIND_ASCII or BEHIND_ALL is added, so that the result is greater than the whole text.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
-#: The first values of a column, this many, decide whether the column gets a dictionary.
+#: At most this many first values of a column decide whether the column gets a dictionary.
 LOOKED_AT = 1_024
 #: This many parts of a file, 10 MB each, are sent to an object store at the same time.
 PARTS_AT_ONCE = 2
