@@ -20,7 +20,8 @@ from ledger.store.delta.model.tables import TABLES
 
 #: The tables to which verbs only append. Only upkeep removes rows of these tables.
 APPENDED = ("messages", "receipts")
-#: The storage's clock is read at most once in this many seconds. On an object store a reading takes three requests.
+#: The storage's clock is read at most once in this many seconds, unless the last comparison failed. On an object store
+#: a reading takes three requests.
 INTERVAL_SECONDS = 10.0
 
 
