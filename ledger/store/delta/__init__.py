@@ -1,14 +1,15 @@
 """How the store keeps queues in Delta tables. Read this first.
 
 **Words.** A *segment* is a series of messages from one writer: a task of a bulk send, or a process that appends its
-small sends. A message's id is `(segment, seq)`, and `seq` is its *ordinal*: its place in the segment. (The segments of
-one bulk send have ordinals, too: their numbers in the send.) Every segment is sent to a *lane* of its queue. Every lane
-is a partition of the table `visibility`: the unit in which commits conflict. A *run* is `(segment, first_seq,
-last_seq)`, neighbouring messages of one segment, both ends included. A message's *record* is a `Record` of
-`rules.state`: receipt, count, deadlines, deleted or not, moved or not. A row of `visibility` has a run, or a *set*
-(only some messages of a run), and the one record of all these messages. If no row is about a message that exists, the
-message was never received. No row has a state such as "in flight" or "visible". A message's state is computed from its
-record, when it was sent, when its delay ends, the queue's retention, and the time.
+small sends. A message's id is `(segment, seq)`, and `seq` is its *ordinal*: its place in the segment. (Elsewhere the
+segments of one bulk send have numbers, which the code also calls ordinals. On this page an ordinal is always a
+message's place in its segment.) Every segment is sent to a *lane* of its queue. Every lane is a partition of the table
+`visibility`: the unit in which commits conflict. A *run* is `(segment, first_seq, last_seq)`, neighbouring messages of
+one segment, both ends included. A message's *record* is a `Record` of `rules.state`: receipt, count, deadlines, deleted
+or not, moved or not, and more. A row of `visibility` has a run, or a *set* (only some messages of a run), and the one
+record of all these messages. If no row is about a message that exists, the message was never received. No row has a
+state such as "in flight" or "visible". A message's state is computed from its record, when it was sent, when its delay
+ends, the queue's retention, and the time.
 
 A lane's *head row* (its segment is '') has no messages. Its `revision` counts the lane's commits, and its `received_at`
 is the time of the lane's last commit. In memory a record is a *code*, a small number that equal records share. All
@@ -21,20 +22,22 @@ change.
 **The two laws.**
 
 1. *Only a commit to `visibility` decides who holds a message.* Verbs only add messages to `messages`. Upkeep joins the
-   files of `messages`, and drops a segment once each of its messages is *final* in every queue: nothing can change
-   about the message. `receipts` is filled from the metadata of commits to `visibility`. Only the output table itself
-   tells whether the rows of a `claim.write` are in it. A send is at most one commit to `messages`. Most other verbs on
-   messages are at most one commit to `visibility`. Each of these takes effect completely or not at all. Some verbs take
-   more commits. `claim.write` commits to `visibility`, to the output table, and to `visibility` again. The purge of a
-   FIFO queue also commits to `messages`. A verb that fences a write in doubt also commits to the output table.
+   files of `messages`. It drops a segment once each of its messages is *final* in every queue, which means that nothing
+   about the message can change. `receipts` is filled from the metadata of commits to `visibility`. Only the output
+   table itself tells whether the rows of a `claim.write` are in it. A send is at most one commit to `messages`. Most
+   other verbs on messages are at most one commit to `visibility`. Each of these verbs takes effect completely or not at
+   all. Some verbs take more commits. `claim.write` commits to `visibility`, to the output table, and to `visibility`
+   again. The purge of a FIFO queue may also commit to `messages`. A verb that fences a write in doubt also commits to
+   the output table.
 2. *A decision reads one snapshot, and two decisions conflict if they change the head row of the same lane.* A decision
-   loads whole lanes as of one version. In the head row of each lane that it changes, it adds 1 to the revision that it
-   read. The second of two writers finds another revision, changes nothing, and decides again on the newer state.
-   Therefore the later of two commits to a lane was decided on a state that includes the earlier commit. A decision may
-   need a lane to stay as it is, and change nothing in it. In this case its commit raises the revision of that lane's
-   head row, too (`meeting`). Quotas need this, and so do calls under one attempt id. Outside its lanes, a decision
-   relies only on data that never changes (a sent message), or on data whose change does no harm. For this reason,
-   queues that messages may move to are looked up again after the lanes were read.
+   loads whole lanes as of one version. In the head row of each lane that the decision changes, it adds 1 to the
+   revision that it read. The second of two writers finds another revision, changes nothing, and decides again on the
+   newer state. Therefore the later of two commits to a lane was decided on a state that includes the earlier commit. A
+   decision may need a lane to stay as it is, and change nothing in it. In this case its commit raises the revision of
+   that lane's head row, too (`meeting`). Quotas, purges, and receives under one attempt id need this. Outside its
+   lanes, a decision relies only on data that never changes (a sent message), or on data whose change does no harm. A
+   queue that messages may move to can be deleted while the lanes are read. So after this read, the decision checks that
+   each of these queues still exists.
 
 **An example.** Segment `s1` in lane 3 of the queue `work` has ten messages, 0 to 9. Nothing is recorded yet. At
 12:00:00 a receive takes six of them for 30 s, under receipt A. The receive writes one row and the lane's head row,
@@ -75,10 +78,10 @@ segment's rows of `visibility` after that.
 
 **Scatter.** A queue `wide` also has ten messages. All ten were received at 12:00:00 under receipt A. At 12:00:10 every
 other message is deleted. Now each of the two records (deleted, and not deleted) has 5 runs in one block of 32,768
-ordinals. Up to 4 runs would stay rows. The runs of a record in a block become a set. A set is one row, with a bit for
-each ordinal from the set's first message to its last. (Only the stored rows have bits. In memory all messages are in
-runs, see `model/run_sets.py`.) If every other message of a million is deleted, each block takes two rows. For the ten
-messages, the rows are::
+ordinals. Up to 4 runs would stay rows. More than 4 runs of a record in a block become one set, unless they are
+scattered very thinly. A set is one row, with a bit for each ordinal from the set's first message to its last. (Only the
+stored rows have bits. In memory all messages are in runs, see `model/run_sets.py`.) If every other message of a million
+is deleted, each block takes two rows. For the ten messages, the rows are::
 
     queue lane segment first last | receipt count visible_at deleted_at moved_to | revision bits
     wide  3    -         -1   -1  | -       -     -          -          -        | 2        -

@@ -17,10 +17,11 @@ version if rows were removed.) A backup has no past versions. The manifest is wr
 UNFINISHED shows that the folder is no backup yet. `Ledger.open` refuses a folder that has the manifest or UNFINISHED,
 and makes no ledger in it.
 
-**What a restored ledger is.** Its tables have new ids, and their versions continue at the next million. Therefore
-processes that still have the earlier ledger at this place open notice that it was replaced (see `delta_log.history`).
-The version of a claim stays a number that only grows. This is also true for holders of claims that are newer than the
-backup, as the new versions are beyond those of the replaced tables, too.
+**What a restored ledger is.** Its tables have new ids, and their versions continue at the next multiple of a million.
+Therefore processes that still have the earlier ledger at this place open notice that it was replaced (see
+`delta_log.history`). The version of a claim stays a number that only grows. This is also true for holders of claims
+that are newer than the backup: the new versions are beyond those of the backup and those of the tables that the
+restored ledger replaces.
 """
 
 from __future__ import annotations
@@ -78,9 +79,10 @@ class BackupReport:
 def back_up(engine: Engine, transactions: Transactions, dest: object, report: Callable[[str], None]) -> BackupReport:
     """Copy one consistent version of an open ledger into a folder that is empty or does not exist.
 
-    If the function raises, it removes what it has written to the folder. If its process is killed, the folder stays,
-    with the file UNFINISHED. Raises InvalidParameterValue for any other folder, and for storage that is no local path.
-    Raises LedgerDamaged if damage of the ledger makes the copy fail, and StorageFailed.
+    If the function raises, it removes what it has written to the folder. If its process is killed before the backup is
+    complete, the folder stays, with the file UNFINISHED. Raises InvalidParameterValue for any other folder, and if the
+    ledger or the folder is not on a local path. Raises LedgerDamaged if damage of the ledger makes the copy fail, and
+    StorageFailed.
     """
     places = {name: recorded(engine.place(name)) for name in ORDER}
     if not all(place.is_local for place in places.values()):
@@ -295,9 +297,9 @@ def _newest(table: Path) -> int:
 def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | None) -> None:
     """Replace everything in a log by one checkpoint of the version `new`, and the entry of that version.
 
-    `new` may equal `version`, the version of the checkpoint that the log has. The new checkpoint has the id `table_id`
-    (None: as before). The new checkpoint names no removed files, and has no transactions of fills of receipts. The file
-    `_last_checkpoint` names it.
+    `new` may equal `version`, the version of the checkpoint that the log has. In the new checkpoint the table has the
+    id `table_id` (None: as before). The new checkpoint names no removed files, and has no transactions of fills of
+    receipts. The file `_last_checkpoint` names the new checkpoint.
     """
     folder = table / LOG
     (path,) = (file for file in folder.iterdir() if CHECKPOINT.fullmatch(f"{LOG}/{file.name}"))
@@ -329,8 +331,8 @@ def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | Non
 
 
 def _forget_later_receipts(receipts: Path, version: int) -> None:
-    """Remove from a copy of `receipts` the rows about later versions of `visibility` than `version`, which the backup
-    has."""
+    """Remove from a copy of `receipts` the rows about later versions of `visibility` than `version`, the version in the
+    backup."""
     table = DeltaTable(str(receipts))
     if not table.delete(f"version > {version}")["num_deleted_rows"]:
         return

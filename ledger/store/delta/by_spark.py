@@ -21,7 +21,8 @@ class SparkEngine(SparkTables, LedgerTables):
     def __init__(
         self, spark: SparkSession, locations: Mapping[str, str], *, sync: bool = True, by_statement: bool = False
     ) -> None:
-        """`sync`: on a local path and on HDFS, commits survive a power cut. `by_statement`: see SparkTables."""
+        """`sync`: on a local path commits survive a power cut, and on HDFS direct commits do. `by_statement`: see
+        SparkTables."""
         super().__init__(
             TABLES,
             spark,

@@ -1,6 +1,6 @@
 """The metadata of the ledger's commits, in Delta's userMetadata.
 
-Other writers may put any text into userMetadata, so each field is checked before it is used.
+Other writers may put any text into userMetadata, so the fields are checked before they are used.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 from ledger.delta_log.history import parse_metadata
 
-#: The types of the fields that the ledger reads. Each commit of the ledger has `operation`. It may lack the other
-#: fields.
+#: The types of the fields that the ledger reads. Each commit of the ledger has `operation`. A commit with events also
+#: has `queue`, `at` and `owner`. The other fields may be missing.
 _FIELD_TYPES: Mapping[str, type] = {
     **dict.fromkeys(("operation", "verb", "queue"), str),
     **{"at": int, "events": list, "read": dict, "losses": int},

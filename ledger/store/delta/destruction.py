@@ -1,9 +1,9 @@
 """Removal of a ledger for good: its tables, locks and repair leftovers, nothing else.
 
 On a local path the tables are first moved into one folder, one after the other, under the locks of all tables. After
-that this folder is removed. Therefore only a process that opens the ledger during these few moves finds a part of a
-ledger. No process commits to a table that is being removed. If a call is stopped before its end, the next call removes
-the rest.
+that this folder is removed. Therefore only a process that opens the ledger during these few moves, or after a call that
+was stopped during them, finds a part of a ledger. No process commits to a table that is being removed. If a call is
+stopped before it has removed the tables, the next call removes the rest.
 
 On an object store the table `queues` is removed first. Without this table, only a process that may make missing tables
 opens the ledger. The log of a table is removed after its other files, because the log shows that the table is a
@@ -64,9 +64,9 @@ def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, 
     """Remove a ledger, and report what was removed. With `dry_run` remove nothing.
 
     Raises:
-        LedgerDoesNotExist: There is no ledger.
-        LedgerError: Others hold a table's lock, or nothing shows that a table is a ledger's. In both cases nothing is
-            removed.
+        LedgerDoesNotExist: There is no ledger, or a local folder is a backup.
+        LedgerError: Others hold a table's lock, a table's folder is a link, or nothing shows that a table is a
+            ledger's. In these cases nothing is removed.
         InvalidParameterValue: Only Spark reaches the files of this storage.
         StorageFailed: The storage failed.
     """
@@ -143,7 +143,8 @@ def _require_any(root: str, existing: Sequence[str]) -> None:
 
 
 def _require_own(place: Path | str, files: TableStorage) -> None:
-    """Raise LedgerError if nothing shows that a table is a ledger's: a user's own table may have the name.
+    """Raise LedgerError if nothing shows that a table is a ledger's, because a user's own table may have the name.
+    Raise it also if the table's folder is a link.
 
     One readable entry or checkpoint with the ledger's description is enough, so most damaged tables pass, too.
     """

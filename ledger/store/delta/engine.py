@@ -4,9 +4,9 @@ The verbs call the protocols of this module, and do not ask which engine runs.
 
 **Ends of segments.** An open segment has one writer, which numbers the segment's messages by ordinals. But a writer may
 exist twice without knowing it: in a forked process and its parent, or in a machine whose snapshot was resumed twice.
-The two writers would give out the same ordinals. Therefore an append names the last ordinal that its writer knows, and
-commits only if the log has the same last ordinal. The first of the two writers to commit continues the segment, and the
-other writer begins a new segment.
+The two writers would give out the same ordinals. Therefore an append to an open segment names the last ordinal that its
+writer knows, and commits only if the log has the same last ordinal. The first of the two writers to commit continues
+the segment, and the other writer begins a new segment.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Tables(Protocol):
         """Return the newest version."""
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
-        """Return the newest versions by table. This is cheaper than `version`, because it loads nothing."""
+        """Return the newest versions by table. This is cheaper than `version`, because it mostly loads nothing."""
 
     def generation(self) -> int:
         """Return how often these tables were found to be replaced since they were opened, by new tables or by a backup.
@@ -92,7 +92,7 @@ class Tables(Protocol):
 
         Raises:
             Conflict: A row that an edit names is not as the edit supposes, or another writer committed to the
-                partitions of `where` since the snapshot.
+                partitions of `where` since the snapshot. A statement of Spark checks only the rows that edits name.
         """
 
     def append(
@@ -115,13 +115,13 @@ class Tables(Protocol):
                 another end, the method raises SegmentTaken.
             generation: The generation in which the rows were decided. If this generation is over, the method raises
                 LogReplaced.
-            beside: Transactions that go with the commit without this check.
+            beside: Further transactions that the commit carries. They are not checked.
             seen: A version that the caller has just read. An append without transactions tries to follow it first.
         """
 
     def extends_segments(self) -> bool:
-        """Tell whether `append` can extend a segment. If it cannot, it raises SegmentTaken for any segment that is not
-        new.
+        """Tell whether `append` can extend a segment. If `append` cannot, it raises SegmentTaken for any segment that
+        is not new.
 
         The answer is what this process knows without reading the storage.
         """
@@ -142,9 +142,11 @@ class Tables(Protocol):
         """
 
     def compact(self, where: Where, *, growing: bool = False) -> bool:
-        """Join the many small files of some partitions of `messages` into few large ones, without changing a row.
+        """Join the many small files of some partitions of `messages` into few large ones. Only rows that share an
+        ordinal change (see `delta_log.spec.Ordinals`).
 
-        Tell whether anything was joined. `growing`: the partitions still get files, and the join is repeated later.
+        Return whether anything was joined. `growing`: the partitions still get files, and the join is repeated later.
+        Files then stay as they are from a smaller size on.
         """
 
     def greatest(self, table: str, column: str) -> int | None:
@@ -152,7 +154,7 @@ class Tables(Protocol):
         read."""
 
     def history(self, table: str, since: int) -> list[Commit]:
-        """Return the commits with a version > `since`, oldest first."""
+        """Return the commits with a version > `since` that the log still has, oldest first."""
 
     def transaction_version(self, table: str, application: str) -> int | None:
         """Return the version that was last committed under an application id, or None."""
@@ -166,10 +168,11 @@ class Tables(Protocol):
 
 
 class Publishing(Tables, Protocol):
-    """An engine that can commit files where other writers have written them, below one of the ledger's tables."""
+    """An engine that can commit files that other writers have written below one of the ledger's tables."""
 
     def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str], now: int) -> str:
-        """Make a table for the files of one send, in a folder below a table, and return its location."""
+        """Make a Delta table for the files of one send, in a folder below `table`, and return the new table's
+        location."""
 
     def stage_folder(self, table: str, folder: str) -> None:
         """Make a folder below a table for files that tasks write. Nobody reads this folder as a table."""
@@ -240,11 +243,12 @@ class Engine(Tables, MessageFiles, Protocol):
 
         Args:
             table: The table's name.
-            appends: The caller only reads and appends rows.
+            appends: The caller only reads and appends rows, so an append-only table is not refused.
         """
 
     def statement(self, table: str, where: Where | None, source: str) -> str:
-        """Return the SQL statement that `merge` runs, for edits of some partitions that are in a view `source`.
+        """Return the SQL statement that `merge` runs. `where` names the partitions of the edits, and the view `source`
+        has the edits.
 
         If `where` is None, return the statement that `append` runs. The two methods run these statements only if rows
         are not committed directly.
@@ -271,10 +275,10 @@ class Engine(Tables, MessageFiles, Protocol):
         """Tell whether the table exists."""
 
     def vacuum(self, table: str) -> None:
-        """Remove files that no version within the retention needs."""
+        """Remove files that no version within the retention needs, and old entries of the log."""
 
 
-#: The methods of an engine whose storage errors become StorageFailed.
+#: The methods of an engine whose storage errors become errors of the ledger, mostly StorageFailed.
 METHODS = (
     *("newest_versions", "refusal"),
     *("create", "layout", "configure"),

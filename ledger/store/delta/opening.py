@@ -124,8 +124,8 @@ def open_tables(
     if missing and (read_only or not create):
         contents = _found(missing, folder.parent if place.is_local else None, files)
         raise LedgerDoesNotExist(root, contents, missing if len(missing) < len(TABLES) else ())
-    # `own_clock` is a clock that may confirm this machine's. The clock of a local path may be this machine's own, so it
-    # does not count.
+    # `own_clock` is a clock that may confirm this machine's clock. The clock of a local path may be this machine's own
+    # clock, so it does not count.
     own_clock = storage_clock
     if storage_clock is None and clock is system_clock and not read_only:
         if place.is_local:
@@ -159,16 +159,16 @@ def open_tables(
         trust.trust()
     for name in missing:
         # Tables that exist are not locked. Otherwise a process that is stopped in a verb would block every process that
-        # opens the ledger, and each of these would block all other writers.
+        # opens the ledger. Each blocked process would block all other writers.
         with locks[name].exclusive():
             _create(chosen, name)
     check(missing)
     if place.is_local and settings.sync and not read_only:
-        # Sync also tables that no verb has relied on yet. If a power cut damages one of them, the ledger cannot be
-        # opened.
+        # Sync also tables that no verb has relied on yet. If a power cut damaged one of them, the ledger might not open
+        # any more.
         for name in TABLES:
             chosen.make_durable(name, chosen.version(name))
-    # Spark's commits to a local path are only safe while no other process commits at all.
+    # Spark's commits to a local path are only safe while no other process commits to the same table.
     alone = chosen.name == "spark" and place.is_local
 
     def before_turn() -> None:
@@ -254,7 +254,8 @@ def _files(place: Location, user_options: Mapping[str, str], options: Mapping[st
     """Return the files below the root on an object store, or None elsewhere. `options` has `user_options` and the
     defaults.
 
-    Raises StorageFailed within seconds if the store cannot be reached. delta-rs alone would try for much longer.
+    Raises StorageFailed within seconds if the store cannot be reached. delta-rs alone would try for much longer (see
+    `rules.storage.FIRST_REQUEST`).
     """
     if place.scheme not in OBJECT_STORES:
         return None
@@ -273,8 +274,8 @@ def _files(place: Location, user_options: Mapping[str, str], options: Mapping[st
 
 
 def _require_known(root: str, scheme: str, engine: Engine) -> None:
-    """Raise InvalidParameterValue if the ledger does not know the scheme, and the engine (Spark) fails on it. Mostly
-    such a scheme is mistyped."""
+    """Raise InvalidParameterValue if the ledger does not know the scheme, and the engine (Spark) fails on a read.
+    Mostly such a scheme is mistyped."""
     if scheme in (*DELTA_RS_COMMITS, *SAFE_FOR_SPARK):
         return
     try:

@@ -84,8 +84,9 @@ def _only_its_owner_may(entry: LocalEntry, group: str) -> StorageFailed:
 class Permissions:
     """The permissions that keep others, or this user, from using a ledger.
 
-    Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, a fault is a
-    folder of a table or a log, or a lock, that this user may not write. `command` says how to mend the faults.
+    Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, a fault is
+    what this user may not read and write: a lock, or the folder of a table, of its log or of the locks. `command` says
+    how to mend the faults.
     """
 
     faults: tuple[str, ...]
@@ -94,8 +95,7 @@ class Permissions:
 
 
 def look_over(root: str) -> Permissions | None:
-    """Return the permissions of a ledger, or None if `root` is not a local path, is a link, or does not exist. Change
-    nothing."""
+    """Return the permissions of a ledger, or None if `root` is not a local path, is a link, or does not exist."""
     place = here("root", root)
     folder = Path(place.text)
     about = _entry(folder) if place.is_local else None
@@ -153,8 +153,9 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
 def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
     """Yield the entries that `_entries` yields, each with its open descriptor.
 
-    A file or folder that this user may not open comes with None. The caller changes entries by their descriptors, for
-    safety. By paths, a user of the ledger could replace a file by a link, and root would give away the link's target.
+    A file or folder that this user may not open comes with None. A socket, and a file that was removed meanwhile, are
+    left out. The caller changes entries by their descriptors, for safety. If root changed entries by their paths, a
+    user of the ledger could replace a file by a link. Root would then give away the link's target.
     """
     top = os.open(root, _OPENING | os.O_DIRECTORY)
     try:

@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
 log = logging.getLogger("ledger.opening")
-#: The reading with which others are compared is replaced by a newer one that agrees, once it is older than this, in
-#: seconds.
+#: After this many seconds, a newer reading that agrees replaces the reading with which others are compared.
 RENEWED = 10.0
-#: Less time than this, in seconds, passes between two readings in a row, unless the process is stopped in between.
+#: Less time than this, in seconds, passes between two readings in a row, unless the process is stopped between them.
 AT_ONCE = 0.1
 
 
@@ -104,7 +103,7 @@ class SteadyClock:
         return last.at + round((passed - last.passed) * MILLISECONDS)
 
 
-#: The two clocks are compared at most once in this many seconds, unless they disagreed.
+#: The two clocks are compared at most once in this many seconds, unless the last comparison failed.
 INTERVAL = 600.0
 #: A smaller difference than this, in seconds, proves nothing: some file systems and object stores keep times in whole
 #: seconds.
@@ -114,8 +113,9 @@ RESOLUTION = 1.0
 class StorageClock:
     """Compares `clock` with the clock of the `storage` (None: never), at most every INTERVAL seconds of `passing`.
 
-    Each driver may differ from the storage's clock by half of the setting maximum_clock_skew, but at least by
-    RESOLUTION. Therefore any two drivers differ by at most twice as much when they are compared.
+    The bound is half of the setting maximum_clock_skew, or RESOLUTION if that is more. Each driver's clock may differ
+    from the storage's clock by this bound. Therefore the clocks of any two drivers differ by at most twice the bound
+    when they are compared.
     """
 
     def __init__(

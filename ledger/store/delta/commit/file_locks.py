@@ -6,10 +6,11 @@ alone (`prefer_exclusive`).
 
 A writer that wants the table alone holds the gate. Newcomers queue at the gate, so that they do not starve this writer.
 A stopped process may hold the gate, or share the table, for ever. Therefore the waits at the gate, and the gate's
-holder's wait for sharers, are bounded. A writer that waited in vain at the gate passes it. For IN_VAIN seconds after
-that, writers wait only briefly at the gate. For IN_VAIN seconds after a holder of the gate waited in vain for sharers,
-no holder waits for them. A writer in `prefer_exclusive` holds the gate through its whole commit, and touches the gate's
-file again and again to show that it runs. The gate excludes nobody from the table: only the lock `turn` does.
+holder's wait for sharers, are bounded. A writer that waited in vain at the gate passes it. If the writer then shares
+the table at once, writers wait only briefly at the gate for the next IN_VAIN seconds. For IN_VAIN seconds after a
+holder of the gate waited in vain for sharers, no holder waits for them. A writer in `prefer_exclusive` holds the gate
+through its whole commit, and touches the gate's file again and again to show that it runs. The gate excludes nobody
+from the table: only the lock `turn` does.
 
 A lock belongs to the open file, and a forked child has the same file open. Therefore a holder unlocks the file before
 closing it. A child closes the files that it inherits, so a lock ends with the process that took it.
@@ -71,7 +72,8 @@ class TableLock:
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the table beside other sharers, never beside a writer in `exclusive`."""
+        """Hold the table beside other sharers, never beside a writer in `exclusive`. Wait as long as such a writer has
+        the table."""
         with contextlib.ExitStack() as turn:
             with contextlib.ExitStack() as gate:
                 if self._take_gate(gate):
@@ -110,9 +112,9 @@ class TableLock:
     def _take_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
         """Take the gate, so that newcomers wait for this holder. Return whether this holder has the gate.
 
-        Return False after a wait in vain: the gate's holder seems to be stopped, or is in `exclusive`, which does not
-        touch the gate's file. If others waited in vain at the gate recently, wait only SHORT_OF_IT seconds. Raises
-        StillLocked, see `exclusive`.
+        Return False after a wait in vain. A wait of PATIENCE_AT_GATE seconds is in vain if the gate's holder seems to
+        be stopped, or is in `exclusive`, which does not touch the gate's file. If others waited in vain at the gate
+        recently, the only wait is one of SHORT_OF_IT seconds. Raises StillLocked, see `exclusive`.
         """
         while True:
             patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain, IN_VAIN) else PATIENCE_AT_GATE
@@ -134,7 +136,7 @@ class TableLock:
             # Another writer has the table alone. Wait until that writer has left.
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
         else:
-            # Only a wait of PATIENCE_AT_GATE seconds is remembered as a wait in vain, not a brief one.
+            # A long wait in vain is remembered. A brief one is not: it was brief because a long one is remembered.
             if not _is_recent(self._at_gate_in_vain, IN_VAIN):
                 _tell(self._at_gate_in_vain)
 
@@ -245,7 +247,8 @@ def all_locked(root: Path, tables: Iterable[str]) -> Iterator[None]:
 
 
 class NoLock:
-    """No lock, for storage whose commits are safe between machines: there, optimistic concurrency is enough."""
+    """No lock, for storage whose commits are safe between machines (there, optimistic concurrency is enough), and for a
+    ledger that is opened only to be read."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
@@ -263,8 +266,8 @@ class NoLock:
         yield
 
 
-#: A fork waits for this lock. So a fork comes before a lock file is opened and registered in `_files`, or after both,
-#: and a child knows every lock file that it has open.
+#: A fork waits for this lock. So a fork comes before a lock file is opened and registered in `_files`, or after both.
+#: Therefore a child knows every lock file that it has open.
 _opening = threading.RLock()
 
 

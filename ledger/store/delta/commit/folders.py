@@ -45,8 +45,8 @@ def folders_below(
 ) -> Folders | None:
     """Return the folders below a place, or None if this process cannot list the place.
 
-    With `storage_options`, obstore lists an object store. Without them, and on other storage, Spark's session lists the
-    place, as the session has the keys.
+    Python lists a local path. With `storage_options`, obstore lists an object store. In all other cases Spark's session
+    lists the place, because the session has the keys.
     """
     place = recorded(location)
     if place.is_local:

@@ -20,7 +20,8 @@ from ledger.store.delta.model.tables import TABLES
 
 #: The tables to which verbs only append. Only upkeep removes rows of these tables.
 APPENDED = ("messages", "receipts")
-#: The storage's clock is read at most once in this many seconds. On an object store a reading takes three requests.
+#: The storage's clock is read at most once in this many seconds, unless the last comparison failed. On an object store
+#: a reading takes three requests.
 INTERVAL_SECONDS = 10.0
 
 
@@ -57,8 +58,8 @@ class Readiness:
             StorageFailed: The disk has fewer than `free_bytes` free for this user, no free inode, or takes no file. A
                 file is tried only when the storage's clock is read.
             TableAltered: The engine no longer reads or writes one of the tables.
-            ClocksDisagree: This process's clock made a step, the storage's clock is too far from it, or the newest
-                commit is too far ahead of it.
+            ClocksDisagree: This process's clock made a step, or the storage's clock is too far from it. Raised also if
+                the newest commit to `visibility` is too far ahead of this process's clock.
         """
         for table, refusal in self.refusals().items():
             raise TableAltered(self._engine.place(table), *refusal)

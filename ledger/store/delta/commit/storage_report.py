@@ -16,7 +16,7 @@ from ledger.rules.storage import for_delta_rs
 from ledger.store.delta.commit.clocks import RESOLUTION, probe_of
 from ledger.store.delta.commit.storage_safety import require_conditional_puts
 
-#: A request that takes more seconds than this counts as slow: a verb makes about ten requests
+#: A request that takes more seconds than this counts as slow. A verb that commits makes 7 to 10 requests
 #: (docs/explanation/measured.md), mostly one after the other.
 SLOW = 0.2
 #: The advice if the doctor cannot read and write a storage: where it looks for keys.

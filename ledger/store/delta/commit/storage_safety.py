@@ -41,7 +41,8 @@ def require_safe(scheme: str, engine: str) -> None:
 
 
 def require_safe_output(location: str, settings: Settings, why: str) -> None:
-    """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless only one driver ever writes.
+    """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless the setting single_driver says
+    that only one driver ever writes.
 
     Spark's puts have no condition. Therefore Spark could overwrite a commit of another driver's Spark, or of delta-rs,
     which fences writes in doubt. A lock of Spark's (S3DynamoDBLogStore) does not help, because delta-rs ignores it.

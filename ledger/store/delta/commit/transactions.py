@@ -32,7 +32,8 @@ from ledger.store.delta.model.where import Where
 Answer = TypeVar("Answer", covariant=True)
 log = logging.getLogger("ledger.verbs")
 events = logging.getLogger("ledger.events")
-#: Events that happen to messages without an act of their holder. The log tells them at the level INFO.
+#: The log "ledger.events" tells these events at the level INFO, and all others at DEBUG. Mostly they happen without an
+#: act of the messages' holder.
 UNASKED = ("expired", "moved")
 #: By table, the other tables whose versions a commit to that table notes.
 NOTED = {"visibility": ("messages", "queues")}
@@ -158,15 +159,16 @@ class Transactions:
         attempts: Attempts,
         read_at: float | None = None,
     ) -> int | None:
-        """Return the version that `write` committed, even if the storage's answer was lost, or None if the commit lost.
+        """Return the version that `write` committed, even if the storage's answer never arrived. Return None if another
+        writer's commit won.
 
         A debug line in the log "ledger.verbs" says how long each part took. "load" is the wait for the turn and the
         reading of the state, until `read_at` (monotonic seconds). "decide" and "commit" follow.
 
         A commit to a log that was replaced (LogReplaced) does not count: the method returns None. After any other
-        Conflict, and after StorageFailed, the log after version `since` is searched for the commit's operation. A
-        conflict may hide a commit that landed. So may a failure to write the checkpoint, which follows the commit.
-        Raises StorageFailed.
+        Conflict, and after StorageFailed, the log after version `since` is searched for the commit's `operation` (see
+        `metadata`). A Conflict may hide a commit that landed. So may a failure to write the checkpoint, which follows
+        the commit. Raises StorageFailed.
         """
         decided_at = time.monotonic()
         version = self._commit_durably(table, metadata, since, write)
@@ -195,7 +197,7 @@ class Transactions:
     ) -> int | None:
         verb = metadata["verb"]
         try:
-            # The state that the decision relied on must survive a power cut before the decision does: see
+            # Make the state that the decision read durable before the decision is committed: see
             # `delta_log.durability`, rule 4.
             self._tables.make_durable()
             version: int | None = write()
@@ -234,8 +236,8 @@ class Transactions:
     ) -> dict[str, Any]:
         """Return the metadata of a commit. The table `receipts` is filled from the metadata of commits to `visibility`.
 
-        `queue` is a queue's id, or empty. `losses` is how often the verb has lost to other writers. If it is 0, the
-        metadata has no `losses`.
+        `operation` is a random id of one try to commit. `queue` is a queue's id, or empty. `losses` is how often the
+        verb has lost to other writers. If `losses` is 0, the metadata does not have it.
         """
         entries = {
             "operation": operation,
@@ -248,7 +250,7 @@ class Transactions:
         return {**entries, "losses": losses} if losses else entries
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
-        """Return the version of a commit whose answer was lost, or None if the log does not have this commit.
+        """Return the version of a commit whose answer never arrived, or None if the log does not have this commit.
 
         A commit that is found is made to survive a power cut. If entries after `since` were removed from the log, and
         the rest does not have the commit, raises StorageFailed with `unknown`. Upkeep removes entries after
@@ -274,8 +276,8 @@ class Transactions:
         own_turn = (
             nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
         )
-        # Take the threads' turn first and the file lock second, so that the holder of the file lock never waits for a
-        # thread.
+        # Take the threads' turn first and the file lock second, so that the holder of the file lock never waits for
+        # another thread's turn.
         with own_turn, self._safe(table, losses):
             yield
 
@@ -283,8 +285,8 @@ class Transactions:
     def group_turn(self, table: str, queue: str, losses: int, call: PendingCall[Any]) -> Iterator[list[Any]]:
         """Take a `turn` for a pending call and the waiting calls that go with it, and yield all these calls.
 
-        Yield an empty list if another thread took this call along (see `Turns.together`). Each loss halves the number
-        of calls that go together, because a commit to more lanes conflicts with more other commits.
+        Yield an empty list if another thread took this call along (see `Turns.together`). Each loss halves the most
+        calls that go together, because a commit to more lanes conflicts with more other commits.
         """
         with self.together(table, queue, call, losses) as calls:
             if not calls:
@@ -295,7 +297,8 @@ class Transactions:
 
     @contextmanager
     def together(self, table: str, queue: str, call: PendingCall[Any], losses: int = 0) -> Iterator[list[Any]]:
-        """Do what `group_turn` does, but do not make a commit safe."""
+        """Take the threads' turn as `group_turn` does, but no file lock. If nothing is committed, `table` is a purpose,
+        such as "reading"."""
         with self._turns.together((table, queue), call, MOST_TOGETHER >> losses) as calls:
             if calls:
                 self.tally.together(table, len(calls))
@@ -307,8 +310,8 @@ class Transactions:
         self.before_turn()
         lock = self.locks[table]
         waits = losses >= self._settings.losses_before_waiting
-        # After losses, exclusivity is optional: it only avoids lost races. So that wait is bounded, and a stopped
-        # process does not hold up others.
+        # A writer that lost often prefers the lock alone only to lose no more races. Its commit is safe without that.
+        # Therefore `prefer_exclusive` waits for a bounded time, and a stopped process does not hold up others.
         with lock.exclusive() if self._alone else lock.prefer_exclusive(PATIENCE) if waits else lock.shared():
             yield
 
@@ -320,7 +323,8 @@ class Transactions:
 
 
 def _tell(metadata: Mapping[str, Any], event: Mapping[str, Any]) -> None:
-    """Write to the log "ledger.events" an event of a commit, as the table `receipts` gets it."""
+    """Write a line about an event of a commit to the log "ledger.events". The table `receipts` gets the same event,
+    with more columns."""
     events.log(
         logging.INFO if event["event"] in UNASKED else logging.DEBUG,
         "%s: %s %d messages, receipt %s",

@@ -116,7 +116,7 @@ class Turns:
             return
         me = _Place(key, call)
         end = partial(self._end, me)
-        # A thread whose wait ends by an error (KeyboardInterrupt) leaves the line as after its turn.
+        # If an error (KeyboardInterrupt) ends the wait, the thread leaves the line by the same `_end` as after a turn.
         note(end)
         try:
             with self._guard:

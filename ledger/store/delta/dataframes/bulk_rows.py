@@ -143,8 +143,8 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint() -> list[Column]:
-    """Return two aggregates over `message_columns`: the count of rows, and the sum of their hashes, whatever their
-    order. Delays are not hashed: they may be the queue's default (see `attempts.content_of`)."""
+    """Return two aggregates over `message_columns`: the count of rows, and the sum of their hashes. The order of the
+    rows does not change the sum. Delays are not hashed: they may be the queue's default (see `attempts.content_of`)."""
     from pyspark.sql import functions as F
 
     attributes = F.array_sort(F.map_entries("message_attributes"))

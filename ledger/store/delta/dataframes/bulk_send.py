@@ -164,8 +164,9 @@ class BulkSender:
         """Send rows under an attempt id: count and hash them first, to tell a retry from another send.
 
         Spark evaluates the rows again to write them. If the written rows have another fingerprint than the counted
-        rows, the send is refused before the commit. If Spark commits, nothing can be checked between Spark's write and
-        its commit. In this case the rows are computed once, and the executors keep them until the send is done.
+        rows, the send is refused before the commit (see `Watch.require_same`). If Spark commits, nothing can be checked
+        between Spark's write and its commit. In this case the rows are computed once, and the executors keep them until
+        the send is done.
         """
         with contextlib.ExitStack() as until_sent:
             try:
@@ -240,7 +241,7 @@ class BulkSender:
 
         `verbs.sending.Sender` has the same rules for a few messages. Spark shuffles bodies to the lanes of their
         groups. If the scope of deduplication is the whole queue, Spark first shuffles the bodies by their deduplication
-        ids.
+        ids. A join with more than FEW stored messages may shuffle bodies once more.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F

@@ -1,6 +1,6 @@
 """A check whether Spark's catalog outlives the session.
 
-Schemas of ledgers, and deployed views, exist only in the catalog.
+The names of ledgers in schemas, and deployed views, exist only in the catalog.
 """
 
 from __future__ import annotations

@@ -254,8 +254,8 @@ def _compared(value: str, source_type: str, column: str, path: tuple[str, ...]) 
         survives = f"TRY_CAST({cast} AS DOUBLE) <=> {wide}"
         survives += f" AND {wide} < {BEHIND_LONG}" * (column in INTEGERS)
     elif column in FLOATS and (digits := decimal_of(source_type)) is not None:
-        # The decimal `wider` has more places than the type of the value: with fewer places, Spark would round a float
-        # that has other digits.
+        # The decimal `wider` has as many places as 38 digits allow: with fewer places, Spark would round a float that
+        # has other digits.
         wider = decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
         survives = f"{_decimal(f'CAST({cast} AS DOUBLE)', wider)} <=> {value}"
     elif column in FLOATS:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 #: compared with few others. These are not the blocks of 32,768 ordinals of sets (see `model.run_sets`).
 BLOCK_SHIFT = 10
 #: BLOCKS gives the blocks that a row about a run or a set touches, as the column `block`. A word has the bits of 64
-#: ordinals. In the next step, WORD gives, as `word`, the number of the first of the row's words that lie in its block,
-#: counted from the segment's begin. BITS_OF_BLOCK gives the row's words in that block.
+#: ordinals. After BLOCKS, WORD gives the column `word`: the number of the first word of the row in its block. The words
+#: of a segment are numbered from 0. BITS_OF_BLOCK gives the row's words in that block.
 BLOCKS = f"explode(sequence(shiftright(first_seq, {BLOCK_SHIFT}), shiftright(last_seq, {BLOCK_SHIFT}))) AS block"
 WORD = f"greatest(block * {1 << BLOCK_SHIFT - WORD_SHIFT}, shiftright(first_seq, {WORD_SHIFT}))"
 BITS_OF_BLOCK = (

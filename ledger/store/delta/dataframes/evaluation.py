@@ -8,8 +8,9 @@ Delta's reader has no option that overrides these settings, and the session is t
 such a setting, `require_readable` reads the rows once more, in a session of our own that skips no file.
 
 Within `stored_in_microseconds`, instants are stored in microseconds, whatever the session says. Spark's default is
-INT96, a number of nanoseconds that many readers take for a number of 64 bits. From such a file, pyarrow reads the last
-second of the year 9999 as a day of 1816. Delta's writer has no option for the unit. Only the session has a setting.
+INT96. Many readers convert INT96 to nanoseconds in 64 bits, which overflow after the year 2262. From such a file,
+pyarrow reads the last second of the year 9999 as a day of 1816. Delta's writer has no option for the unit. Only the
+session has a setting.
 """
 
 from __future__ import annotations

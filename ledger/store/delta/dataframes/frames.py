@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Matches Spark's errors about a statement or its values, by the class of their SQLSTATE. Errors of a storage do not
 #: match.
 AGAINST_SQL = re.compile(r"(\[[A-Z0-9_.]+\] .*?)\s+SQLSTATE: (?:0A|21|22|42|P0)", re.DOTALL)
-#: The columns of a DataFrame of messages that have a meaning and another type than text.
+#: The columns of a DataFrame of messages that a sender may give (GIVEN) and whose type is not text.
 NO_TEXT = tuple(field.name for field in GIVEN if field.kind is not Kind.TEXT)
 
 
@@ -88,7 +88,8 @@ class Frames:
         require_readable(session, rows, self._store.engine, f"reading the claim {grant.receipt_id}")
 
     def _stored(self, runs: pa.Table) -> DataFrame:
-        """Return rows of `messages`: all rows of the runs, and others. Several reads become a union."""
+        """Return the rows of `messages` that the runs name. The result may have other rows, too, which the caller
+        drops. Several reads become a union."""
         homes = self._store.listings.newest().homes(runs["segment"].unique().to_pylist())
         messages = self._spark.read.format("delta").load(self._locations["messages"])
         return reduce(lambda one, other: one.union(other), map(messages.where, reads_of(runs, homes)))

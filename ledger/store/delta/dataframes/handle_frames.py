@@ -30,11 +30,11 @@ TIMEOUTS = "visibility_timeout"
 
 @dataclass(frozen=True)
 class HandleFrame:
-    """Distinct receipt handles, each with the action that is asked for. `outcomes` returns a row for each pair, once
-    the store has acted.
+    """Distinct receipt handles, each with the action that is asked for. `outcomes` returns a row for each handle and
+    action, once the store has acted.
 
-    `read` has a row for each pair, with the parts of the handle, from the one evaluation. `actions` has the valid
-    handles as runs.
+    `read` has a row for each handle and action, with the parts of the handle, from the one evaluation. `actions` has
+    the valid handles as runs.
     """
 
     read: DataFrame

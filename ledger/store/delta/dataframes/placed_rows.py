@@ -50,14 +50,14 @@ class Unplaced:
 class Placed:
     """Rows that are ready to be written, at the instant `at`.
 
-    `rows` returns them, with the columns IN_FILES and with `ordinal`, the ordinal of their segment in the send. Only
-    Spark's writer needs `rows`. The segments' names are made of the send's `key` and their ordinals. The first segment
-    is in the lane `first_lane`, and each further segment in the next lane. After the last lane comes lane 0.
+    `rows` returns these rows, with the columns IN_FILES and with `ordinal`, the number of their segment in the send.
+    Only Spark's writer needs `rows`. The segments' names are made of the send's `key` and their ordinals. The first
+    segment is in the lane `first_lane`, and each further segment in the next lane. After the last lane comes lane 0.
 
     `in_order`: the rows are for a FIFO queue: a task may have rows of several segments, sorted by ordinal. Otherwise
     each task fills one segment after the other.
-    `absent`: columns that are null in every row. Staged files do not have them, because writing them takes time for
-    each row.
+    `absent`: columns that are null in every row. Staged files do not have these columns, because writing them takes
+    time for each row.
     `require_same`: called after the write and before the commit. It raises if the written rows have another
     fingerprint than the counted rows.
     `unplaced`: the same rows for tasks that write files themselves (`task_staging`). None: only Spark's writer can

@@ -27,8 +27,8 @@ log = logging.getLogger("ledger.verbs")
 class SparkAppend:
     """Writes rows and commits them, all through Spark."""
 
-    #: The write is also the commit, so nothing can be compared between the two. Therefore rows that must be known
-    #: before the write are computed once.
+    #: Spark's write is also its commit, so the written rows cannot be compared with the counted rows before the commit.
+    #: Therefore a send that counts its rows before the write computes them once, and the executors keep them.
     compares_rows = False
 
     def __init__(self, store: DeltaStore) -> None:
@@ -94,8 +94,8 @@ class SparkAppend:
     def _is_same(self, generation: int) -> bool:
         """Tell whether the ledger is still the one in which the send began.
 
-        Spark commits after the version that Spark read. If another ledger has replaced this one by that time, the
-        commit may be in the other ledger's log, where nobody reads it.
+        Spark's commit gets the next number after the version that Spark read. Another ledger may replace this one
+        between the read and the commit. Then the commit may lie in the new log under a number that nobody reads.
         """
         self._store.engine.version("messages")
         return self._store.engine.generation() == generation

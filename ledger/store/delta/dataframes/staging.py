@@ -61,15 +61,15 @@ class Staging:
         return self._tasks.is_able(frame)
 
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
-        """Return a context in which a send may decide and write. The context is a turn only after
-        `losses_before_waiting` losses."""
+        """Return a context in which a send may decide and write. The context is a turn only from
+        `losses_before_waiting` losses on."""
         return self._transactions.turn("messages", queue.id, losses) if self._is_alone(losses) else nullcontext()
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
         """Write files, and publish them with one commit.
 
-        Return False, with nothing sent, if another send under the transaction was first, or if upkeep gave the files up
-        meanwhile. Raises QueueDoesNotExist if the queue was deleted meanwhile.
+        Return False, with nothing sent, in two cases: another send under the transaction was first, or the files are
+        given up (see `_is_given_up`). Raises QueueDoesNotExist if the queue was deleted meanwhile.
 
         If there are no rows, nothing is committed. Files that were not published are removed, as far as the storage
         allows it. If this process cannot tell whether files were published, they stay, and upkeep decides.
@@ -131,7 +131,8 @@ class Staging:
         """Write the rows with Spark's writer, and return the files.
 
         Rows of a FIFO queue are sorted by segment already, so they are partitioned by segment. Delta would have to sort
-        other rows for that, which takes long. So each task fills one file after the other with them.
+        other rows before it could partition them, which takes long. So each task fills one file after the other with
+        other rows.
         """
         partitions = [ORDINAL.name] if placed.in_order else []
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])

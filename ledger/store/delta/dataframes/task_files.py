@@ -44,7 +44,7 @@ _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
 #: Longer texts are cut to about this many characters in the statistics of Delta's log. If a greatest text is cut,
 #: BEHIND_ASCII or BEHIND_ALL is added, so that the result is greater than the whole text.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
-#: The first values of a column, this many, decide whether the column gets a dictionary.
+#: At most this many first values of a column decide whether the column gets a dictionary.
 LOOKED_AT = 1_024
 #: This many parts of a file, 10 MB each, are sent to an object store at the same time.
 PARTS_AT_ONCE = 2
@@ -52,7 +52,7 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 
 class Stop(Exception):
-    """Ends the task. The driver finds the exception's text in the error that Spark raises there."""
+    """Ends the task. The driver finds the exception's text in the error that Spark raises on the driver."""
 
 
 class Written(NamedTuple):
@@ -146,15 +146,15 @@ class Objects(NamedTuple):
 class SendJob(NamedTuple):
     """The facts about one send that its tasks need."""
 
-    #: The beginning of the error of a task that ends itself. Nobody can guess it, so no function of a user can raise
-    #: it.
+    #: The beginning of the error of a task that ends itself. Nobody can guess this text, so no user's function raises
+    #: an error that begins with it.
     token: str
     place: Folder | Objects
     #: The columns of the files.
     schema: pa.Schema
     #: The columns with statistics in the log.
     statistics: tuple[str, ...]
-    #: The most tasks of the send. The ordinals of its segments are below `most_segments`.
+    #: The most tasks of the send. The numbers of its segments (see Written.ordinal) are below `most_segments`.
     tasks: int
     most_segments: int
     rows_per_segment: int
@@ -331,7 +331,7 @@ class TaskFiles:
             self._file = None
 
     def _ordinal(self) -> int:
-        """Return the ordinal of the next row's segment in the send: n * tasks + task for the task's segment n."""
+        """Return the number of the next row's segment in the send: n * tasks + task for the task's segment n."""
         ordinal = self._row // self._job.rows_per_segment * self._job.tasks + self._task
         if ordinal >= self._job.most_segments:
             raise Stop(f"{self._job.token}{MANY_SEGMENTS}|")
@@ -429,7 +429,7 @@ class TaskFile:
 
 
 def _columns(job: SendJob, rows: pa.Table, first_seq: int) -> pa.Table:
-    """Return the columns of the files for some rows. `first_seq` is the ordinal of the first row in its segment."""
+    """Return the columns of the files for some rows. `first_seq` is the place of the first row in its segment."""
     count = rows.num_rows
     sent_at = np.full(count, job.sent_at * 1_000, np.int64)
     if job.delay is None:

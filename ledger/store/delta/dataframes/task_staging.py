@@ -10,10 +10,10 @@ Spark's writer writes the files in five cases. Callers see no difference, but th
 - a session of Spark Connect, which does not say what its executors are;
 - a session whose Arrow batches may have more bytes than MOST_OF_A_BATCH;
 - an object store that only the driver can open, with the credentials of a role or a profile;
-- an application whose executors could not write an earlier send's files in Python. Such executors have no Python, or a
-  Python without pyarrow (or without obstore, for an object store), or too little memory. Only a try shows this. If the
-  try fails, Spark's writer writes the files of this send. If Spark's writer succeeds, it writes the files of the
-  application's later sends, too, without another try.
+- an application whose executors could not write an earlier send's files in Python. Such executors have no Python or
+  another version of it, lack pyarrow (or obstore, for an object store), have too little memory, or cannot write to the
+  object store. Only a try shows this. If the try fails for such a reason, Spark's writer writes the files of this send.
+  If Spark's writer succeeds, it writes the files of the application's later sends, too, without another try.
 """
 
 from __future__ import annotations

@@ -123,8 +123,8 @@ class Difference(NamedTuple):
 
 
 def stored(runs: Runs, bits: pa.ChunkedArray | pa.Array | None = None) -> StoredRuns:
-    """Return rows as they were read: their runs with codes, in any order, and their column `bits` (None: the table has
-    none)."""
+    """Return rows as they were read. `runs` has the first, the last and the code of each row, in any order. `bits` is
+    the rows' column `bits` (None: the table has none)."""
     zeros = np.zeros(len(runs), dtype=np.int64)
     rows = SetRows(*[*runs.columns(), zeros, zeros, np.empty(0, dtype=np.uint64)])
     if bits is not None and bits.null_count < len(bits):

@@ -183,7 +183,7 @@ class Table(TableSpec):
 
 
 def _new_segment(partition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the partition of a new segment, for messages whose places in `partition` others have, too."""
+    """Return the partition of a new segment, for messages whose ordinals other messages of `partition` have, too."""
     return {**partition, "segment": ids.segment(ids.new_send_key(), 0)}
 
 

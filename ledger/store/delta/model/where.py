@@ -14,7 +14,7 @@ MOST_NAMED, MOST_ALTERNATIVES = 1_000, 20
 
 @dataclass(frozen=True)
 class Where:
-    """Partitions named by literals: the only predicates that narrow a Delta transaction."""
+    """Partitions named by literals on their columns. Only such predicates narrow a Delta transaction."""
 
     queue: str | None = None
     lanes: tuple[int, ...] | None = None
