@@ -105,7 +105,8 @@ class Rounds:
             if kept is not None and kept[0] == of_record:
                 return Look(kept[1][0], versions, *kept[1][1:])
             record = self._record()
-            # If a commit to the record's table came between these reads, they do not belong together: read again.
+            # If a commit to the record's table came between these reads, the record and the versions do not belong
+            # together: read again.
             if (self._engine.newest_versions((RECORD,))[RECORD], self._engine.generation()) == of_record:
                 self._read = of_record, record
 
@@ -114,8 +115,8 @@ class Rounds:
         return kept_by(self._engine.layout("visibility").properties).log_retention
 
     def take(self, look: Look, at: int) -> bool:
-        """Take the lease after the one that a look saw, whether the one that it saw is held or not. Return False if
-        another process was first.
+        """Take the lease after the one that a look saw, whether that one is held or not. Return False if another
+        process was first.
 
         Raises StorageFailed.
         """
@@ -139,9 +140,9 @@ class Rounds:
     def record(self, begun: Look, at: int) -> None:
         """Record that a round went over the versions that `begun` saw, and give the lease back.
 
-        The round began at the instant `at`. If a record of the last AGE_DUE seconds has the same versions, and there is
-        no lease to give back, nothing is committed. A LedgerError is only logged: the round is done, and at worst the
-        next one comes sooner.
+        The round began at the instant `at`. Nothing is committed if a record of the last AGE_DUE seconds has the same
+        versions, and there is no lease to give back. A LedgerError is only logged: the round is done, and at worst the
+        next round comes sooner.
         """
         try:
             reached = {table: self._reached(table, version) for table, version in begun.versions.items()}
@@ -196,12 +197,14 @@ class Rounds:
 
 
 class OverdueNotice:
-    """Logs a warning that upkeep is overdue, at most once in a process, after commits that the process makes anyway.
+    """Logs a warning that upkeep is overdue, at most once for an open ledger, after commits that the process makes
+    anyway.
 
-    Most checks cost a verb one addition. `_newest` has the newest version of each table that this process has committed
-    to. Once these versions together reach COMMITS_OVERDUE, the record is read, and then again only after COMMITS_DUE
-    more commits. A ledger with fewer commits never reads the record, unless it was restored (versions then jump).
-    `why_overdue` decides by the record, as for `health`, so the warning comes no earlier than that of `health`.
+    Most checks cost a verb one addition. `_newest` has the newest version of each table of LOADED that this process has
+    committed to. Once these versions together reach COMMITS_OVERDUE, the record is read, and then again only after
+    COMMITS_DUE more commits. With fewer commits the record is never read, unless the ledger was restored (its versions
+    then jump). `why_overdue` decides by the record, as for `health`, so the warning comes no earlier than that of
+    `health`.
     """
 
     def __init__(self, look: Callable[[], Look], log_retention: Callable[[], int]) -> None:
