@@ -115,7 +115,7 @@ def move(
     that the segment was sent to, which never changes. It does not follow from the segment's lane in the present queue.
     """
     lanes, count = loaded.lanes, runs.count
-    # Note the receipts whose deadlines have passed: after the move, no record of the queue shows them as such.
+    # Note the receipts that expired on these messages: after the move, no record of the queue shows that.
     events.expired(lanes, runs)
     events.note("moved", loaded.queue.id, count)
     events.note("arrived", target.id, count)
@@ -206,7 +206,7 @@ def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
 def _only_chosen(lanes: Lanes, runs: Ordered, chosen: pa.Table) -> Ordered:
     """Return the parts of `runs` that are also in `chosen` (RUNS).
 
-    Each part keeps the place in the order of the run that it was cut from.
+    Each part has the rank (`order`) of the run that it was cut from.
     """
     segment = lanes.look_up(chosen["segment"])
     chosen_runs = Runs.from_arrow(chosen, segment, np.zeros(len(segment), dtype=np.int64)).where(segment != UNKNOWN)

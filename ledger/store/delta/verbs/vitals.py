@@ -50,8 +50,8 @@ class OldestClaim:
 
 @dataclass(frozen=True)
 class OldestMessage:
-    """The message that was sent first of those that are not deleted, expired or moved: its queue's name, and its `age`
-    in seconds."""
+    """The message that was sent first of those that are not deleted, expired or moved: the name of its queue, and its
+    `age` in seconds. (See `Classified.oldest_sent_at`.)"""
 
     queue: str
     age: float
