@@ -59,7 +59,7 @@ class Groups:
         """Return the receivable messages of a FIFO queue; each run has one message. See `choosing.find_receivable`.
 
         The messages and their order are those of `rules.fifo.receivable` (F2, F4), computed by arrays instead of
-        message by message. With `most` it may leave out groups.
+        message by message. With `most` the result may leave out groups.
         """
         _, _, pieces, state = classified
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
@@ -178,10 +178,10 @@ def _in_few_pieces(rows: pa.Table) -> pa.Table:
 def _followed(members: Members | None, rows: pa.Table) -> Members:
     """Return the Members of `rows`, which are the messages of a queue in their order.
 
-    `members` are the known messages. Only the rows behind them are converted, if possible. No message is ever sent
-    between known messages. So if row number len(members) has the sequence number of the last known message, the rows up
-    to it are the known messages. Otherwise all rows are converted anew. All rows are also converted anew if the index
-    of `members` would lack too many messages (see `Members.takes`).
+    `members` are the known messages. Only the rows behind the known messages are converted, if possible. No message is
+    ever sent between known messages. So if row number len(members) has the sequence number of the last known message,
+    the rows up to it are the known messages. Otherwise all rows are converted anew. All rows are also converted anew if
+    the index of `members` would lack too many messages (see `Members.takes`).
     """
     if (
         members is None

@@ -127,8 +127,8 @@ class Members:
         at least `most` messages before it. All groups that are not free are included, too, except groups with no
         message left.
 
-        Return all messages if there is no index, if the messages are not in the order of their sends, or if `most` is
-        at least the number of groups.
+        Return all messages if there is no index, or if `most` is at least the number of groups. Return all also if the
+        messages are not in the order of their send instants.
         """
         index = self.index
         if index is None or not index.in_time or most >= index.groups:

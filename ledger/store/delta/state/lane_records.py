@@ -95,7 +95,7 @@ class Lanes:
         return self.lane_of[self._index[segment]]
 
     def supersede(self, replacement: Runs) -> None:
-        """Lay `replacement` on the current runs. The next edits contain it."""
+        """Lay `replacement` on the current runs. The next edits contain `replacement`."""
         self.runs = self.runs.paint(replacement)
 
     def edits(self, replacement: Runs, now: int) -> pa.Table:

@@ -88,8 +88,8 @@ class Listing:
     def of(self, queue: str, now: int, *borders: int) -> FileRuns:
         """Return the messages that were sent to a queue (`queue` is its id) and are not dropped, as runs.
 
-        All messages of a run are on the same side of `now`: delayed or not. They are on the same side of each instant
-        in `borders`: sent up to the instant, or later.
+        All messages of a run are on the same side of `now`: delayed or not. All messages of a run are also on the same
+        side of each instant in `borders`: sent up to the instant, or later.
         """
         files = self._known(queue)
         inside = files.worth_reading(now, *borders)

@@ -88,7 +88,7 @@ class Applier:
         return self._shared.run(GroupedCall(name, queue, clock, decide, lanes, joint=self._decide_together, asked=call))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
-        """Decide several calls in one step. Return None if two of them may name one message.
+        """Decide several calls in one step. Return None if two of the calls may name one message.
 
         In that case the outcome of the second call may depend on the first call.
         """

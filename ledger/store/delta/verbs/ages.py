@@ -10,12 +10,12 @@ be compared, the passing time must show that this time is over:
 - Otherwise the first look is the *mark* of an earlier round: the property MARK of the table `tasks`. The mark holds the
   instant, and how long the machine had been running. A round marks anew and drops nothing for its age if there is no
   mark, or if the mark is in the future. It does the same if the wall clock and the passing time have drifted apart
-  since the mark, or if a commit since the mark has a much earlier instant than the mark. Before the time is over, a
-  round keeps the mark and drops nothing for its age.
+  since the mark. It does the same if a commit since the mark has a much earlier instant than the mark. Before the time
+  is over, a round keeps the mark and drops nothing for its age.
 - On another machine, or after a restart, passing time cannot be compared. Then a round drops only messages that were
   old at the instant of the mark, and marks anew.
 - If the storage has a clock of its own (an object store, or Ledger.open's `storage_clock`), that clock replaces the
-  second look: no mark is needed, and no wait.
+  second look. No mark is needed, and no wait.
 
 The mark records nothing about messages. Their ages follow from the instant that `judge` returns, and from the instants
 at which they arrived.
@@ -97,7 +97,8 @@ class Ages:
         self._wait, self._skew = settings.mark_seconds * MILLISECONDS, settings.maximum_clock_skew
 
     def judge(self) -> JudgedAges:
-        """Return the instant by which this round may judge ages. If it may judge none, make sure that there is a mark.
+        """Return the instant by which this round may judge ages. If the round may judge none, make sure that there is a
+        mark.
 
         Raises StorageFailed. Raises ClocksDisagree if the clock made a step, or differs from the storage's clock.
         """

@@ -57,8 +57,8 @@ class ClockRepair:
 
     Attributes:
         queue: The queue's name.
-        ahead: By how many seconds the latest of the queue's wrong times was ahead: the time of a lane, of a refusing
-            last send, of the queue itself, or of a task.
+        ahead: By how many seconds the latest of the wrong times was ahead. These are times of lanes, of a last send
+            that made sends refused, of the queue itself, and of tasks.
         lanes: How many lanes were ahead.
         messages: The number of messages in these lanes whose records change. Messages that only get another arrival
             (see `_Order`) do not count.
@@ -200,10 +200,10 @@ class _Order(NamedTuple):
     """New arrivals for messages that arrived at a FIFO queue in the future.
 
     The new arrivals are now, or a little later: none is before an earlier arrival, and their order stays the same.
-    Messages of one arrival are in the order of their send instants. Where the order of the instants is not that of the
-    numbers (two wrong clocks sent the messages), the messages get arrivals that are a millisecond apart. Messages that
-    were moved to the queue between two sends get an arrival between those of the sends. If the arrivals would spread
-    too far, some share an instant (see the bound in `of`).
+    Messages of one arrival are in the order of their send instants. If the instants have another order than the numbers
+    (two wrong clocks sent the messages), the arrivals of these messages are a millisecond apart. Messages that were
+    moved to the queue between two sends get an arrival between those of the sends. If the arrivals would spread too
+    far, some share an instant (see the bound in `of`).
 
     Attributes:
         sent: The messages that were sent ahead, in the order of their numbers, each with its arrival (`arrived_at`,

@@ -36,7 +36,7 @@ BEATS = ("granted", "granted again", "extended")
 class RecentCommits:
     """The commits of `messages` and `visibility` within the last `seconds`.
 
-    The period is the last hour. It is shorter if the newest 2,000 commits of a table do not reach back so far.
+    The period is the last hour. The period is shorter if the newest 2,000 commits of a table do not reach back so far.
 
     Attributes:
         commits: The number of these commits, without those that name no verb.
@@ -69,7 +69,7 @@ class _SeenCommit(NamedTuple):
 
 
 class CommitWatch:
-    """Follows the logs of one ledger. Threads share it."""
+    """Follows the logs of one ledger. Threads share the object."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables

@@ -18,9 +18,8 @@ from ledger.store.protocol import QueueRecord
 def dead_letter_queues(queues: Queues, queue: QueueRecord) -> list[QueueRecord]:
     """Return a list with the queue that the redrive policy names, or an empty list.
 
-    The list is empty if the queue has no policy, if no queue has that name, or if the queue of that name cannot take
-    these dead letters. A user may have made another queue of this name since the policy was set, so the function checks
-    it again.
+    The list is empty if there is no policy, or no queue of that name, or if that queue cannot take these dead letters.
+    A user may have made another queue of this name since the policy was set, so the function checks that queue again.
     """
     policy = redrive.policy_of(queue.attributes)
     named = [record for record in queues.all() if record.name == policy.target] if policy else []

@@ -81,7 +81,7 @@ class Health:
         queues: How many queues it has.
         tables: Its tables, by name.
         oldest_without_upkeep: The age in seconds of the oldest commit to `visibility` that still needs upkeep (None:
-            there is none). A verb made it, no round went over it, and `receipts` does not have its events.
+            there is none). Such a commit is a verb's, no round went over it, and `receipts` does not have its events.
         log_retention: How many seconds the commits of `visibility` are kept. If a commit is not copied into `receipts`
             within that time, `receipts` gets a gap.
         commits: The commits of this process that put rows into tables, by verb, table, path and reason (see

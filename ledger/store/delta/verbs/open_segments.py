@@ -1,9 +1,9 @@
 """The open segments of one writer, and the last ordinal of each.
 
-An append takes a segment out, and gives it back once the outcome of its commit is known. Two threads therefore never
-append to one segment at once. An append whose commit raised an error, or whose thread was interrupted, does not give
-its segment back. Neither does an append that finds its segment extended by another writer, or an append to a table
-whose segments cannot be extended (see `Tables.extends_segments`). No append uses such a segment again.
+An append takes a segment out, and gives the segment back once the outcome of the append's commit is known. Two threads
+therefore never append to one segment at once. An append whose commit raised an error, or whose thread was interrupted,
+does not give its segment back. Neither does an append that finds its segment extended by another writer, or an append
+to a table whose segments cannot be extended (see `Tables.extends_segments`). No append uses such a segment again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FEW_OPEN = 64
 class OpenSegment(NamedTuple):
     """A segment of a queue's lane.
 
-    `following` is the ordinal of its next message (the message's place in the segment). `opened_at` is when it was
-    opened (milliseconds). `appends` counts the appends since its files were joined.
+    `following` is the ordinal of its next message (the message's place in the segment). `opened_at` is when the segment
+    was opened (milliseconds). `appends` counts the appends since its files were joined.
     """
 
     queue: str

@@ -162,7 +162,7 @@ class Outputs:
         """See OutputWrites.finish."""
         limits, receipts = attribute_rules.limits_of(queue.attributes), attribute_rules.receipts_of(queue.attributes)
         # Under a quota on messages in flight, an action that keeps messages in flight must conflict with a receive that
-        # counts them (as in `Applier.apply`). Both count up lane 0.
+        # counts them (as in `Applier.apply`). The action and the receive both count up lane 0.
         counted = limits.maximum_in_flight is not None and any(action.timeout for action in further_actions)
         lane_numbers = tuple_of(
             [*(0,) * counted, *(lane for some in (runs, *(a.runs for a in further_actions)) for lane in _lanes(some))]

@@ -27,8 +27,9 @@ class PlannedCommit(NamedTuple):
     """A commit that a verb would make.
 
     Attributes:
-        table: The table that it changes.
-        statement: The statement that stands for the commit. The engine runs it only if `why_statement` says why.
+        table: The table that the commit changes.
+        statement: The statement that stands for the commit. The engine runs the statement only if `why_statement` says
+            why.
         rows: The rows that the statement gets (None: the commit has no rows, or it removes rows).
         engine: The name of the engine.
         why_statement: Why the engine would run a statement, see `delta_log.paths` (empty: the rows would be written

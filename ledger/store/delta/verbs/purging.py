@@ -43,8 +43,8 @@ class Purger:
         earlier messages.
 
         If this process ends between the first two commits, the messages are gone and the queue still remembers its
-        sends. Another call continues at once: a purge counts for the purge interval only when all of it is done. A
-        purge by age makes the queue forget nothing, and is one commit.
+        sends. Another call continues at once: a purge counts for the purge interval only when all of its commits are
+        done. A purge by age makes the queue forget nothing, and is one commit.
         """
         if older_than is not None:
             return self._empty_by_age(queue, clock, older_than)

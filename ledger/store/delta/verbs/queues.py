@@ -75,8 +75,8 @@ class Queues:
         """Return the newest version of the table, in which this very queue exists, and whether all `others` exist, too.
 
         Raises QueueDoesNotExist if the queue itself is gone. A decision that may move or receive messages calls this
-        after it has read its lanes. If the queue is deleted between this call and the decision's commit, the deletion
-        or upkeep makes the decision run again before a message of the queue is dropped.
+        method after reading its lanes. The queue may be deleted between this call and the decision's commit. Then the
+        deletion or upkeep makes the decision run again before a message of the queue is dropped.
         """
         version, queues_by_name, _ = self._newest()
 

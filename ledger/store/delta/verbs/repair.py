@@ -13,7 +13,7 @@ acknowledgement is lost, the message is received again. If `visibility` still re
 had begun, the output table is asked, as after any crash.
 
 A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. The versions from
-the entry to the one before the checkpoint are lost: once the entry is replaced, both engines would read these versions
+the entry to the one before the checkpoint are lost. Once the entry is replaced, both engines would read these versions
 as if the entry had changed nothing. The repair therefore moves away the files from which a read of these versions
 starts. These are older checkpoints, the first entry, and entries that repeat the protocol. Then the repair replaces the
 damaged entry by an entry that records the loss. The other entries stay, and `receipts` is filled from them.
@@ -71,8 +71,8 @@ class LostCommit:
     """A commit that a repair takes out.
 
     `verb` is known if the log entry is readable, and else empty. `messages` is the number of the commit's messages
-    (None: the entry does not tell it). `flaw` says what is wrong with the entry. It is an empty text if the entry is
-    whole, and only comes after the version to which the table is cut.
+    (None: the entry does not tell it). `flaw` says what is wrong with the entry. `flaw` is empty if the entry is whole,
+    and only comes after the version to which the table is cut.
     """
 
     version: int

@@ -13,12 +13,13 @@ log and its checkpoints keep the newest number of each application for good, so 
 | `upkeep/free` | the number of the lease that was given back last |
 | `upkeep/records` | a number for each commit that notes a round or frees a lease: two such commits at once conflict |
 
-**The lease.** A process takes the lease by committing the next number: Delta lets one process have it. The lease is
-held while the numbers of `upkeep/lease` and `upkeep/free` differ. Upkeep is safe when two processes run it at once (see
-`upkeep`), so the lease only saves work. A simple rule for a holder that died is therefore enough. A process that has
-*seen* the same number held for long enough takes the next number (see `ledger.upkeep_daemon`). It measures that time by
-its own passing time, and compares no clock of one machine with another's. A wrong clock therefore cannot keep a lease
-for ever, and cannot take it too early. A holder that was only slow continues its round beside the next holder.
+**The lease.** A process takes the lease by committing the next number: Delta lets one process have this number. The
+lease is held while the numbers of `upkeep/lease` and `upkeep/free` differ. Upkeep is safe when two processes run it at
+once (see `upkeep`), so the lease only saves work. A simple rule for a holder that died is therefore enough. A process
+that has *seen* the same number held for long enough takes the next number (see `ledger.upkeep_daemon`). It measures
+that time by its own passing time, and compares no clock of one machine with another's. A wrong clock therefore cannot
+keep a lease for ever, and cannot take it too early. A holder that was only slow continues its round beside the next
+holder.
 
 **How far a round went.** A round takes the versions that were newest when it began: commits that land meanwhile are for
 the next round. Upkeep's own commits directly after these versions count as gone over, up to the first other commit.
@@ -84,7 +85,7 @@ class Look:
 
 
 class Rounds:
-    """The record of one ledger. Threads may share it."""
+    """The record of one ledger. Threads may share the object."""
 
     def __init__(self, engine: Engine, transactions: Transactions) -> None:
         self._engine, self._transactions = engine, transactions

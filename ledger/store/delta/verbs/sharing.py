@@ -66,9 +66,9 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
     writers. An error that `decide` raises concerns this verb alone. Verbs may share a commit if their records of the
     queue are equal.
 
-    Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes, and that number of losses. It decides
-    all of these verbs in one step, or returns None if the result could differ from decisions one after the other.
-    `asked` has the facts about this verb that `joint` needs.
+    Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes, and that number of losses. `joint`
+    decides all of these verbs in one step, or returns None if the result could differ from decisions one after the
+    other. `asked` has the facts about this verb that `joint` needs.
     """
 
     def __init__(
@@ -179,8 +179,8 @@ class _OneLedger:
     def of(self, queue: QueueRecord) -> Iterator[None]:
         """Return a context for a verb on a queue.
 
-        If the verb raises no error, the context checks the queue afterwards. It raises QueueDoesNotExist if the ledger
-        was replaced since the queue was looked up and the new ledger lacks the queue.
+        If the verb raises no error, the context checks the queue afterwards. The context raises QueueDoesNotExist if
+        the ledger was replaced since the queue was looked up and the new ledger lacks the queue.
         """
         yield
         generation = self._tables.generation()

@@ -48,8 +48,8 @@ class Publisher:
         files: Sequence[StagedFile],
         admit: Callable[[], tuple[str, int] | None] | None = None,
     ) -> None:
-        """`admit` checks before each commit that the queue has room. It returns a further transaction for the commit
-        (None: there is none)."""
+        """`admit` checks before each commit that the queue has room. `admit` returns a further transaction for the
+        commit (None: there is none)."""
         self._transactions, self._engine, self._folder, self._files = transactions, engine, folder, files
         self._admit = admit or (lambda: None)
         #: Whether a commit was begun whose outcome is unknown.

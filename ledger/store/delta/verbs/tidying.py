@@ -130,9 +130,9 @@ class Tidying:
     def tidy(self, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
         """Tidy those lanes of a queue that need it, each in one commit. Return how many runs were saved.
 
-        A commit removes rows about messages whose segment was dropped. It removes the receipts from rows about old
-        deletions, and joins neighbours among these rows. It records as deleted the messages of which the queue has
-        noted that they expired, except those that are in flight or locked.
+        A commit removes rows about messages whose segment was dropped. A commit also removes the receipts from rows
+        about old deletions, and joins neighbours among these rows. It records as deleted the messages of which the
+        queue has noted that they expired, except those that are in flight or locked.
 
         `rows` and `listing`, of any version, show which lanes are worth a commit. Each commit decides on the state that
         it reads itself.
@@ -159,7 +159,7 @@ class Tidying:
         """Return the runs to record in the lanes, and how many runs this saves.
 
         With `only`, no expired messages of other lanes are recorded as deleted. Returns the runs as they are if the
-        change is not worth a commit: it would save no run, take no receipt away, and record no expired message.
+        change is not worth a commit. Such a change saves no run, takes no receipt away, and records no expired message.
         """
         old, before = lanes.runs, self._before
         exists = listing.segments()

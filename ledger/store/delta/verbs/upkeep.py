@@ -148,7 +148,7 @@ class Upkeep:
     A message may be dropped when it is *final* in every queue (see `tidying`). Such a message stays final. The round
     may therefore read the tables at different versions, as long as it misses no message and no record:
 
-    - A round lists the files of `messages` before it reads records and queues. It drops no segment that begins
+    - A round lists the files of `messages` before it reads records and queues. The round drops no segment that begins
       afterwards. A sealed segment gains no messages, and of an open segment the round drops only the listed ordinals.
     - The round lists queues after those files and after `visibility`. A queue exists before its messages and records. A
       queue that has messages or records and is missing from the list was therefore deleted for good. The round removes
@@ -268,8 +268,8 @@ class Upkeep:
         """Return the segments that may be dropped once all their messages are final.
 
         An open segment stays while its sender may still append to it. If a dropped segment grew again, nobody could
-        tell which messages it once had. A segment of a FIFO queue stays while deduplication still reads it, by the
-        clock of any driver. A segment of a queue that is not in `queues` stays unless the queue is `forgotten`. A
+        tell which messages the segment once had. A segment of a FIFO queue stays while deduplication still reads it, by
+        the clock of any driver. A segment of a queue that is not in `queues` stays unless the queue is `forgotten`. A
         segment also stays if the log does not show the age of one of its files.
         """
         opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
