@@ -139,7 +139,7 @@ class Listing:
         """Return the queue and lane that a segment was sent to, and its highest ordinal (None if the log does not show
         it).
 
-        Return None alone if the segment was dropped.
+        Return only None if the segment was dropped.
         """
         rows = self._files.filter(pc.equal(self._files["segment"], segment))
         if not rows.num_rows:

@@ -78,7 +78,8 @@ class Records:
         code = self._codes.get(record)
         if code is None:
             if self._stored.num_rows:
-                # A stored record that is not read yet can be equal only if it has the same receipt. So read only these.
+                # A stored record that is not read yet can be equal only if it has the same receipt. So read only the
+                # records with this receipt.
                 self._read_all(self._under(record.receipt_id))
             code = self._codes.setdefault(record, len(self._read))
             if code == len(self._read):

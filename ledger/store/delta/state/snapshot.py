@@ -165,7 +165,7 @@ def load(
 ) -> Loaded:
     """Load lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree.
 
-    With a `receipt_id`, load only the records under this receipt, and the head rows. No verb may decide on this result.
+    With a `receipt_id`, keep only the records under this receipt, and the head rows. No verb may decide on this result.
     The clock is read after the lanes, so a hold counts from its grant, however long the wait for a turn and the reading
     took. `clock` is None if the time is not needed: `now` is then the time of the last commit.
     """

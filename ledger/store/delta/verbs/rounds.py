@@ -1,9 +1,10 @@
 """The record of upkeep's rounds: the last round, and the current lease.
 
 The record tells how far the last round went, and whether a process holds the lease to run a round now. To look, a
-process reads the newest versions of three tables, and the record only if `tasks` has a new version. The record is in
-the log of `tasks`, the table with the fewest commits, as transactions (Delta's application ids with a number each). The
-log and its checkpoints keep the newest number of each application for good, so the record needs no tidying:
+process reads the newest versions of three tables, and the record only if `tasks` has a new version or was replaced. The
+record is in the log of `tasks`, the table with the fewest commits, as transactions (Delta's application ids with a
+number each). The log and its checkpoints keep the newest number of each application for good, so the record needs no
+tidying:
 
 | application | its number |
 |---|---|
@@ -95,7 +96,8 @@ class Rounds:
         self._held: int | None = None
 
     def look(self) -> Look:
-        """Return the record and the newest versions. Reads the record only if its table has a new version.
+        """Return the record and the newest versions. Reads the record only if its table has a new version or was
+        replaced.
 
         Raises StorageFailed.
         """

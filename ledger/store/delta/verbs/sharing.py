@@ -1,8 +1,8 @@
 """Shared commits: one commit serves the waiting calls of several threads.
 
-While one thread of a process makes a shared commit, other threads' calls that could share it wait. The next commit
-serves one of these calls and up to `transactions.MOST_TOGETHER` others. Each loss to another writer halves this number
-of others.
+While one thread of a process makes a shared commit for a queue, other threads' calls that could share a commit for this
+queue wait. The next commit serves one of these calls and up to `transactions.MOST_TOGETHER` others. Each loss to
+another writer halves this number of others.
 
 The verbs of a commit are decided one after the other, each on the lanes as the verb before it left them. Together they
 become one MERGE. The result is the same as if each verb had been committed alone and nobody had read between these
@@ -41,8 +41,8 @@ from ledger.store.delta.verbs.sending import Sender
 from ledger.store.protocol import Grant, QueueRecord, StoredMessage, StoredSend, count_messages
 
 Result = TypeVar("Result")
-#: A send with more messages, or more characters in their bodies, is committed alone: sharing would save it little. A
-#: read of more messages is made alone.
+#: A send with more messages, or more characters in their bodies, is committed alone: sharing would save such a send
+#: little. A read of more messages is made alone.
 MOST_MESSAGES, MOST_CHARACTERS = 100, 1 << 16
 
 
@@ -164,10 +164,10 @@ class _OneLedger:
     """Checks that the ledger that took a verb's commit still has the queue that the verb was called on.
 
     A generation ends when a process notices that other tables or a backup have replaced the ledger's tables. The
-    process compares each table's log with what it has read of the log in the current generation. The first read of a
-    table in a generation has nothing to be compared with. The queue is therefore looked up again after the first verb
-    of each generation. After later verbs of the generation, the list of queues that was read last is enough if it has
-    the queue. That check reads nothing from the storage.
+    process compares each table's log with what the process has read of this log in the current generation. The first
+    read of a table in a generation has nothing to be compared with. The queue is therefore looked up again after the
+    first verb of each generation. After later verbs of the generation, the list of queues that was read last is enough
+    if it has the queue. That check reads nothing from the storage.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:

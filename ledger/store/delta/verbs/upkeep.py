@@ -1,7 +1,8 @@
 """Upkeep: one round removes what is finished, joins rows and files, and fills the table `receipts`.
 
-Upkeep keeps a ledger small and fast. No verb needs upkeep for being right. Only the table `receipts` needs upkeep. A
-round, or `Ledger.fill_receipts`, must copy the events of commits before these commits are older than `log_retention`.
+Upkeep keeps a ledger small and fast. No verb needs upkeep for being right, but the table `receipts` needs it to be
+complete. A round, or `Ledger.fill_receipts`, must copy the events of commits before these commits are older than
+`log_retention`.
 
 A round with a vacuum writes the settings `log_retention` and `deleted_file_retention`, if they are given, into the
 properties of the tables (`set_retention`). These properties tell how long a table keeps its past, and both engines obey
