@@ -37,11 +37,11 @@ LOSSES_TO_HALVE = 2
 
 
 def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int) -> list[int]:
-    """Choose as few lanes as the claim needs: a random lane that can fill it, else the fullest lanes.
+    """Choose as few lanes as the claim needs: a random lane that can fill the claim, else the fullest lanes.
 
-    A commit to many lanes conflicts with every commit to one of them. So each LOSSES_TO_HALVE of the `losses` (the
-    receive's lost commits) halve the number of lanes to try. `available` has the number of messages by lane. `maximum`
-    None: the claim may have all messages.
+    A commit to many lanes conflicts with every commit to one of them. If no single lane can fill the claim, each
+    LOSSES_TO_HALVE of the `losses` (the receive's lost commits) therefore halve the number of lanes to try. `available`
+    has the number of messages by lane. `maximum` None: the claim may have all messages.
     """
     lanes = [lane for lane, messages in available.items() if messages]
     random.shuffle(lanes)
@@ -61,8 +61,8 @@ def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int)
 def choose_lanes_in_order(lanes: Sequence[int], losses: int) -> list[int]:
     """Choose all lanes of a FIFO queue, because its order does not follow lanes; after losses, choose fewer at random.
 
-    All receivers want the first messages, and a receiver without a turn could lose for ever. For this reason the lanes
-    to try are halved as in `choose_lanes`.
+    All receivers want the first messages. Where no file lock gives receivers turns, one of them could lose for ever.
+    For this reason the lanes to try are halved as in `choose_lanes`.
     """
     chosen, most = list(lanes), _most(len(lanes), losses)
     if most < len(chosen):
@@ -82,9 +82,9 @@ def first_in_order(runs: Ordered, maximum: int | None) -> Ordered:
 class Deal:
     """Deals messages out in the order of their runs, to one claim after the other.
 
-    `shift` is for FIFO queues, where a run is a message and the order numbers of one group share the bits above
-    `shift`. If a claim takes part of a group, no later claim gets the rest of the group. A queue returns no message of
-    a group while another message of the group is in flight.
+    `shift` is for FIFO queues, where a run is a message and the order numbers of one group share the bits from `shift`
+    on. If a claim takes part of a group, no later claim gets the rest of the group. A queue returns no message of a
+    group while another message of the group is in flight.
     """
 
     def __init__(self, runs: Ordered, shift: int | None = None) -> None:

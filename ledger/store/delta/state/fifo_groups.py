@@ -56,10 +56,10 @@ class Groups:
         self._kept: dict[tuple[str, int], tuple[int, tuple[Where, ...], Members]] = {}
 
     def receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
-        """Return the receivable messages of a FIFO queue; each run has one message. See `choosing.receivable`.
+        """Return the receivable messages of a FIFO queue; each run has one message. See `choosing.find_receivable`.
 
-        The result is that of `rules.fifo.receivable` (F2, F4), computed by arrays instead of message by message. With
-        `most` it may leave out groups.
+        The messages and their order are those of `rules.fifo.receivable` (F2, F4), computed by arrays instead of
+        message by message. With `most` the result may leave out groups.
         """
         _, _, pieces, state = classified
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
@@ -96,7 +96,8 @@ class Groups:
         """Return all messages that were sent to this queue, and all messages of segments with messages moved here.
 
         If no message was moved here, usually only messages that were sent since the last read are read and converted.
-        If a message was moved here, the members are built anew for each version.
+        If a message was moved here, the segments of moved messages are read, and the members built, anew for each
+        version.
         """
         version = classified.listing.version
         homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
@@ -144,7 +145,7 @@ class Groups:
         return _in_order([_encoded(self._engine.messages(Where(queue), _COLUMNS))])
 
     def _later(self, queue: str, kept: pa.Table) -> pa.Table:
-        """Return the rows of the known messages, and of the messages that were sent since."""
+        """Return the rows `kept`, and the rows of the messages that were sent after them."""
         last = kept["sequence_number"][-1].as_py()
         later = self._engine.messages(Where(queue), _COLUMNS, numbered_after=last)
         return _in_few_pieces(pa.concat_tables([kept, _in_order([_encoded(later)])])) if later.num_rows else kept
@@ -177,10 +178,10 @@ def _in_few_pieces(rows: pa.Table) -> pa.Table:
 def _followed(members: Members | None, rows: pa.Table) -> Members:
     """Return the Members of `rows`, which are the messages of a queue in their order.
 
-    `members` are the known messages. Only the rows behind them are converted, if possible. No message is ever sent
-    between known messages. So if row number len(members) has the sequence number of the last known message, the rows up
-    to it are the known messages. Otherwise all rows are converted anew. All rows are also converted anew if the index
-    of `members` would lack too many messages (see `Members.takes`).
+    `members` are the known messages. Only the rows behind the known messages are converted, if possible. No message is
+    ever sent between known messages. So if row number len(members) has the sequence number of the last known message,
+    the rows up to it are the known messages. Otherwise all rows are converted anew. All rows are also converted anew if
+    the index of `members` would lack too many messages (see `Members.takes`).
     """
     if (
         members is None

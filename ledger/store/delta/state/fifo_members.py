@@ -14,7 +14,8 @@ from ledger.store.delta.model.run_algebra import ABSENT, Pieces, numbers_in, pos
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 
-#: The index is made anew when it lacks more than MOST_BEHIND messages and more than 1/PART_BEHIND of all messages.
+#: The index (see `Index`) is made anew when it lacks more than MOST_BEHIND messages and more than 1/PART_BEHIND of all
+#: messages.
 MOST_BEHIND, PART_BEHIND = 1_000, 64
 _COLUMNS = ("segment", "seq", "sent_at", "available_at", "group")
 
@@ -69,10 +70,11 @@ class GroupNames:
 
 @dataclass(frozen=True)
 class Members:
-    """Messages as arrays, in the order of their sequence numbers. `segment` and `group` are numbers of names.
+    """Messages as arrays, in the order of their SequenceNumbers.
 
-    `sent_at` and `available_at` are those of each message. (FileRuns may know only one instant of each kind for a whole
-    file.)
+    `segment` has each message's index in `segments`, and `seq` its ordinal (its place in that segment). `group` has the
+    number of each message's group, which `names` finds by the group's name. `sent_at` and `available_at` are those of
+    each message. (FileRuns may know only one instant of each kind for a whole file.)
     """
 
     segments: pa.Array
@@ -84,7 +86,7 @@ class Members:
     groups: int
     #: None if these are only some of the queue's messages: no names are looked up for them.
     names: GroupNames | None = None
-    #: The sequence number of the last message.
+    #: The SequenceNumber of the last message.
     last: int | None = None
     index: Index | None = field(default=None, repr=False)
 
@@ -122,9 +124,11 @@ class Members:
         A group is free if the decision knows all of its messages, and none of them is recorded, delayed, expired or
         newer than the index. A free group's place in the order comes from its first message and never changes, so the
         index keeps one order for all free groups. The first `most` free groups are enough: every later free group has
-        `most` messages before it. All groups that are not free are included, too, except groups with no message left.
+        at least `most` messages before it. All groups that are not free are included, too, except groups with no
+        message left.
 
-        If there is no index, or the index is of no use, return all messages.
+        Return all messages if there is no index, or if `most` is at least the number of groups. Return all also if the
+        messages are not in the order of their send instants.
         """
         index = self.index
         if index is None or not index.in_time or most >= index.groups:
@@ -161,8 +165,9 @@ class Index:
         #: Whether the messages are in the order in which they were sent.
         self.in_time = not (members.sent_at[1:] < members.sent_at[:-1]).any()
         place = positions(members.segment, members.seq)
-        #: `by_place` has the members sorted by their places on the axis. `by_group` has the members sorted by group;
-        #: `begins` says where each group begins in it.
+        #: `by_place` has the members sorted by their segment's index in `Members.segments`, and then by ordinal. (This
+        #: order is not that of the loaded lanes' axis.) `by_group` has the members sorted by group, and `begins` says
+        #: where each group begins in `by_group`.
         self.by_place = np.argsort(place, kind="stable")
         self._places = place[self.by_place]
         self.by_group = np.argsort(members.group, kind="stable")
@@ -175,9 +180,9 @@ class Index:
         self.waiting = members.group[head[np.argsort(since, kind="stable")]]
 
     def found(self, members: Members, lanes: Lanes, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the members of each piece begin in `by_place`, and before which index they end.
+        """Return, for each piece, the positions in `by_place` at which its members begin, and before which they end.
 
-        Pieces of segments without members are left out. The other pieces are sorted by place.
+        Pieces of segments without members are left out. The other pieces come in the order of `by_place`.
         """
         number = lanes.look_up(members.segments)
         registered = np.flatnonzero(number != UNKNOWN)

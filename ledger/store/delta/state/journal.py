@@ -14,8 +14,8 @@ from ledger.store.delta.model.run_algebra import Runs, distinct_codes
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.protocol import Action
 
-#: At most this many records with an expired receipt are named in a commit. Otherwise the commit would grow with the
-#: number of claims that a receive takes over.
+#: At most this many records with an expired receipt are named for one claim or one move. Otherwise the commit would
+#: grow with the number of expired claims whose messages a receive takes.
 MOST_EXPIRED = 100
 
 

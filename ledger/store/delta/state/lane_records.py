@@ -34,7 +34,7 @@ class Lanes:
         self._index: dict[str, int] = {}
         is_head = pc.equal(rows["segment"], HEAD)
         self.heads = Heads(queue, rows.filter(is_head))
-        #: The time of the last commit that these rows show.
+        #: The time of the last commit that these rows show (0: none).
         self.latest = self.heads.latest
         rows = rows.filter(pc.invert(is_head))
         self.records = records = Records(rows)
@@ -60,7 +60,7 @@ class Lanes:
         return number_of_each
 
     def look_up(self, segments: Any) -> np.ndarray:
-        """Return the numbers of segments in an Arrow column; UNKNOWN for a segment that is not registered."""
+        """Return the number of each segment in an Arrow column; UNKNOWN for a segment that is not registered."""
         names, which = _each_once(segments)
         number_of_each: np.ndarray = np.array([self._index.get(name, UNKNOWN) for name in names], dtype=np.int64)[which]
         return number_of_each
@@ -95,7 +95,7 @@ class Lanes:
         return self.lane_of[self._index[segment]]
 
     def supersede(self, replacement: Runs) -> None:
-        """Lay `replacement` on the current runs. The next edits contain it."""
+        """Lay `replacement` on the current runs. The next edits contain `replacement`."""
         self.runs = self.runs.paint(replacement)
 
     def edits(self, replacement: Runs, now: int) -> pa.Table:

@@ -4,7 +4,7 @@ An ordinal is a message's place in its segment: the column `seq`. The runs come 
 a segment are read only if the log does not show enough about one of them.
 
 A listing shows one version of `messages`, and threads may share it. When `messages` has a newer version, a new listing
-is made. A decision keeps the listing that it began with, for all its questions.
+is made. A listing keeps its version, so a decision can use one listing for several questions.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Listing:
     def of(self, queue: str, now: int, *borders: int) -> FileRuns:
         """Return the messages that were sent to a queue (`queue` is its id) and are not dropped, as runs.
 
-        All messages of a run are on the same side of `now`: delayed or not. They are on the same side of each instant
-        in `borders`: sent up to the instant, or later.
+        All messages of a run are on the same side of `now`: delayed or not. All messages of a run are also on the same
+        side of each instant in `borders`: sent up to the instant, or later.
         """
         files = self._known(queue)
         inside = files.worth_reading(now, *borders)
@@ -105,7 +105,7 @@ class Listing:
     def doubled(self, queue: str) -> set[str]:
         """Return the segments of a queue in which several messages may have one ordinal.
 
-        Only processes that were forked under an earlier release could leave such segments.
+        No send of this release leaves such segments. Processes that were forked under an earlier release could.
         """
         return self._known(queue).doubled
 
@@ -136,10 +136,10 @@ class Listing:
         return dict(place for places in self.places(segments).values() for place in places)
 
     def home(self, segment: str) -> tuple[str, int, int | None] | None:
-        """Return the queue and lane that a segment was sent to, and its highest ordinal; None: the log does not show
-        the ordinal.
+        """Return the queue and lane that a segment was sent to, and its highest ordinal (None if the log does not show
+        it).
 
-        Return None if the segment was dropped.
+        Return only None if the segment was dropped.
         """
         rows = self._files.filter(pc.equal(self._files["segment"], segment))
         if not rows.num_rows:
@@ -154,7 +154,7 @@ class Listing:
         return pc.sum(named["messages"]).as_py() or 0, tuple_of(named["segment"].to_pylist())
 
     def last_sent(self, queue: str) -> int:
-        """Return the latest instant at which a message was sent to a queue, as the log shows it; 0 without a message.
+        """Return the latest instant at which a message was sent to a queue, as the log shows it; 0 if it shows none.
 
         Dropped messages do not count.
         """
@@ -164,8 +164,8 @@ class Listing:
     def sent_since(self, queue: str, instant: int) -> int | None:
         """Return an upper bound of the messages that were sent to a queue after an instant.
 
-        A file with at least one such message counts with all its messages. Return None if the log lacks the numbers of
-        some file.
+        A file with at least one such message counts with all its messages. Dropped messages do not count. Return None
+        if the log lacks the numbers of some file.
         """
         files = self._files.filter(pc.equal(self._files["queue"], queue))
         if files["last_sent_at"].null_count or files["messages"].null_count:
@@ -173,13 +173,13 @@ class Listing:
         return pc.sum(files.filter(pc.greater(files["last_sent_at"], instant))["messages"]).as_py() or 0
 
     def count(self, queue: str) -> int:
-        """Return how many messages that were sent to a queue are not dropped."""
+        """Return how many messages that were sent to a queue are not dropped, as the log shows it."""
         return pc.sum(self._files.filter(pc.equal(self._files["queue"], queue))["messages"]).as_py() or 0
 
     def ordinals(self, segments: pa.Array) -> pa.Table:
         """Return the ordinals of the messages in some segments as runs (segment, first_seq, last_seq).
 
-        The runs may overlap. If the log does not show the ordinals of a file (it has gaps, or no statistics), the
+        The runs may overlap. If the log does not show the ordinals of a file (the file has gaps, or no statistics), the
         file's segment is read.
         """
         files = self._files.filter(pc.is_in(self._files["segment"], segments))
@@ -277,8 +277,9 @@ class _QueueFiles:
     def worth_reading(self, now: int, *borders: int) -> tuple[str, ...]:
         """Return the segments that must be read, because the log does not show enough about one of their files.
 
-        Such a file has no statistics, or gaps between its ordinals, or messages on both sides of an instant. Some are
-        delayed at `now` and others not, or some were sent up to an instant in `borders` and others later.
+        Such a file has no statistics, gaps between its ordinals, several messages with one ordinal, or messages on both
+        sides of an instant. The instant is `now` (some messages are delayed, others not), or one in `borders` (some
+        were sent up to the instant, others later).
         """
         is_unclear = self._unclear.copy()
         for (first, last), instant in ((self._available, now), *((self._sent, border) for border in borders)):

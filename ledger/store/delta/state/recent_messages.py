@@ -4,7 +4,7 @@ A process that both sends and receives, such as the endpoint, mostly receives me
 of a segment never change once they are committed, so a read of the file would find the appended rows. Rows can only
 disappear: upkeep drops them, a user removes them from the table, or another ledger takes this one's place. `find`
 therefore returns only messages that its listing has, in the generation of the tables in which they were appended. If
-`find` lacks a message of a claim, the whole claim is read from the table.
+`find` lacks a message of a claim, it returns None, and the whole claim is read from the table.
 """
 
 from __future__ import annotations

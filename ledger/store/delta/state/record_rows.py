@@ -26,7 +26,8 @@ def message_rows(
     sequence_numbers: Sequence[int] | None = None,
     sender: str | None = None,
 ) -> pa.Table:
-    """Return the rows of `messages` for messages that `sender` sends. Their ordinals count from `first`."""
+    """Return the rows of `messages` for messages that `sender` sends (None: no sender is named). Their ordinals (places
+    in the segment) count from `first`."""
     count = len(entries)
     columns: dict[str, Any] = {
         "queue": [queue.id] * count,

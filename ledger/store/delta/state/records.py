@@ -1,9 +1,10 @@
 """The distinct records of some rows of `visibility`, each with a code.
 
 A queue with many claims has many records, and most decisions are about few of them. If there are many rows, their
-distinct records stay in columns. These are the stored records: only those in use are read as objects, and questions
-about all records are answered from the columns. If there are few rows, all are read as objects at once. Finding the
-distinct rows in columns takes about as long for ten rows as for a thousand, so it is not worth it.
+distinct records stay in columns. These are the stored records: mostly only those in use are read as objects, and
+questions about all records are answered from the columns. If there are few rows, all their records are read as objects
+at once. Finding the distinct rows in columns takes about as long for ten rows as for a thousand, so it does not pay for
+few rows.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class Records:
         code = self._codes.get(record)
         if code is None:
             if self._stored.num_rows:
-                # Among the records that are not read yet, only one with the same receipt can be equal.
+                # A stored record that is not read yet can be equal only if it has the same receipt. So read only the
+                # records with this receipt.
                 self._read_all(self._under(record.receipt_id))
             code = self._codes.setdefault(record, len(self._read))
             if code == len(self._read):
@@ -87,7 +89,7 @@ class Records:
     def per_code(
         self, codes: np.ndarray, rule: Callable[[Record], Any], kind: Any, among: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return `rule` of each piece's record, evaluated once per distinct record.
+        """Return, for each code in `codes`, `rule` of its record. The rule is evaluated once per distinct record.
 
         `among` is a mask by code (see `is_there`). For a code that the mask excludes, the answer is 0, and the rule is
         not evaluated.
@@ -131,7 +133,8 @@ class Records:
     def _column(self, question: tuple[str, object], met: list[Any], of_stored: Callable[[], Any]) -> np.ndarray:
         """Return the answers to `question` for all records: the untouched record, the stored records, then all others.
 
-        `met` has the answers for the untouched record and the others. `of_stored` computes those of the stored records.
+        `met` has the answers for the untouched record and for the records that are not stored. `of_stored` computes
+        those of the stored records.
         """
         answers = np.array(met)
         if not self._stored.num_rows:

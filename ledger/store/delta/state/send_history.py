@@ -2,15 +2,15 @@
 
 *The newest send to a FIFO queue* (`last_send`): no send may be earlier than the send before it. A clock that was ahead
 may have dated some sends. After a repair (`verbs.clock_repair`) the instants of all sends before the repair do not
-count any more. They are set aside. The log has the number of these sends, and the instant at which they count as
+count any more: these sends are set aside. The log has the number of these sends, and the instant at which they count as
 arrived. Every later send is after this instant. `last_send` reads the repairs only if the newest instant is too far
 ahead of the caller's clock.
 
 *The times of lanes* (`LaneTimes`). A lane's time is the instant of the last commit to the lane. If this time is further
 ahead than clocks may be apart, every receive is refused. A message that was sent meanwhile could expire before a
 receiver may get it, so a send is refused, too. A look at the lanes takes longer than the rest of a send. A send
-therefore looks again only after LOOK_SECONDS, or if the known time is too far ahead. The look reads the lanes only if
-`visibility` has a new version.
+therefore looks again only after LOOK_SECONDS, after `forget`, or if the known time is too far ahead. The look reads the
+lanes only if `visibility` has a new version, or if no look is remembered.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def not_set_aside(tables: Tables, queue: str) -> str:
 
 
 def repairs(tables: Tables, queue: str) -> list[tuple[int, int]]:
-    """Return the last repairs of a queue's clock by slot: for each, the sends before it, and the instant it noted."""
+    """Return the last repairs of a queue's clock by slot: for each, the number of sends before it, and the instant that
+    it noted."""
     last_repairs = []
     for slot in range(fifo.REPAIRS):
         repaired = tables.transaction_version("messages", fifo.clock_repairs(queue, slot))
@@ -131,7 +132,7 @@ class _Look(NamedTuple):
 
 
 class LaneTimes:
-    """For each queue that messages were sent to, the time of the last commit to its lanes. Threads share the object."""
+    """For each queue that was looked at, the time of the last commit to its lanes. Threads share the object."""
 
     def __init__(self, tables: Tables, settings: Settings) -> None:
         self._tables, self._skew = tables, settings.maximum_clock_skew

@@ -47,14 +47,15 @@ class Classified(NamedTuple):
 
 @dataclass(frozen=True)
 class Decision(Generic[Answer]):
-    """The changes of one verb to the queue's lanes, and to lanes of other queues (`arriving`, by queue).
+    """The changes of one verb, or of several verbs of one kind, to the queue's lanes, and to lanes of other queues
+    (`arriving`, by queue).
 
-    `replacement` has the changed runs of the queue. A decision also has the events to note. `answer` makes the verb's
-    answer from the version of the commit.
+    `replacement` has the changed runs of the queue. `events` are the events to note. `answer` makes the verb's answer
+    from the version of the commit.
 
     `meeting` has lanes whose head rows the commit counts up although nothing changes in these lanes. The commit does so
-    if another lane changes, or if a decision of the commit has `always`. `granted` is the part of the replacement that
-    a claim gets.
+    if any lane of the queue changes, or if a decision of the commit has `always`. `granted` is the part of the
+    replacement that a claim gets.
     """
 
     replacement: Runs
@@ -164,9 +165,9 @@ def load(
 ) -> Loaded:
     """Load lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree.
 
-    With a `receipt_id`, load only the records under this receipt, and the head rows. No verb may decide on this result.
+    With a `receipt_id`, keep only the records under this receipt, and the head rows. No verb may decide on this result.
     The clock is read after the lanes, so a hold counts from its grant, however long the wait for a turn and the reading
-    took. `clock` is None if the time is not needed.
+    took. `clock` is None if the time is not needed: `now` is then the time of the last commit.
     """
     where = Where(queue.id, lanes)
     other_queues = [other for other in others if other.id != queue.id]
@@ -192,7 +193,7 @@ def load(
 def load_all(
     tables: Tables, settings: Settings, queues: Sequence[QueueRecord], clock: Clock
 ) -> tuple[Snapshot, int, dict[str, Loaded]]:
-    """Load all lanes of queues as of one version and one instant.
+    """Load all lanes of queues as of one version, and as of one instant (or a queue's last commit, if that is later).
 
     Return the snapshot, the instant, and the loaded lanes by the queue's name. Raises ClocksDisagree.
     """

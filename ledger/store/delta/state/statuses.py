@@ -72,7 +72,8 @@ def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> Pla
 
 
 def kept_from(lanes: Lanes, files: FileRuns, pieces: Pieces) -> np.ndarray:
-    """Return the instant from which each piece's messages are kept: `rules.state.expires_at` counts from it."""
+    """Return the instant from which each piece's messages are kept: `rules.state.expires_at` counts from this
+    instant."""
     # -1 where nothing is recorded.
     moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
     kept: np.ndarray = np.maximum(moved_in, files.sent_at[pieces.query])

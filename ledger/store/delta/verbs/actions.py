@@ -1,7 +1,7 @@
 """Actions on received messages: delete, extend and release.
 
-The actions of a call are committed as one MERGE over the lanes that they name, and sometimes lane 0 (`meeting`). Calls
-of several threads may share the MERGE. In this module a `wish` is an action with its effect (`_ActionEffect`).
+The actions of a call are committed as one MERGE over the lanes that the actions name, and sometimes lane 0 (`meeting`).
+Calls of several threads may share the MERGE. In this module a `wish` is an action with its effect (`_ActionEffect`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OUTCOME_TEXTS = pa.array([one.value for one in OUTCOMES])
 
 @dataclass(frozen=True)
 class _ActionsCall:
-    """The actions of one call, and the queue's rules for them. `meeting`: lanes that count up with any change, although
+    """The actions of one call, and the queue's rules for them. `meeting`: lanes that count up with any change, even if
     the actions name none of their messages."""
 
     actions: Sequence[Action]
@@ -73,7 +73,7 @@ class Applier:
             return [OUTCOME_RUNS.empty_table() for _ in actions]
         # A change with a timeout keeps messages in flight, or puts them in flight again when it comes late. A receive
         # may have counted these messages as free. Under a quota on messages in flight, the change and the receive must
-        # therefore conflict.
+        # therefore conflict: both count up lane 0.
         keeps_in_flight = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
         meeting = (0,) if keeps_in_flight and limits_of(queue.attributes).maximum_in_flight is not None else ()
         call = _ActionsCall(actions, limits, receipts, meeting)
@@ -88,7 +88,7 @@ class Applier:
         return self._shared.run(GroupedCall(name, queue, clock, decide, lanes, joint=self._decide_together, asked=call))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
-        """Decide several calls in one step. Return None if two of them may name one message.
+        """Decide several calls in one step. Return None if two of the calls may name one message.
 
         In that case the outcome of the second call may depend on the first call.
         """
@@ -231,7 +231,7 @@ def _always(tables: list[pa.Table]) -> Callable[[int], list[pa.Table]]:
 
 
 def _together(changes: Sequence[Runs]) -> Runs:
-    """Return the changes of one call, sorted by place."""
+    """Return the changes of one call, sorted by place on the axis."""
     return changes[0] if len(changes) == 1 else Runs.concatenated(changes).in_order()
 
 

@@ -2,19 +2,20 @@
 
 A clock that is days ahead makes every message look old. A repair can put right what a verb did by such a clock, but
 messages that upkeep has dropped are gone. Upkeep therefore drops messages for their age only after two looks at the
-clock. The looks are at least `mark_seconds` apart (a setting; 0: one look is enough). Both the wall clock and the
-passing time must show that this time is over:
+clock. The looks are at least `mark_seconds` apart (a setting; 0: one look is enough). The wall clock and, where it can
+be compared, the passing time must show that this time is over:
 
 - A process that has had the ledger open for that long, without a step of its clock, needs nothing else. Its opening, or
   the last step, was the first look.
 - Otherwise the first look is the *mark* of an earlier round: the property MARK of the table `tasks`. The mark holds the
   instant, and how long the machine had been running. A round marks anew and drops nothing for its age if there is no
   mark, or if the mark is in the future. It does the same if the wall clock and the passing time have drifted apart
-  since the mark. It does the same if a commit since the mark has a much earlier instant than the mark.
+  since the mark. It does the same if a commit since the mark has a much earlier instant than the mark. Before the time
+  is over, a round keeps the mark and drops nothing for its age.
 - On another machine, or after a restart, passing time cannot be compared. Then a round drops only messages that were
-  old at the instant of the mark.
-- If the storage has a clock of its own (an object store, or Ledger.open's `storage_clock`), that clock is the second
-  look. No mark is needed, and no wait.
+  old at the instant of the mark, and marks anew.
+- If the storage has a clock of its own (an object store, or Ledger.open's `storage_clock`), that clock replaces the
+  second look. No mark is needed, and no wait.
 
 The mark records nothing about messages. Their ages follow from the instant that `judge` returns, and from the instants
 at which they arrived.
@@ -51,7 +52,7 @@ NEAR = 86_400
 class JudgedAges(NamedTuple):
     """The instant by which ages may be judged (None: no age may be judged), and whether the clock itself was confirmed.
 
-    If the clock is not confirmed, upkeep does not use it to move the time of a queue's lanes: it uses that instant.
+    If the clock is not confirmed, upkeep moves the time of a queue's lanes by the instant `at`, and not by the clock.
     """
 
     at: int | None
@@ -60,9 +61,9 @@ class JudgedAges(NamedTuple):
     def is_near(self, now: int) -> bool:
         """Tell whether upkeep may do work that uses the machine's clock, such as the engines' vacuum.
 
-        True for a confirmed clock, and for one that says `now` and is at most NEAR ahead of `at`. NEAR is far less than
-        the 7 days for which a new ledger keeps files. Rounds that each run on another machine may never confirm a
-        clock.
+        True for a confirmed clock, and for a clock whose reading `now` is at most NEAR ahead of `at`. NEAR is far less
+        than the 7 days for which a new ledger keeps files. Rounds that each run on another machine may never confirm a
+        clock, so they need this second case.
         """
         return self.is_confirmed or (self.at is not None and now - self.at <= NEAR * MILLISECONDS)
 
@@ -96,7 +97,8 @@ class Ages:
         self._wait, self._skew = settings.mark_seconds * MILLISECONDS, settings.maximum_clock_skew
 
     def judge(self) -> JudgedAges:
-        """Return the instant by which this round may judge ages. If it may judge none, make sure that there is a mark.
+        """Return the instant by which this round may judge ages. If the round may judge none, make sure that there is a
+        mark.
 
         Raises StorageFailed. Raises ClocksDisagree if the clock made a step, or differs from the storage's clock.
         """
@@ -132,7 +134,7 @@ class Ages:
             return UNCONFIRMED
         if here:
             return JudgedAges(now, is_confirmed=True)
-        # The next round will have no more evidence than this one. Leave the mark by which the next round may drop
+        # The next round will have no more evidence than this one. Make the mark by which the next round may drop
         # messages.
         self._mark(now)
         return JudgedAges(mark.at, is_confirmed=False)

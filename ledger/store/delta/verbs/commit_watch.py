@@ -1,9 +1,9 @@
 """The newest commits as a measure of the load: paths, conflicts, beats.
 
-A beat is a commit that shows that the holder of a claim is alive. Each commit is read once in a process. The newest
-COMMITS_DUE commits of each table are kept: with so many commits a round of upkeep is due. The values come from the
-commits of all processes. A process that has just started therefore reports the same values as a process that has
-followed the log for days.
+A beat is a commit that shows that the holder of a claim is alive. A process reads a commit once (again after a fork, or
+if the ledger was replaced). The newest COMMITS_DUE commits of `messages` and of `visibility` are kept: with so many
+commits a round of upkeep is due. The values come from the commits of all processes. A process that has just started
+therefore reports the same values as a process that has followed the log for days.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BEATS = ("granted", "granted again", "extended")
 class RecentCommits:
     """The commits of `messages` and `visibility` within the last `seconds`.
 
-    The period is the last hour. It is shorter if the newest 2,000 commits of a table do not reach back so far.
+    The period is the last hour. The period is shorter if the newest 2,000 commits of a table do not reach back so far.
 
     Attributes:
         commits: The number of these commits, without those that name no verb.
@@ -69,7 +69,7 @@ class _SeenCommit(NamedTuple):
 
 
 class CommitWatch:
-    """Follows the logs of one ledger. Threads share it."""
+    """Follows the logs of one ledger. Threads share the object."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -78,7 +78,8 @@ class CommitWatch:
         self._forget(tables.generation())
 
     def follow(self) -> None:
-        """Read the commits that were made since the last call, at first the newest MOST_COMMITS of each table.
+        """Read the commits that were made since the last call. The first call reads the newest MOST_COMMITS of each
+        table.
 
         Raises StorageFailed and LedgerDamaged.
         """

@@ -22,7 +22,7 @@ from ledger.store.delta.verbs.reading import MOST_SEGMENTS, Reader
 from ledger.store.protocol import Contents, Grant, QueueRecord, StoredMessage
 
 #: The first part has FIRST_PART_MESSAGES. A later part is sized, by the part before it, to about PART_BYTES characters
-#: of bodies. It has at most GROWTH times as many messages as the part before it, and at most PART_MESSAGES.
+#: of bodies. A later part has at most GROWTH times as many messages as the part before it, and at most PART_MESSAGES.
 FIRST_PART_MESSAGES, PART_BYTES, GROWTH, PART_MESSAGES = 100, 16 << 20, 4, 20_000
 _ORDER = ["segment", "seq", "sent_at", "sequence_number"]
 
@@ -119,6 +119,6 @@ def _is_behind(keys: Sequence[np.ndarray], after: Position) -> np.ndarray:
 
 
 def _grant_of(lanes: Lanes, part: MessagesInOrder) -> Grant:
-    """Return a grant through which the messages can be read, with the record of each of them."""
+    """Return a grant through which the messages can be read, with the record of each message."""
     rows = GrantRows(lanes)
     return Grant("", 0, 0, 0, rows.of(rows.add(Runs(part.place, part.place, part.code).in_order())))

@@ -39,7 +39,7 @@ class Copies:
 
         The number of parts is read first. If another process commits a part before the marks are read, the marks may be
         those of the newer part. In that case the returned number of parts is too small, and `add` refuses a part that
-        follows from it.
+        follows from this number.
         """
         parts = self._version(copies.application(key))
         if parts is None:
@@ -56,7 +56,7 @@ class Copies:
     def add(
         self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock
     ) -> bool:
-        """Append a part. Return False if it is not the next part of the copy (see Store.add_copies).
+        """Append a part. Return False if this part is not the next one of the copy (see Store.add_copies).
 
         On a FIFO queue a part takes the next number of the queue's sends. If another send commits this number first,
         the part is decided again with a later number, so that sequence numbers only grow. Raises ClocksDisagree,

@@ -1,6 +1,7 @@
 """Answers of a receive to one request: a grant, an error, or None.
 
-A grant is the messages of one receipt. An error concerns this request alone. None: there was no message for it.
+A grant is the messages of one receipt. An error concerns this request alone. None: there was no message for the
+request.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def refused(error: LedgerError) -> RequestGrant:
 def require_apart(lanes: Lanes, runs: Runs, doubled: Collection[str]) -> None:
     """Raise LedgerDamaged if one of the runs is in a segment that is `doubled`.
 
-    In such a segment several messages share one place. A verb on one of these messages would change the others, too.
+    In such a segment several messages may share one place. A verb on one of these messages would change the others,
+    too.
     """
     if doubled and any(lanes.segments[number] in doubled for number in set(runs.segment.tolist())):
         raise LedgerDamaged(TWO_MESSAGES)
@@ -81,8 +83,8 @@ def grant_of(
 ) -> Callable[[int], Grant | None]:
     """Return a function that makes the grant of one receipt's runs from the commit's version.
 
-    The grant's deadline is the last deadline of its messages. The function returns None if there are no runs. `order`:
-    see Grant. `grants` collects the rows of all grants that are decided together.
+    The grant's deadline is the last deadline of its messages. The returned function answers None if there are no runs.
+    `order`: see Grant. `grants` collects the rows of all grants that are decided together.
     """
     rows = GrantRows(lanes) if grants is None else grants
     number = rows.add(runs)

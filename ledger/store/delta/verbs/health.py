@@ -47,7 +47,8 @@ class TableHealth:
             them.
         damaged: The path and the fault of each data file that is missing, empty, or not as the log says.
         unreadable_checkpoints: The paths of checkpoints that cannot be read. If log entries or other checkpoints hold
-            the same facts, `ledger repair` moves them out. So does an opening for writing that they would stop.
+            the same facts, `ledger repair` moves them out. If a table cannot be opened for writing because of them, the
+            opening moves them out itself (on a local path).
         by_statement: Why verbs of a process with these settings commit rows by statements of the engine, in words
             (empty: they commit directly).
         altered: What somebody changed in the table, and what undoes it, in the words of TableAltered (empty: nothing).
@@ -80,7 +81,7 @@ class Health:
         queues: How many queues it has.
         tables: Its tables, by name.
         oldest_without_upkeep: The age in seconds of the oldest commit to `visibility` that still needs upkeep (None:
-            there is none). A verb made it, no round went over it, and `receipts` does not have its events.
+            there is none). Such a commit is a verb's, no round went over it, and `receipts` does not have its events.
         log_retention: How many seconds the commits of `visibility` are kept. If a commit is not copied into `receipts`
             within that time, `receipts` gets a gap.
         commits: The commits of this process that put rows into tables, by verb, table, path and reason (see
@@ -165,7 +166,8 @@ def _vitals(store: DeltaStore, clock: Clock) -> Vitals | None:
 
 
 def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> dict[str, str]:
-    """Return the errors of verbs, by queue, if the queue's time or the last send to a FIFO queue is too far ahead."""
+    """Return the errors ClocksDisagree that verbs raise, by queue. A queue has one if its last commit, its note of what
+    has expired, or (FIFO) its last send is too far ahead."""
     problems = {}
     for queue in queues:
         try:
@@ -177,7 +179,7 @@ def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> d
         except ClocksDisagree as error:
             problems[queue.name] = error.message
         except TableAltered:
-            # No verb works on this table, so no verb compares the time.
+            # No verb works on an altered table, so no verb compares the time.
             return {}
     return problems
 

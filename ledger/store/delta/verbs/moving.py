@@ -110,12 +110,13 @@ def move(
     `runs` have the codes of their records. `arrives` returns the record that a message has in `target`, from its record
     here. The lanes of both queues are loaded. `target` may be the queue that the messages are in.
 
-    A segment has one lane in each queue, whatever queues its messages came through. Two moves of its messages to one
-    queue therefore change the same head row, and receives find all of them. The lane in `target` follows from the lane
-    that the segment was sent to, which never changes. It does not follow from the segment's lane in the present queue.
+    A segment has one lane in each queue, whatever queues its messages came through. Two moves of a segment's messages
+    to one queue therefore change the same head row, and receives find all of these messages. The lane in `target`
+    follows from the lane that the segment was sent to, which never changes. The lane that the segment has in the
+    present queue does not count.
     """
     lanes, count = loaded.lanes, runs.count
-    # Note the receipts whose deadlines have passed: after the move, no record of the queue shows them as such.
+    # Note the receipts that expired on these messages: after the move, no record of the queue shows that.
     events.expired(lanes, runs)
     events.note("moved", loaded.queue.id, count)
     events.note("arrived", target.id, count)
@@ -139,7 +140,7 @@ class Redriver:
     """D2: the verb `redrive` of a store.
 
     The verb moves visible messages of a dead-letter queue back to the queues that they came from, or to a named queue,
-    in one commit. It moves at most `maximum` messages (None: all), and only messages in `chosen` (None: any).
+    in one commit. One redrive moves at most `maximum` messages (None: all), and only messages in `chosen` (None: any).
     """
 
     def __init__(self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs) -> None:
@@ -206,7 +207,7 @@ def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
 def _only_chosen(lanes: Lanes, runs: Ordered, chosen: pa.Table) -> Ordered:
     """Return the parts of `runs` that are also in `chosen` (RUNS).
 
-    Each part keeps the place in the order of the run that it was cut from.
+    Each part has the rank (`order`) of the run that it was cut from.
     """
     segment = lanes.look_up(chosen["segment"])
     chosen_runs = Runs.from_arrow(chosen, segment, np.zeros(len(segment), dtype=np.int64)).where(segment != UNKNOWN)

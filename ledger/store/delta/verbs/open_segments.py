@@ -1,9 +1,9 @@
-"""The open segments of one writer, and the end of each.
+"""The open segments of one writer, and the last ordinal of each.
 
-An append takes a segment out, and gives it back once the outcome of its commit is known. Two threads therefore never
-append to one segment at once. An append whose commit raised an error, or whose thread was interrupted, does not give
-its segment back. Neither does an append that finds its segment extended by another writer. Then no append uses that
-segment again.
+An append takes a segment out, and gives the segment back once the outcome of the append's commit is known. Two threads
+therefore never append to one segment at once. An append whose commit raised an error, or whose thread was interrupted,
+does not give its segment back. Neither does an append that finds its segment extended by another writer, or an append
+to a table whose segments cannot be extended (see `Tables.extends_segments`). No append uses such a segment again.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.engine import SegmentEnd
 
-#: If there are more places than this (a queue and a lane), places without open segments are forgotten.
+#: A place is a queue and a lane. With more than this many places, places without open segments are forgotten. (Later
+#: the limit may be higher, see `_let_go`.)
 FEW_OPEN = 64
 
 
 class OpenSegment(NamedTuple):
     """A segment of a queue's lane.
 
-    `following` is the ordinal of its next message (the message's place in the segment). `opened_at` is when it was
-    opened (milliseconds). `appends` counts the appends since its files were joined.
+    `following` is the ordinal of its next message (the message's place in the segment). `opened_at` is when the segment
+    was opened (milliseconds). `appends` counts the appends since its files were joined.
     """
 
     queue: str
@@ -83,7 +84,7 @@ class OpenSegments:
     def _let_go(self, now: int) -> None:
         """Forget segments that are too old to append to, for example those of queues that were deleted long ago.
 
-        The method runs again when there are more than twice as many places as it leaves, and more than FEW_OPEN. A
+        The method runs again when there are more than FEW_OPEN places, and more than twice as many as it left. A
         segment that another thread gives back meanwhile may be forgotten, too.
         """
         kept = {key: [one for one in list(idle) if self._is_open(one, now)] for key, idle in list(self._idle.items())}

@@ -33,7 +33,7 @@ log = logging.getLogger("ledger.output")
 ATTEMPTS = 20
 Answer = TypeVar("Answer")
 #: The seconds that a caller who holds up others waits for a table that is being written to. If a table took longer and
-#: gave no answer, receives do not ask it again for SILENT_FACTOR times as long.
+#: gave no answer, such callers do not ask this table again for SILENT_FACTOR times the time that it took.
 WAIT_SECONDS, SILENT_FACTOR = 1.0, 10
 
 
@@ -105,9 +105,10 @@ class OutputTables:
             table_files(table, None, sync=self._settings.sync).make_durable(version)
 
     def written_or_fenced_by_others(self, table: str, write_id: str) -> bool:
-        """Answer as `written_or_fenced`, for a receive that has other messages to serve.
+        """Answer as `written_or_fenced`, for a verb that may have other messages to serve.
 
-        Do not ask a table that recently took longer than WAIT_SECONDS and gave no answer: raise its last error again.
+        Do not ask a table that recently took longer than WAIT_SECONDS and gave no answer: raise the last error of this
+        table again.
         """
         until, problem = self._silent.get(table, (0.0, None))
         began = time.monotonic()

@@ -162,7 +162,7 @@ class Outputs:
         """See OutputWrites.finish."""
         limits, receipts = attribute_rules.limits_of(queue.attributes), attribute_rules.receipts_of(queue.attributes)
         # Under a quota on messages in flight, an action that keeps messages in flight must conflict with a receive that
-        # counts them (as in `Applier.apply`). Both count up lane 0.
+        # counts them (as in `Applier.apply`). The action and the receive both count up lane 0.
         counted = limits.maximum_in_flight is not None and any(action.timeout for action in further_actions)
         lane_numbers = tuple_of(
             [*(0,) * counted, *(lane for some in (runs, *(a.runs for a in further_actions)) for lane in _lanes(some))]
@@ -209,8 +209,8 @@ class Outputs:
         A receive could take a message whose deadline has passed, or that an earlier receive under one of the ids
         `attempts` holds. With `only`, ask only about messages with exactly this record. A fence is a commit to the
         output table. Afterwards `loaded` has each of these messages as deleted, or as never written. If a table gives
-        no answer, its messages stay in doubt, and no receive gets these messages (`Lanes.undecided`). The error of that
-        table is returned, or one error for several such tables.
+        no answer, its messages stay in doubt, and this decision grants none of these messages (`Lanes.undecided`). The
+        error of that table is returned, or one error for several such tables.
         """
         lanes, runs = loaded.lanes, loaded.lanes.runs
         silent: dict[str, OutputUnreadable] = {}
@@ -260,9 +260,9 @@ class Outputs:
     def fence_writes(self, loaded: Loaded, receipt_id: str) -> None:
         """Ask the tables about the writes of messages that a restore under a receipt makes visible.
 
-        A write that is not in is fenced off by a commit to its table, and can never get in. No error is raised for a
-        table that is gone, or in whose place another table lies. By the restore, the owner has decided about the
-        messages of such a table. Raises OutputUnreadable for any other table that does not answer.
+        A write that is not in is fenced off by a commit to its table. Then the write can never get in. No error is
+        raised for a table that is gone, or in whose place another table lies. By the restore, the owner has decided
+        about the messages of such a table. Raises OutputUnreadable for any other table that does not answer.
         """
         records = loaded.lanes.records.all()
         writes = {output_doubts.begun(r) for r in records if output_doubts.to_fence(r, receipt_id, loaded.now)}

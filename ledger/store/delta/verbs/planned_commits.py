@@ -1,7 +1,7 @@
 """The first commit that a verb would make, found without a commit.
 
-A separate store runs the verb on the ledger's tables. The verb reads and decides as always. Its first call that would
-change a table ends the run, also if the verb would make further commits. The result is therefore the verb's own
+A separate store runs the verb on the ledger's tables. The verb reads and decides as always. The verb's first call that
+would change a table ends the run, even if the verb would make further commits. The result is therefore the verb's own
 decision: no other code computes it. The run changes nothing, takes no file locks, and does not read the storage's
 clock. Output tables are asked without a commit (a write that is not in counts as fenced off).
 """
@@ -27,8 +27,9 @@ class PlannedCommit(NamedTuple):
     """A commit that a verb would make.
 
     Attributes:
-        table: The table that it changes.
-        statement: The statement that stands for the commit. The engine runs it only if `why_statement` says why.
+        table: The table that the commit changes.
+        statement: The statement that stands for the commit. The engine runs the statement only if `why_statement` says
+            why.
         rows: The rows that the statement gets (None: the commit has no rows, or it removes rows).
         engine: The name of the engine.
         why_statement: Why the engine would run a statement, see `delta_log.paths` (empty: the rows would be written

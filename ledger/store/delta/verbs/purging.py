@@ -35,15 +35,16 @@ class Purger:
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Purge a queue (see Store.purge).
 
-        On a FIFO queue a purge of all messages is up to three commits. The first deletes the messages. The second makes
-        the queue forget the sends until now, and counts as a send. The third records the instant, if the queue has a
-        purge interval. If a send comes between the first two, both are made again. Each send is therefore wholly before
-        or wholly after the purge. A send before the purge may recognize duplicates of earlier messages, and the purge
-        deletes its messages, too. A send after the purge recognizes no duplicates of earlier messages.
+        On a FIFO queue a purge of all messages is up to three commits, if no send interferes. The first deletes the
+        messages. The second makes the queue forget the sends until now, and counts as a send. The third records the
+        instant, if the queue has a purge interval. If a send comes between the first two commits, both are made again.
+        Each send is therefore wholly before or wholly after the purge. A send before the purge may recognize duplicates
+        of earlier messages, and the purge deletes its messages, too. A send after the purge recognizes no duplicates of
+        earlier messages.
 
         If this process ends between the first two commits, the messages are gone and the queue still remembers its
-        sends. Another call continues at once: a purge counts for the purge interval only when all of it is done. A
-        purge by age makes the queue forget nothing, and is one commit.
+        sends. Another call continues at once: a purge counts for the purge interval only when all of its commits are
+        done. A purge by age makes the queue forget nothing, and is one commit.
         """
         if older_than is not None:
             return self._empty_by_age(queue, clock, older_than)

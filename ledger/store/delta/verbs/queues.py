@@ -75,8 +75,8 @@ class Queues:
         """Return the newest version of the table, in which this very queue exists, and whether all `others` exist, too.
 
         Raises QueueDoesNotExist if the queue itself is gone. A decision that may move or receive messages calls this
-        after it has read its lanes. If the queue is deleted later, the deletion or upkeep makes that decision run again
-        before a message of the queue is dropped.
+        method after reading its lanes. The queue may be deleted between this call and the decision's commit. Then the
+        deletion or upkeep makes the decision run again before a message of the queue is dropped.
         """
         version, queues_by_name, _ = self._newest()
 
@@ -127,9 +127,9 @@ class Queues:
     def delete(self, queue: QueueRecord, clock: Clock) -> None:
         """Remove the queue's row. Afterwards the messages in the queue belong to no queue, and upkeep drops them.
 
-        One commit before and one after the removal count up all lanes of the queue. A verb that decided earlier to move
-        messages to the queue, and has not committed yet, must then decide again. A verb that decides after the last
-        commit finds no queue. Messages that arrive during the deletion are deleted with the queue.
+        One commit before and one after the removal count up all lanes of the queue. A verb that decided before one of
+        these commits to move messages to the queue, and commits after it, loses and decides again. A verb that decides
+        after the last commit finds no queue. Messages that arrive during the deletion are deleted with the queue.
 
         If this process ends between the removal and the last commit, verbs that decided before the first commit still
         conflict. Upkeep finds the lanes and completes the deletion (`Tidying.forget`).

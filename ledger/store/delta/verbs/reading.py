@@ -40,7 +40,7 @@ class Reader:
         self._files, self._listings, self._recent = files, listings, recent
 
     def message(self, queue: QueueRecord, lane: int, message_id: str, record: Record) -> StoredMessage:
-        """Return one message of `queue` and `lane` by its id. Raises MessageDoesNotExist."""
+        """Return one message by its id, with this `lane` and `record`. Raises MessageDoesNotExist."""
         segment, seq = ids.place(message_id)
         rows = self._rows(segment, seq, seq)
         if not rows.num_rows:
@@ -56,7 +56,7 @@ class Reader:
         """Return the messages of one grant (see `messages_of`) from memory, without reading a file.
 
         Returns None unless this process sent all of the messages, still keeps them (see `state.recent_messages`), and
-        the newest listing has all of them.
+        the newest listing shows all of them.
         """
         runs = [GrantedRun(*place, record) for place, record in zip(_places(grant.runs), _records(grant))]
         messages = self._recent.find(self._listings.newest(), runs)
@@ -87,8 +87,8 @@ class Reader:
     def _reads(self, runs: pa.Table) -> Iterator[tuple[Where, int, int]]:
         """Yield the reads that cover all runs: the segments of each, and the span of ordinals.
 
-        Each read covers segments of one queue. A read of several segments covers at most MOST_MESSAGES places: segments
-        times ordinals in the span.
+        Each read covers segments of one queue. A read of several segments covers at most MOST_SEGMENTS segments, and at
+        most MOST_MESSAGES places: segments times ordinals in the span.
         """
         listing, spans = self._listings.newest(), _spans(runs)
         for queue, places in listing.places(list(spans)).items():
@@ -137,8 +137,8 @@ class _Picked:
 
 
 def _in_order(queue: QueueRecord, found: list[StoredMessage], numbers: Sequence[int] | None) -> list[StoredMessage]:
-    """Return messages in the order of their `numbers`. If `numbers` is None, the oldest come first, and a FIFO queue
-    has the order of `fifo.drained`."""
+    """Return messages in the order of their `numbers` (see Grant.order). If `numbers` is None, the oldest message comes
+    first, and a FIFO queue has the order of `fifo.drained`."""
     if numbers is not None:
         return [found[at] for at in np.argsort(numbers)]
     found.sort(key=lambda m: (arrived_at(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))
@@ -218,7 +218,7 @@ def _stored(rows: pa.Table, lanes: Sequence[int], records: Sequence[Record]) -> 
 def _values(column: pa.ChunkedArray, kind: Kind) -> list[Any]:
     """Return a column's values as a StoredMessage has them, instants in milliseconds."""
     if kind is Kind.INSTANT:
-        # In one step for all: a datetime for each instant would take most of a read.
+        # Convert all in one step: to make a datetime for each instant would take most of a read's time.
         numbers: list[Any] = milliseconds(column).to_pylist()
         return numbers
     if kind is Kind.ATTRIBUTES:

@@ -29,8 +29,8 @@ FILLS = "receipts/after/"
 def fill_receipts(tables: Tables, transactions: Transactions) -> int:
     """Append the events of the commits since the last fill, exactly once. Return the number of entries.
 
-    The transaction id names the version of `visibility` that was filled last. If two fills start from the same version,
-    Delta accepts one of them. The other one reads again and continues after that one.
+    The transaction id names the last version of `visibility` that has entries in `receipts`. If two fills start from
+    the same version, Delta accepts one of them. The other fill reads again, and continues after the accepted fill.
     """
     attempts = transactions.attempts("fill_receipts")
     for losses in attempts:
@@ -95,7 +95,8 @@ def _name_holders(rows: list[dict[str, Any]]) -> None:
 
 
 def unfilled(tables: Tables) -> tuple[int, pa.Table]:
-    """Return the version of `visibility` that was filled last (-1: none), and the entries of the commits since."""
+    """Return the last version of `visibility` that has entries in `receipts` (-1: none), and the entries of the commits
+    since."""
     greatest = tables.greatest("receipts", "version")
     filled = -1 if greatest is None else greatest
     return filled, _table(_rows(tables.history("visibility", filled)))

@@ -1,7 +1,8 @@
 """The verb `receive`: one MERGE that grants messages to receipts.
 
-Each request gets a new receipt, unless its attempt id already holds messages: then it gets these again. The same MERGE
-moves messages that were received too often to the dead-letter queue.
+Each request gets a new receipt, unless its attempt id already holds messages: then the request gets these messages
+again. The same MERGE also moves messages that were received too often to the dead-letter queue, unless all requests get
+earlier messages again.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class Receiver:
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
         """Receive messages (see Store.receive), in one MERGE over the chosen lanes.
 
-        Calls of other threads may share the MERGE. The answer to a request is None if no message is left for it.
+        Calls of other threads may share the MERGE. If no message is left for a request, the answer is None, or the
+        error of an output table that keeps messages in doubt.
         """
         call = _AskedReceives(requests, [new_receipt_id() for _ in requests])
 
@@ -110,8 +112,8 @@ class Receiver:
         """Return the decision about some requests together, and the grant of each request."""
         requests, events = asked.requests, Events()
         attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
-        # A request that asks for fewer messages than its attempt holds is refused. It must not fence off a write of
-        # these messages.
+        # A request that asks for fewer messages than its attempt holds is refused. Such a request must not fence off a
+        # write of these messages.
         served = [request.attempt_id for request in requests if not _asks_for_fewer(loaded, request)]
         undecided = self._outputs.fence_doubts(loaded, events, attempts.intersection(served))
         again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
@@ -226,18 +228,19 @@ def _again(
 
 
 def _meeting(queue: QueueRecord, attempts: Collection[str]) -> tuple[int, ...]:
-    """Return lanes that receives count up although they take no messages from them, so that two receives conflict.
+    """Return lanes that receives count up even if they take no messages from these lanes, so that two receives
+    conflict.
 
-    Two receives of one attempt may choose different lanes, so they conflict on a lane that follows from the attempt id.
-    A quota on messages in flight holds exactly only if every receive has seen the receive before it. Receives under a
-    quota therefore conflict on lane 0.
+    Two receives of one attempt may choose different lanes, so both also count up a lane that follows from the attempt
+    id. A quota on messages in flight holds exactly only if every receive has seen the receive before it. Receives under
+    a quota therefore all count up lane 0.
     """
     lanes = {crc32(attempt.encode()) % int(queue.attributes["Lanes"]) for attempt in attempts}
     return tuple_of(lanes if limits_of(queue.attributes).maximum_in_flight is None else lanes | {0})
 
 
 def _of_few_lanes(lanes: Lanes, runs: Runs, maximum: int | None, losses: int, *, fifo: bool) -> np.ndarray:
-    """Return a mask of the runs in the lanes that the claim takes messages from."""
+    """Return a mask of the runs in the lanes from which the requests take messages."""
     lane_of = lanes.lanes(runs)
     messages = np.bincount(lane_of, runs.lengths).astype(np.int64)
     if fifo:

@@ -5,7 +5,7 @@ checkpoint (or from version 0 on), up to this version, are readable. For every t
 the version must be whole, too. Each later entry is replaced by an entry of the same version that changes nothing and
 records the loss. The number of a lost commit is therefore not given to another verb's commit. Noted version numbers
 stay valid: those of other tables in `visibility`, those of `visibility` in `receipts`, and those that users noted. The
-newest entry is replaced first and the damaged one last, so the next repair can continue a repair that was stopped.
+newest entry is replaced first and the oldest one last, so the next repair can continue a repair that was stopped.
 
 Each table is cut by itself, and the tables are still consistent. A message exists if its row in `messages` exists.
 Records in `visibility` of lost messages refer to nothing, as after an upkeep that dropped the messages. If an
@@ -13,10 +13,10 @@ acknowledgement is lost, the message is received again. If `visibility` still re
 had begun, the output table is asked, as after any crash.
 
 A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. The versions from
-the entry to the one before the checkpoint are lost: both engines would read them as if the entry had changed nothing.
-The repair therefore moves away the files from which a read of these versions starts. These are older checkpoints, the
-first entry, and entries that repeat the protocol. Then the repair replaces the damaged entry by an entry that records
-the loss. The other entries stay, and `receipts` is filled from them.
+the entry to the one before the checkpoint are lost. Once the entry is replaced, both engines would read these versions
+as if the entry had changed nothing. The repair therefore moves away the files from which a read of these versions
+starts. These are older checkpoints, the first entry, and entries that repeat the protocol. Then the repair replaces the
+damaged entry by an entry that records the loss. The other entries stay, and `receipts` is filled from them.
 
 If a data file of `messages` is missing or damaged, its messages are lost. A commit removes the file from the table, so
 that the other messages can be received. Another table that has such a file is cut to the version before the file was
@@ -70,9 +70,9 @@ BACKUP = (
 class LostCommit:
     """A commit that a repair takes out.
 
-    `verb` is known if the log entry is readable, and else empty. `messages` is the number of its messages (None: the
-    entry does not tell it). `flaw` says what is wrong with the entry. It is an empty text if the entry is whole, and
-    only comes after the version to which the table is cut.
+    `verb` is known if the log entry is readable, and else empty. `messages` is the number of the commit's messages
+    (None: the entry does not tell it). `flaw` says what is wrong with the entry. `flaw` is empty if the entry is whole,
+    and only comes after the version to which the table is cut.
     """
 
     version: int
@@ -143,8 +143,8 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
         read = {name: read_checkpoints(str(folder / name), None) for name in TABLES}
         checkpoints = tuple(f"{name}/{path}" for name, one in read.items() for path in (*one.bad, *one.old))
         if not dry_run:
-            # Move unreadable checkpoints out if entries or another checkpoint hold the same facts: delta-rs cannot read
-            # a table past an unreadable checkpoint.
+            # Move unreadable checkpoints out if entries or another checkpoint hold the same facts: delta-rs cannot
+            # begin a read at an unreadable checkpoint.
             for name in TABLES:
                 mend_checkpoints(str(folder / name), lost, deep=True)
         planned = [_planned(name, folder / name) for name in TABLES]
@@ -184,13 +184,17 @@ def _flaw(files: Any, version: int) -> str | None:
 
 
 def _wrong_at(place: Path, version: int) -> dict[str, str]:
-    """Return the faults of the data files of a version, by path. All rows of each file are read."""
+    """Return the faults of the data files of a version, by path. All rows of each file are read.
+
+    If delta-rs cannot load the version because of an unreadable checkpoint, the result is empty.
+    """
     try:
         loaded = DeltaTable(str(place), version=version)
     except DeltaError:
         if not read_checkpoints(str(place), None).bad:
             raise
-        # A real repair has moved the unreadable checkpoint out before, unless an entry after it is missing.
+        # A repair that is no dry run has moved the unreadable checkpoint out before, unless an entry after that
+        # checkpoint is missing.
         return {}
     return dict(find_faulty_files(loaded, table_files(str(place), None), deep=True))
 
@@ -259,7 +263,7 @@ def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
     """Move away the files from which a read of versions before `readable_from` starts, then replace the damaged
     entries.
 
-    If a repair is stopped before it has replaced them, the next repair finds the damaged entries again.
+    If a repair is stopped before it has replaced the damaged entries, the next repair finds these entries again.
     """
     files = table_files(str(place), None)
     for path in files.log_paths():
@@ -288,7 +292,7 @@ def _said(table: str, known: Mapping[str, Any], now: int) -> dict[str, Any]:
 def _replace(place: Path, lost: Path, path: str, content: bytes) -> None:
     """Replace a log entry in one step, and keep the old one, if there is one, in the folder `lost`.
 
-    The version's checksum file describes the old entry, and engines take columns and properties from this file. The
+    The version's checksum file describes the old entry, and engines take columns and properties from this file. So the
     function moves the checksum file away first.
     """
     with contextlib.suppress(FileNotFoundError):

@@ -1,9 +1,10 @@
 """The record of upkeep's rounds: the last round, and the current lease.
 
 The record tells how far the last round went, and whether a process holds the lease to run a round now. To look, a
-process reads the newest versions of three tables, and the record only if `tasks` has a new version. The record is in
-the log of `tasks`, the table with the fewest commits, as transactions (Delta's application ids with a number each). The
-log and its checkpoints keep the newest number of each application for good, so the record needs no tidying:
+process reads the newest versions of three tables, and the record only if `tasks` has a new version or was replaced. The
+record is in the log of `tasks`, the table with the fewest commits, as transactions (Delta's application ids with a
+number each). The log and its checkpoints keep the newest number of each application for good, so the record needs no
+tidying:
 
 | application | its number |
 |---|---|
@@ -13,12 +14,13 @@ log and its checkpoints keep the newest number of each application for good, so 
 | `upkeep/free` | the number of the lease that was given back last |
 | `upkeep/records` | a number for each commit that notes a round or frees a lease: two such commits at once conflict |
 
-**The lease.** A process takes the lease by committing the next number: Delta lets one process have it. The lease is
-held while the numbers of `upkeep/lease` and `upkeep/free` differ. Upkeep is safe when two processes run it at once (see
-`upkeep`), so the lease only saves work. A simple rule for a holder that died is therefore enough. A process that has
-*seen* the same number held for long enough takes the next number (see `ledger.upkeep_daemon`). It measures that time by
-its own passing time, and compares no clock of one machine with another's. A wrong clock therefore cannot keep a lease
-for ever, and cannot take it too early. A holder that was only slow continues its round beside the next holder.
+**The lease.** A process takes the lease by committing the next number: Delta lets one process have this number. The
+lease is held while the numbers of `upkeep/lease` and `upkeep/free` differ. Upkeep is safe when two processes run it at
+once (see `upkeep`), so the lease only saves work. A simple rule for a holder that died is therefore enough. A process
+that has *seen* the same number held for long enough takes the next number (see `ledger.upkeep_daemon`). It measures
+that time by its own passing time, and compares no clock of one machine with another's. A wrong clock therefore cannot
+keep a lease for ever, and cannot take it too early. A holder that was only slow continues its round beside the next
+holder.
 
 **How far a round went.** A round takes the versions that were newest when it began: commits that land meanwhile are for
 the next round. Upkeep's own commits directly after these versions count as gone over, up to the first other commit.
@@ -84,7 +86,7 @@ class Look:
 
 
 class Rounds:
-    """The record of one ledger. Threads may share it."""
+    """The record of one ledger. Threads may share the object."""
 
     def __init__(self, engine: Engine, transactions: Transactions) -> None:
         self._engine, self._transactions = engine, transactions
@@ -94,7 +96,8 @@ class Rounds:
         self._held: int | None = None
 
     def look(self) -> Look:
-        """Return the record and the newest versions. Reads the record only if its table has a new version.
+        """Return the record and the newest versions. Reads the record only if its table has a new version or was
+        replaced.
 
         Raises StorageFailed.
         """
@@ -105,7 +108,8 @@ class Rounds:
             if kept is not None and kept[0] == of_record:
                 return Look(kept[1][0], versions, *kept[1][1:])
             record = self._record()
-            # If a commit to the record's table came between these reads, they do not belong together: read again.
+            # If a commit to the record's table came between these reads, the record and the versions do not belong
+            # together: read again.
             if (self._engine.newest_versions((RECORD,))[RECORD], self._engine.generation()) == of_record:
                 self._read = of_record, record
 
@@ -114,8 +118,8 @@ class Rounds:
         return kept_by(self._engine.layout("visibility").properties).log_retention
 
     def take(self, look: Look, at: int) -> bool:
-        """Take the lease after the one that a look saw, whether the one that it saw is held or not. Return False if
-        another process was first.
+        """Take the lease after the one that a look saw, whether that one is held or not. Return False if another
+        process was first.
 
         Raises StorageFailed.
         """
@@ -139,9 +143,9 @@ class Rounds:
     def record(self, begun: Look, at: int) -> None:
         """Record that a round went over the versions that `begun` saw, and give the lease back.
 
-        The round began at the instant `at`. If a record of the last AGE_DUE seconds has the same versions, and there is
-        no lease to give back, nothing is committed. A LedgerError is only logged: the round is done, and at worst the
-        next one comes sooner.
+        The round began at the instant `at`. Nothing is committed if a record of the last AGE_DUE seconds has the same
+        versions, and there is no lease to give back. A LedgerError is only logged: the round is done, and at worst the
+        next round comes sooner.
         """
         try:
             reached = {table: self._reached(table, version) for table, version in begun.versions.items()}
@@ -196,12 +200,14 @@ class Rounds:
 
 
 class OverdueNotice:
-    """Logs a warning that upkeep is overdue, at most once in a process, after commits that the process makes anyway.
+    """Logs a warning that upkeep is overdue, at most once for an open ledger, after commits that the process makes
+    anyway.
 
-    Most checks cost a verb one addition. `_newest` has the newest version of each table that this process has committed
-    to. Once these versions together reach COMMITS_OVERDUE, the record is read, and then again only after COMMITS_DUE
-    more commits. A ledger with fewer commits never reads the record, unless it was restored (versions then jump).
-    `why_overdue` decides by the record, as for `health`, so the warning comes no earlier than that of `health`.
+    Most checks cost a verb one addition. `_newest` has the newest version of each table of LOADED that this process has
+    committed to. Once these versions together reach COMMITS_OVERDUE, the record is read, and then again only after
+    COMMITS_DUE more commits. With fewer commits the record is never read, unless the ledger was restored (its versions
+    then jump). `why_overdue` decides by the record, as for `health`, so the warning comes no earlier than that of
+    `health`.
     """
 
     def __init__(self, look: Callable[[], Look], log_retention: Callable[[], int]) -> None:

@@ -1,12 +1,12 @@
-"""Small sends: each call is one append to `messages`, unless it repeats earlier sends.
+"""Small sends: each call is one append to `messages`, or none if it only repeats earlier sends.
 
 Most appends extend an open segment. An open segment belongs to one writer and to one lane. A send to a FIFO queue may
 extend an open segment in each of several lanes. A send under an attempt id writes a segment of its own, whose name
 follows from the id.
 
 Every append adds files, and verbs look at all files that exist. The writer therefore joins the files of its open
-segment after every WORTH_JOINING appends. Readers see no difference. Upkeep joins the files that a writer leaves
-behind.
+segment after every WORTH_JOINING appends. Readers see no difference. If a writer leaves a segment with many files
+behind, upkeep joins these files.
 
 The *ordinal* of a message is its place in its segment.
 """
@@ -46,7 +46,7 @@ from ledger.store.protocol import QueueRecord, StoredSend
 #: The key under which two messages are duplicates, see `deduplication_key`.
 Key = tuple[str, str]
 #: The number of appends after which an open segment's small files are joined. A join takes as long as about three
-#: sends. With 2,000 files a verb takes 40 ms longer (measured).
+#: sends. With 2,000 files a verb takes 40 ms longer. (Both were measured once, and the machine is not recorded.)
 WORTH_JOINING = 32
 _DUPLICATE_COLUMNS = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id", "sequence_number"]
 log = logging.getLogger("ledger.verbs")
@@ -115,7 +115,7 @@ class Sender:
         for losses in attempts:
             with self._transactions.turn("messages", losses=losses):
                 # Read the count of sends to a bounded queue before looking for the attempt. If another process commits
-                # the attempt meanwhile, its send counts up, and this send does not commit.
+                # the attempt in between, its send counts up, and this send does not commit.
                 counted = self._quotas.next_send(queue)
                 earlier_send = attempt and sent_before(self._opened.tables, attempt)
                 if earlier_send:
@@ -183,8 +183,8 @@ class Sender:
     ) -> tuple[dict[Key, StoredSend], int]:
         """Return the sends that `entries` repeat within the deduplication interval, by deduplication key.
 
-        Return also the instant of this send. It is not before the instant of the last send, except for a send that a
-        clock repair set aside (see `state.send_history`). Raises ClocksDisagree.
+        Return also the instant of this send. This instant is not before that of any earlier send that counts: a clock
+        repair sets sends aside, which then do not count (see `state.send_history`). Raises ClocksDisagree.
         """
         since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
         rows = self._opened.files.messages(Where(queue.id), _DUPLICATE_COLUMNS, sent_after=since)
@@ -196,8 +196,8 @@ class Sender:
             last = last_counted(self._opened.tables, queue.id, rows)
         at = instants.not_before(now, last, skew)
         deduplication_ids = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
-        # The caller has read the count of sends. Look up the last purge after that count. In the other order, a purge
-        # between the two would be missed, and this send would still commit.
+        # The caller has read the count of sends. Look up the last purge after that count. In the other order, this send
+        # would miss a purge between the two reads, and would still commit.
         purged = self._opened.tables.transaction_version("messages", fifo.purges(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
         rows = without_set_aside(self._opened.tables, queue.id, rows)
@@ -211,9 +211,9 @@ class Sender:
     def _append(self, queue: QueueRecord, rows: pa.Table, now: int, append: _Append, attempts: Attempts) -> bool:
         """Commit one append, and give back the open segments that it extends. Return False if another writer was first.
 
-        If the append found one of its segments taken (`is_taken`), none of them is used again. After an error nobody
-        knows their state, so none of them is used again either. After a commit they are given back only if an append
-        can extend a segment of this table (`extends_segments`).
+        If the append found one of its segments taken (`is_taken`), none of its segments is used again. After an error
+        nobody knows the state of the segments, so none of them is used again either. After a commit the segments are
+        given back only if an append can extend a segment of this table (`extends_segments`).
         """
         tables = self._opened.tables
         began, generation, since = time.monotonic(), tables.generation(), tables.version("messages")
@@ -243,7 +243,7 @@ class Sender:
         return True
 
     def _remember(self, append: _Append, generation: int, sent_at: int, rows: pa.Table) -> None:
-        """Keep the messages that were appended to open segments in memory."""
+        """Keep in memory the messages that were appended to open segments."""
         for segment, (entries, numbers) in append.entries.items():
             size = rows.nbytes * len(entries) // rows.num_rows
             self._recent.add(Append(generation, segment.name, segment.following, entries, sent_at, numbers, size))

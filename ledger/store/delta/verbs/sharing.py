@@ -1,7 +1,8 @@
 """Shared commits: one commit serves the waiting calls of several threads.
 
-While one thread of a process commits, other threads' calls on the same queue wait. The next commit serves one of them
-and up to `transactions.MOST_TOGETHER` others. Each loss to another writer halves this number of others.
+While one thread of a process makes a shared commit for a queue, other threads' calls that could share a commit for this
+queue wait. The next commit serves one of these calls and up to `transactions.MOST_TOGETHER` others. Each loss to
+another writer halves this number of others.
 
 The verbs of a commit are decided one after the other, each on the lanes as the verb before it left them. Together they
 become one MERGE. The result is the same as if each verb had been committed alone and nobody had read between these
@@ -40,8 +41,8 @@ from ledger.store.delta.verbs.sending import Sender
 from ledger.store.protocol import Grant, QueueRecord, StoredMessage, StoredSend, count_messages
 
 Result = TypeVar("Result")
-#: A send with more messages, or more characters in their bodies, is committed alone: sharing would save it little. A
-#: read of more messages is made alone.
+#: A send with more messages, or more characters in their bodies, is committed alone: sharing would save such a send
+#: little. A read of more messages is made alone.
 MOST_MESSAGES, MOST_CHARACTERS = 100, 1 << 16
 
 
@@ -60,13 +61,14 @@ class Joint(NamedTuple):
 class GroupedCall(PendingCall[Result], Generic[Result]):
     """A verb on a queue's messages, as a decision that can share a commit with others.
 
-    The decision covers `lanes` (None: all lanes of the queue). `targets` looks up the queues that messages may move to.
-    `decide` takes the lanes, and how often the thread that commits has lost to other writers. An error that `decide`
-    raises concerns this verb alone. Verbs may share a commit if their records of the queue are equal.
+    The decision covers `lanes` (None: all lanes of the queue). `targets` looks up the queues that messages may move to
+    (None: the verb moves none). `decide` takes the lanes, and how often the thread that commits has lost to other
+    writers. An error that `decide` raises concerns this verb alone. Verbs may share a commit if their records of the
+    queue are equal.
 
-    Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes, and that number of losses. It decides
-    all of these verbs in one step, or returns None if the result could differ from decisions one after the other.
-    `asked` has the facts about this verb that `joint` needs.
+    Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes, and that number of losses. `joint`
+    decides all of these verbs in one step, or returns None if the result could differ from decisions one after the
+    other. `asked` has the facts about this verb that `joint` needs.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
         self.joint, self.asked = joint, asked
         self.name, self.queue, self.clock, self.decide, self.lanes = name, queue, clock, decide, lanes
         self.targets = targets
-        #: Whether a commit that landed left this verb out, for the next commit. That does not count as a loss.
+        #: Whether a commit that landed left this verb out, for the next commit. To be put off does not count as a loss.
         self.put_off = False
 
 
@@ -100,7 +102,7 @@ class SharedVerbs:
         """Commit a verb in one MERGE, alone or with other verbs.
 
         Raises what the decision raises, ContentionOutlastedRetries and StorageFailed. Raises QueueDoesNotExist if the
-        ledger was replaced meanwhile and the new one lacks the queue.
+        ledger was replaced meanwhile and the new ledger lacks the queue.
         """
         with self._ledger.of(verb.queue):
             return self._run(verb)
@@ -145,8 +147,8 @@ class SharedVerbs:
                 verb.put_off = True
 
     def _load(self, verbs: Sequence[GroupedCall[Any]]) -> Loaded:
-        """Load the lanes that the verbs decide on. If one verb may move messages, load all lanes, and those of the
-        queues that `targets` names."""
+        """Load the lanes that the verbs decide on. If one verb may move messages, load all lanes of the queue, and of
+        the queues that `targets` names."""
         queue, clock = verbs[0].queue, verbs[0].clock
         targets = next((verb.targets for verb in verbs if verb.targets is not None), None)
         if targets is not None:
@@ -161,11 +163,11 @@ class SharedVerbs:
 class _OneLedger:
     """Checks that the ledger that took a verb's commit still has the queue that the verb was called on.
 
-    A generation ends when a process notices that other tables or a backup have replaced the ledger's. The process
-    compares each table's log with what it has read of the log in the current generation. The first read of a table in a
-    generation has nothing to be compared with. The queue is therefore looked up again after the first verb of each
-    generation. After later verbs of the generation, the list of queues that was read last is enough if it has the
-    queue. That check reads nothing from the storage.
+    A generation ends when a process notices that other tables or a backup have replaced the ledger's tables. The
+    process compares each table's log with what the process has read of this log in the current generation. The first
+    read of a table in a generation has nothing to be compared with. The queue is therefore looked up again after the
+    first verb of each generation. After later verbs of the generation, the list of queues that was read last is enough
+    if it has the queue. That check reads nothing from the storage.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
@@ -177,8 +179,8 @@ class _OneLedger:
     def of(self, queue: QueueRecord) -> Iterator[None]:
         """Return a context for a verb on a queue.
 
-        If the verb raises no error, the context checks the queue afterwards. It raises QueueDoesNotExist if the ledger
-        was replaced since the queue was looked up and the new ledger lacks the queue.
+        If the verb raises no error, the context checks the queue afterwards. The context raises QueueDoesNotExist if
+        the ledger was replaced since the queue was looked up and the new ledger lacks the queue.
         """
         yield
         generation = self._tables.generation()
@@ -277,7 +279,8 @@ def _is_small(entries: Sequence[Entry]) -> bool:
 
 
 class CommitDecisions:
-    """The decisions of one commit, which `loaded` reflects, and the outcome of each verb.
+    """The decisions of one commit, and the outcome of each verb. The lanes in `loaded` have the changes of all
+    decisions so far.
 
     Attributes:
         names: The names of the verbs in the commit.
@@ -342,8 +345,8 @@ class CommitDecisions:
         self._commit(decision)
 
     def _can_grant(self, decision: Decision[Any]) -> bool:
-        """Tell whether no decision of this commit has granted any of the messages that a decision grants, under another
-        receipt."""
+        """Tell whether a decision can join the commit: no earlier decision of the commit grants one of the same
+        messages under another receipt."""
         granted = decision.granted
         return not len(granted) or not any(_holders_differ(self.loaded, one, granted) for one in self._granted)
 
@@ -380,9 +383,9 @@ def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
 def _failing_together(calls: Sequence[PendingCall[Any]], verb: str, place: str) -> Iterator[None]:
     """Fail all waiting calls when the shared commit fails.
 
-    The thread that commits raises the error. If it is a LedgerError, each other call that is not done gets a copy of
-    the error. After any other exception (say, KeyboardInterrupt) nobody knows how far the commit came: each of these
-    calls gets StorageFailed with `unknown`.
+    The thread that commits, whose call is the first, raises the error. If the error is a LedgerError, each other call
+    that is not done gets a copy of the error. After any other exception (say, KeyboardInterrupt) nobody knows how far
+    the commit came: each of these calls gets StorageFailed with `unknown`.
     """
     try:
         yield

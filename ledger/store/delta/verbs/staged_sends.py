@@ -48,8 +48,8 @@ class Publisher:
         files: Sequence[StagedFile],
         admit: Callable[[], tuple[str, int] | None] | None = None,
     ) -> None:
-        """`admit` checks before each commit that the queue has room. It returns a further transaction for the commit
-        (None: there is none)."""
+        """`admit` checks before each commit that the queue has room. `admit` returns a further transaction for the
+        commit (None: there is none)."""
         self._transactions, self._engine, self._folder, self._files = transactions, engine, folder, files
         self._admit = admit or (lambda: None)
         #: Whether a commit was begun whose outcome is unknown.
@@ -58,8 +58,8 @@ class Publisher:
     def publish(
         self, metadata: dict[str, Any], transaction: tuple[str, int] | None, turn: Any, attempts: Attempts
     ) -> bool:
-        """Publish in one commit, and try again as long as it may land. `turn(losses)` is a context in which a commit is
-        safe.
+        """Publish in one commit, and try again as long as the commit may land. `turn(losses)` is a context in which a
+        commit is safe.
 
         Returns False if another send under the transaction was first, or if upkeep has given the folder up. Raises
         StorageFailed, ContentionOutlastedRetries, and what `admit` raises.
@@ -86,11 +86,12 @@ class Publisher:
 
 
 def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
-    """Remove folders of bulk sends that are over, and return how many were removed.
+    """Remove folders of bulk sends that are over, and return how many were removed. Without Spark the process may not
+    be able to list the folders, and removes none.
 
     Only folders of sends that began long ago count (see `staging.is_abandoned`). A folder of unpublished files is given
     up first, so that nobody can publish the files any more, and then removed. A published folder is removed when a
-    vacuum has removed all files in it. Folders with other names are not touched.
+    vacuum has removed all files in it. Folders whose names are not those of bulk sends are not touched.
     """
     folders, removed = staged_folders(store), 0
     if folders is None:
@@ -134,7 +135,7 @@ def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
 def _remove(store: DeltaStore, folders: Folders, folder: str) -> bool:
     """Remove a folder that was given up, or a published one that has no files any more. Return whether it is removed.
 
-    Of a published folder that has files, only remove the log.
+    If a published folder still has files, only its log is removed.
     """
     if end_of(store.engine, folder) != staging.FENCED:
         remove_folder_log(folders, folder)

@@ -1,7 +1,7 @@
 """DeltaStore: the Store on Delta tables.
 
-Sends append to `messages`. Most other verbs record their decision as one MERGE into `visibility`. "See Store.send"
-means the contract of that method in `ledger.store.protocol`.
+Sends append to `messages`. Most other verbs on messages record their decision as one MERGE into `visibility`. "See
+Store.send" means the contract of that method in `ledger.store.protocol`.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class AllCounts(NamedTuple):
     """The counts of all queues, by name.
 
     `version` is the version of `visibility` that was read. `messages` is the newest version of `messages` that was read
-    for any queue. `now` is the clock's reading. A queue whose last commit is later is counted at the time of that
-    commit.
+    for any queue. `now` is the clock's reading. A queue whose last commit is later than `now` is counted at the time of
+    that commit.
     """
 
     version: int
@@ -95,7 +95,7 @@ class AllCounts(NamedTuple):
 
 
 class DeltaStore:
-    """A Store on one ledger's tables, through one engine. Threads may share it.
+    """A Store on one ledger's tables, through one engine. Threads may share the store.
 
     `outputs` are the output tables as the engine reaches them. `by_spark` reaches output tables through the user's
     Spark session, because only Spark can read or commit to some tables.
@@ -244,7 +244,7 @@ class DeltaStore:
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
         """Restore the messages of a receipt (see Store.restore), in one MERGE over the lanes that change.
 
-        Before that, a fence may be committed to an output table (see `Outputs.fence_writes`).
+        Before the MERGE, fences may be committed to output tables (see `Outputs.fence_writes`).
         """
 
         def decide(losses: int) -> Plan[int]:
@@ -269,9 +269,9 @@ class DeltaStore:
         return self.transactions.run("restore", "visibility", queue.id, decide)
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
-        """Lock a message (see Store.lock), in one MERGE over its lane.
+        """Lock a message (see Store.lock), in one MERGE over the message's lane.
 
-        Before that, a fence may be committed to an output table (see `Outputs.fence_doubts`).
+        Before the MERGE, a fence may be committed to an output table (see `Outputs.fence_doubts`).
         """
         lanes_with_it = self._lanes_of(queue, message_id)
 
@@ -291,7 +291,8 @@ class DeltaStore:
         return self.transactions.run("lock", "visibility", queue.id, decide)
 
     def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
-        """Return a message (see Store.peek). Reads the records of its lane and one row of `messages`, commits nothing.
+        """Return a message (see Store.peek). Reads the records of the message's lane, and the message's row. Commits
+        nothing.
 
         If the message was sent to another queue, the records of all lanes are read.
         """
@@ -323,8 +324,8 @@ class DeltaStore:
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
         """Raise LedgerDamaged if the grant still holds messages of `runs` that have no row.
 
-        Reads the log of `messages`, and files whose ordinals the log does not show. Reads `visibility` only if rows are
-        missing.
+        Reads the log of `messages`, and segments with files whose ordinals the log does not show. Reads `visibility`
+        only if rows are missing.
         """
         missing = missing_of(self.listings.newest(), runs)
         if missing.num_rows:
@@ -416,14 +417,17 @@ class DeltaStore:
         return (home[1],) if home is not None and home[0] == queue.id else None
 
     def _exists(self, highest: int | None, message_id: str) -> bool:
-        """Tell whether a message was sent. `highest` is the highest ordinal of its segment, as the log shows it.
+        """Tell whether a message was sent. `highest` is the highest ordinal of its segment (None: the log does not show
+        it).
 
-        Somebody's OPTIMIZE may have left a file without statistics: then look for the message's row.
+        A user's OPTIMIZE may have left a file without statistics. Then the log shows no ordinal, and this method looks
+        for the message's row.
         """
         return self._reader.has_row(message_id) if highest is None else ids.place(message_id)[1] <= highest
 
     def _find(self, queue: QueueRecord, loaded: Loaded, message_id: str) -> tuple[Runs, int]:
-        """Return a message as a run, and the code of its record (ABSENT: it has none). Raises MessageDoesNotExist."""
+        """Return a message as a run, and the code of its record (ABSENT: the message has none). Raises
+        MessageDoesNotExist."""
         segment, seq = ids.place(message_id)
         home, lanes = self.listings.newest().home(segment), loaded.lanes
         own = home is not None and home[0] == queue.id

@@ -1,4 +1,4 @@
-"""Upkeep of the records of messages: one commit for each lane that needs it.
+"""Upkeep of the records of messages: usually one commit for each lane that needs a change.
 
 A message is *final* in a queue when no verb of this queue can change it any more (`is_final`). Its record there shows
 that it was deleted and that nobody can restore it, or that it was moved to another queue. A verb that decided on an
@@ -36,7 +36,7 @@ from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.protocol import QueueRecord
 
 log = logging.getLogger("ledger.upkeep")
-#: How often upkeep tries a commit of its own, and the first pause between tries, in seconds.
+#: How often `try_commit` tries a commit, and the first pause between tries, in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
 #: Stands for an instant before all others: no message was sent or deleted by then.
 NEVER = -1
@@ -69,7 +69,8 @@ class Tidying:
         """Give lanes that have several head rows one head row again.
 
         `rows` are all rows of `visibility`. Each such lane gets a new head row, with a higher revision and a lower
-        ordinal than its other head rows. From this commit on verbs use the new row. Then the others are removed.
+        ordinal than its other head rows. Once the new row is committed, verbs use it. A second commit removes the other
+        head rows.
         """
         heads = rows.filter(pc.equal(rows["segment"], HEAD)).group_by(["queue", "lane"]).aggregate([([], "count_all")])
         for row in heads.filter(pc.greater(heads["count_all"], 1)).to_pylist():
@@ -99,8 +100,8 @@ class Tidying:
         to do it.
 
         Each of `lanes` gets a head row, if it has none. Then all rows of the queue are removed, with the head rows. A
-        verb that decided earlier to move some of these messages therefore does not commit. A verb that decides later
-        finds no queue.
+        verb that decided before the removal to move messages of the queue therefore does not commit. A verb that
+        decides after the removal finds no queue.
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -117,7 +118,8 @@ class Tidying:
     def expire(self, queues: list[QueueRecord], rows: pa.Table, listing: Listing, at: int) -> list[QueueRecord]:
         """Record for good which messages had expired at the instant `at`, in the queues that have such messages.
 
-        Return all `queues`: those that were recorded anew as they are after the commit, the others as they were given.
+        Return all `queues`: queues that were recorded anew as they are after the commit, and the other queues as they
+        were given.
         """
         with_expired = [queue for queue in queues if self._has_expired(queue, _lanes(queue, rows), listing, at)]
         changed_by_id = (
@@ -126,11 +128,11 @@ class Tidying:
         return [changed_by_id.get(queue.id, queue) for queue in queues]
 
     def tidy(self, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
-        """Tidy the lanes of a queue, each in one commit, and return how many runs were saved.
+        """Tidy those lanes of a queue that need it, each in one commit. Return how many runs were saved.
 
-        A commit removes rows about messages whose segment was dropped. It removes the receipts from rows about old
-        deletions, and joins neighbours among these rows. It records as deleted the messages of which the queue has
-        noted that they expired, except those that are in flight or locked.
+        A commit removes rows about messages whose segment was dropped. A commit also removes the receipts from rows
+        about old deletions, and joins neighbours among these rows. It records as deleted the messages of which the
+        queue has noted that they expired, except those that are in flight or locked.
 
         `rows` and `listing`, of any version, show which lanes are worth a commit. Each commit decides on the state that
         it reads itself.
@@ -157,7 +159,7 @@ class Tidying:
         """Return the runs to record in the lanes, and how many runs this saves.
 
         With `only`, no expired messages of other lanes are recorded as deleted. Returns the runs as they are if the
-        change is not worth a commit. Then it saves no run, takes no receipt away, and records no expired message.
+        change is not worth a commit. Such a change saves no run, takes no receipt away, and records no expired message.
         """
         old, before = lanes.runs, self._before
         exists = listing.segments()

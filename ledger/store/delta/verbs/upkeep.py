@@ -1,10 +1,12 @@
 """Upkeep: one round removes what is finished, joins rows and files, and fills the table `receipts`.
 
-Upkeep keeps a ledger small and fast. No verb needs it for being right. Only `receipts` needs it: a round (or
-`Ledger.fill_receipts`) must copy the events of commits before these commits are older than `log_retention`.
+Upkeep keeps a ledger small and fast. No verb needs upkeep for being right, but the table `receipts` needs it to be
+complete. A round, or `Ledger.fill_receipts`, must copy the events of commits before these commits are older than
+`log_retention`.
 
-A round with a vacuum makes the settings `log_retention` and `deleted_file_retention` properties of the tables
-(`set_retention`). They tell how long a table keeps its past, and both engines obey these properties.
+A round with a vacuum writes the settings `log_retention` and `deleted_file_retention`, if they are given, into the
+properties of the tables (`set_retention`). These properties tell how long a table keeps its past, and both engines obey
+them.
 """
 
 from __future__ import annotations
@@ -101,8 +103,10 @@ class UpkeepReport:
     Attributes:
         receipts_filled: How many entries `receipts` got.
         queues_removed: How many deleted queues lost their last message.
-        segments_dropped: How many segments of existing queues had finished messages that were dropped.
-        rows_joined: How many runs fewer `visibility` has (a set counts as its runs).
+        segments_dropped: How many finished segments of existing queues the round dropped. A segment whose commits all
+            lost counts, too, although the next round has to drop it.
+        rows_joined: How many runs of existing queues `visibility` lost by joins and removals (a set counts as its
+            runs).
         lanes_compacted: In how many lanes files were joined. A lane may count twice, as a round joins files twice.
     """
 
@@ -139,12 +143,13 @@ class Segment:
 
 
 class Upkeep:
-    """Rounds of upkeep. A round is safe beside every verb and other rounds, however long it pauses between two steps.
+    """Rounds of upkeep. A round is safe beside every verb and beside other rounds, however long the round pauses
+    between two steps.
 
     A message may be dropped when it is *final* in every queue (see `tidying`). Such a message stays final. The round
     may therefore read the tables at different versions, as long as it misses no message and no record:
 
-    - A round lists the files of `messages` before it reads records and queues. It drops no segment that begins
+    - A round lists the files of `messages` before it reads records and queues. The round drops no segment that begins
       afterwards. A sealed segment gains no messages, and of an open segment the round drops only the listed ordinals.
     - The round lists queues after those files and after `visibility`. A queue exists before its messages and records. A
       queue that has messages or records and is missing from the list was therefore deleted for good. The round removes
@@ -167,8 +172,8 @@ class Upkeep:
         """Do one round over all queues. The round judges ages by the instant `judged.at` (None: it judges none).
 
         Deleted messages keep their receipts for at least keep_deleted_receipts seconds (a setting). `vacuum`: also
-        remove files that no kept version needs. Raises ContentionOutlastedRetries if the ledger is replaced again and
-        again.
+        remove files that no kept version needs. Raises StorageFailed. Raises ContentionOutlastedRetries if the ledger
+        is replaced, or a commit loses, again and again.
         """
         attempts = self._store.transactions.attempts("upkeep")
         for _ in attempts:
@@ -199,7 +204,8 @@ class Upkeep:
         lanes = _lanes(files)
         gone = sorted({*lanes, *rows["queue"].unique().to_pylist()} - {queue.id for queue in queues})
         forgotten = [queue for queue in gone if tidying.forget(queue, lanes.get(queue, ()))]
-        # Expired means: by the clock of every driver. Two clocks may differ by `skew`.
+        # A message counts as expired only if it has expired by the clock of every driver. Two clocks may differ by
+        # `skew`.
         if now is not None:
             queues = tidying.expire(queues, rows, listing, now - skew)
         joined = 0
@@ -233,7 +239,7 @@ class Upkeep:
                     self._engine.vacuum(table)
         removed = lanes.keys() & set(gone)
         if removed:
-            # Count only queues whose segments are all gone: those with dead letters in another queue stay.
+            # Count only queues whose segments are all gone: a segment with dead letters in another queue stays.
             removed -= _lanes(self._engine.files()[1]).keys()
         report = UpkeepReport(filled, len(removed), dropped, joined, compacted)
         log.info("%s", report)
@@ -242,8 +248,8 @@ class Upkeep:
     def _tidied(self, tidying: Tidying, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
         """Tidy a queue (see Tidying.tidy) and return how many runs were saved.
 
-        If the queue's time is too far ahead of the clock, log a warning and skip the queue. Its error must not keep the
-        round from the other queues.
+        If the queue's time is too far ahead of the clock, log a warning and skip the queue. The error about this queue
+        must not keep the round from the other queues.
         """
         try:
             return tidying.tidy(queue, rows, listing)
@@ -263,14 +269,15 @@ class Upkeep:
         """Return the segments that may be dropped once all their messages are final.
 
         An open segment stays while its sender may still append to it. If a dropped segment grew again, nobody could
-        tell which messages it once had. A segment of a FIFO queue stays while deduplication still reads it, by the
-        clock of any driver. A segment of a queue that is not in `queues` stays unless the queue is `forgotten`.
+        tell which messages the segment once had. A segment of a FIFO queue stays while deduplication still reads it, by
+        the clock of any driver. A segment of a queue that is not in `queues` stays unless the queue is `forgotten`. A
+        segment also stays if the log does not show the age of one of its files.
         """
         opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
         remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew
         times = [("first_sent_at", "min"), ("last_sent_at", "max")]
         segments: list[Segment] = []
-        # The log does not show the ages of files without statistics, which another writer may leave.
+        # The log does not show the ages of files without statistics. Such files come from other programs.
         ageless = set(files.filter(pc.is_null(files["last_sent_at"]))["segment"].to_pylist())
         for row in files.group_by(["queue", "lane", "segment"]).aggregate(times).to_pylist():
             queue, name = row["queue"], row["segment"]
@@ -346,7 +353,8 @@ def _runs(files: FileRuns) -> dict[str, tuple[tuple[int, int], ...]]:
 
 
 def _of_many_files(files: pa.Table) -> set[Place]:
-    """Return the open segments that have at least FILES_WORTH_COMPACTING files."""
+    """Return the open segments that have at least FILES_WORTH_COMPACTING files (files without statistics do not
+    count)."""
     counted = files.group_by(PLACE).aggregate([("messages", "count")]).to_pylist()
     return {
         (row["queue"], row["lane"], row["segment"])
@@ -356,7 +364,7 @@ def _of_many_files(files: pa.Table) -> set[Place]:
 
 
 def _doubled(files: pa.Table) -> set[Place]:
-    """Return the segments in which several messages share an ordinal (see `delta_log.join`).
+    """Return the segments in which several messages may share an ordinal (see `delta_log.join`).
 
     No send produces such a segment. A fork under an earlier release could leave one.
     """
@@ -372,7 +380,7 @@ def _doubled(files: pa.Table) -> set[Place]:
 
 
 def _where(places: Iterable[Place]) -> list[Where]:
-    """Return a Where for each queue and lane, with its segments."""
+    """Return a Where for each lane of a queue, with the segments in that lane."""
     lanes: dict[tuple[str, int], list[str]] = {}
     for queue, lane, segment in sorted(places):
         lanes.setdefault((queue, lane), []).append(segment)

@@ -1,8 +1,8 @@
 """Vital signs of a ledger: values that grow with its load, and signs that something hangs.
 
-A measurement lists the files of all tables and reads the rows of `visibility` and the newest commits. It reads files of
-`messages` only if the log does not show enough about them. A process keeps the facts about commits that it has read, so
-that the next measurement reads only new commits.
+A measurement lists the files of all tables and reads the rows of `visibility` and the newest commits. A measurement
+reads files of `messages` only if the log does not show enough about them. A process keeps the facts about commits that
+it has read, so that the next measurement reads only new commits.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class OldestClaim:
     Attributes:
         queue: Its queue's name.
         receipt_id: Its receipt.
-        age: Seconds since it was granted, or granted again under its attempt id.
-        beat_age: Seconds since it was granted or extended last (None: not within the newest 2,000 commits to
+        age: Seconds since the claim was granted, or granted again under its attempt id.
+        beat_age: Seconds since the claim was granted or extended last (None: not within the newest 2,000 commits to
             `visibility`).
     """
 
@@ -50,8 +50,8 @@ class OldestClaim:
 
 @dataclass(frozen=True)
 class OldestMessage:
-    """The message that was sent first of those that are not deleted, expired or moved: its queue's name, and its `age`
-    in seconds."""
+    """The message that was sent first of those that are not deleted, expired or moved: the name of its queue, and its
+    `age` in seconds. (See `Classified.oldest_sent_at`.)"""
 
     queue: str
     age: float
