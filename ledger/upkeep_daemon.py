@@ -12,7 +12,8 @@ round is due, and `store.delta.verbs.rounds` how the record and the lease work.
 (`Ledger.upkeep` by itself takes no lease.) If another process holds the lease, the Upkeeper leaves the round to that
 process. A killed holder never gives the lease back. Therefore an Upkeeper that has seen the same lease held for
 LEASE_SECONDS takes the next lease. The Upkeeper measures these seconds by the machine's uptime, not by the wall clock.
-If the holder was only slow, two rounds run at once, which is safe.
+An Upkeeper that looks only once sees no time pass. It takes the next lease if the held one is twice as old by the
+clock. If the holder was only slow, two rounds run at once, which is safe.
 
 **Failures.** A look or a round that failed is logged with its cause and tried again. After each failure in a row the
 pause doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level
@@ -42,7 +43,7 @@ from ledger.errors import (
     TableAltered,
     UnsafeStorage,
 )
-from ledger.rules.limits import seconds_of_time
+from ledger.rules.limits import MILLISECONDS, seconds_of_time
 from ledger.rules.upkeep import Round, why_due
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class Upkeeper:
         Raises what `Ledger.upkeep` raises, StorageFailed, and _Ended if `is_ended` returns True during the round.
         """
         looked, now = self._rounds.look(), self._ledger.clock()
-        over = self._is_over(looked)
+        over = self._is_over(looked, now)
         why = why_due(looked.load(now), self._log_retention(looked))
         if why is None:
             log.debug("no round of upkeep is due")
@@ -180,10 +181,11 @@ class Upkeeper:
             self._report(done)
         return done
 
-    def _is_over(self, looked: Look) -> bool:
+    def _is_over(self, looked: Look, now: int) -> bool:
         """Tell whether this process may take the next lease. Note the time at which a lease is first seen held.
 
-        The process may take it if the lease of the look was given back, or was seen held for LEASE_SECONDS.
+        The process may take it if the lease of the look was given back, or was seen held for LEASE_SECONDS, or was
+        taken more than twice as long ago.
         """
         if not looked.is_held:
             self._seen = None
@@ -191,7 +193,8 @@ class Upkeeper:
         passed = self._passing()
         if self._seen is None or self._seen[0] != looked.lease:
             self._seen = looked.lease, passed
-        return passed - self._seen[1] >= LEASE_SECONDS
+        is_old = looked.leased_at is not None and now - looked.leased_at > 2 * LEASE_SECONDS * MILLISECONDS
+        return is_old or passed - self._seen[1] >= LEASE_SECONDS
 
     def _log_retention(self, looked: Look) -> int:
         if self._retention is None or self._retention[0] != looked.last:

@@ -186,6 +186,17 @@ def test_the_lease_of_a_holder_that_died_passes_and_another_takes_over(queue, op
     assert open_ledger().rounds().look().is_held is False
 
 
+def test_a_process_that_looks_once_takes_over_from_a_holder_that_died_long_ago(queue, open_ledger, upkeeper, clock):
+    """Nobody but cron looks here: each look is a new process's first one, and no round ever ran again."""
+    work(queue)
+    dead = open_ledger().rounds()
+    assert dead.take(dead.look(), clock())
+    clock.advance(2 * LEASE_SECONDS)
+    assert upkeeper().run_if_due() is None
+    clock.advance(1)
+    assert upkeeper().run_if_due() is not None and open_ledger().rounds().look().is_held is False
+
+
 def test_a_lease_that_others_took_meanwhile_is_awaited_anew(queue, open_ledger, upkeeper, clock):
     work(queue)
     others = open_ledger().rounds()

@@ -11,6 +11,7 @@ tidying:
 | `upkeep/messages`, `upkeep/visibility` | the version of that table that the last round went up to |
 | `upkeep/at` | when that round began, in milliseconds |
 | `upkeep/lease` | a number for each lease that was taken |
+| `upkeep/leased` | when the last lease was taken, in milliseconds |
 | `upkeep/free` | the number of the lease that was given back last |
 | `upkeep/records` | a number for each commit that notes a round or frees a lease: two such commits at once conflict |
 
@@ -18,9 +19,9 @@ tidying:
 lease is held while the numbers of `upkeep/lease` and `upkeep/free` differ. Upkeep is safe when two processes run it at
 once (see `upkeep`), so the lease only saves work. A simple rule for a holder that died is therefore enough. A process
 that has *seen* the same number held for long enough takes the next number (see `ledger.upkeep_daemon`). It measures
-that time by its own passing time, and compares no clock of one machine with another's. A wrong clock therefore cannot
-keep a lease for ever, and cannot take it too early. A holder that was only slow continues its round beside the next
-holder.
+that time by its own passing time, so a wrong clock cannot keep a lease for ever. A process that looks only once, as one
+that cron starts, sees no time pass. This process takes the next number if the lease was taken long enough ago, as far
+as the clocks of both machines tell. A holder that was only slow continues its round beside the next holder.
 
 **How far a round went.** A round takes the versions that were newest when it began: commits that land meanwhile are for
 the next round. Upkeep's own commits directly after these versions count as gone over, up to the first other commit.
@@ -59,6 +60,7 @@ log = logging.getLogger("ledger.upkeep")
 RECORD, LOADED = "tasks", ("messages", "visibility")
 OF_TABLE = {table: f"upkeep/{table}" for table in LOADED}
 AT, LEASE, FREE, RECORDS = "upkeep/at", "upkeep/lease", "upkeep/free", "upkeep/records"
+LEASED = "upkeep/leased"
 #: How often a commit of the record is tried, and the first pause between tries, in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
 
@@ -67,13 +69,15 @@ ATTEMPTS, FIRST_PAUSE = 10, 0.08
 class Look:
     """The record and the newest versions, as of one moment.
 
-    `lease` is the number of the last lease (0: none was taken), and `is_held` tells whether it is held.
+    `lease` is the number of the last lease (0: none was taken), and `is_held` tells whether it is held. It was taken at
+    `leased_at` (milliseconds; None: that is not known).
     """
 
     last: Round | None
     versions: dict[str, int]
     lease: int
     is_held: bool
+    leased_at: int | None = None
 
     def load(self, now: int) -> Load:
         """Return the load, as of an instant (milliseconds): how many commits upkeep has not gone over, and how long ago
@@ -91,7 +95,7 @@ class Rounds:
     def __init__(self, engine: Engine, transactions: Transactions) -> None:
         self._engine, self._transactions = engine, transactions
         #: The version and generation of the record that was read last, and its content.
-        self._read: tuple[tuple[int, int], tuple[Round | None, int, bool]] | None = None
+        self._read: tuple[tuple[int, int], tuple[Round | None, int, bool, int | None]] | None = None
         #: The lease that this process holds.
         self._held: int | None = None
 
@@ -126,7 +130,7 @@ class Rounds:
         number = look.lease + 1
         try:
             with self._transactions.turn(RECORD):
-                self._engine.mark(RECORD, self._metadata(at), (LEASE, number))
+                self._engine.mark(RECORD, self._metadata(at), (LEASE, number), (LEASED, at))
         except (Conflict, LogReplaced):
             return False
         self._held = number
@@ -188,12 +192,12 @@ class Rounds:
             log.warning("%s", attempts.outlasted())
         self._held = None
 
-    def _record(self) -> tuple[Round | None, int, bool]:
+    def _record(self) -> tuple[Round | None, int, bool, int | None]:
         number_of = partial(self._engine.transaction_version, RECORD)
         reached = {table: number_of(application) for table, application in OF_TABLE.items()}
         at, lease = number_of(AT), number_of(LEASE) or 0
         last = None if at is None else Round(reached["messages"] or 0, reached["visibility"] or 0, at)
-        return last, lease, lease != (number_of(FREE) or 0)
+        return last, lease, lease != (number_of(FREE) or 0), number_of(LEASED)
 
     def _metadata(self, at: int) -> dict[str, object]:
         return self._transactions.metadata(secrets.token_hex(8), "upkeep", "", at, [])
