@@ -186,7 +186,7 @@ def in_microseconds(kind: pa.DataType) -> pa.DataType:
 def first_failing(array: pa.Array, act: Callable[[pa.Array], Any]) -> int | None:
     """Return the number of the first value for which `act` raises an error; None if `act` accepts the array.
 
-    `act` must raise an error for a part of the array exactly if the part has a value for which it raises an error.
+    `act` must fail for a part of the array exactly if it fails for one of the part's values alone.
     """
     low, high = 0, len(array)
     if not high or not _fails(act, array):

@@ -85,9 +85,9 @@ class RowError(NamedTuple):
 
     @property
     def is_of_surroundings(self) -> bool:
-        """Whether the error counts as not caused by the rows, but by their surroundings: see `_NOT_OF_ROWS`.
+        """Whether the error counts as caused by the surroundings, not by the rows: see `_NOT_OF_ROWS`.
 
-        So does the error of a Python worker without a session.
+        The error of a Python worker that has no session counts so, too.
         """
         if _NO_SESSION in self.message:
             return True
@@ -137,7 +137,7 @@ def is_of_function(error: BaseException) -> bool:
 
 
 def failure_of_storage(error: BaseException) -> str | None:
-    """Return the system's sentence about a full or failing disk that an error has, or None. Spark's tasks count, too.
+    """Return the system's sentence in an error about a full or failing disk, also of a Spark task; None for others.
 
     A user's exception may have any text, and quote any value. So only these errors count: errors of the operating
     system, and errors by which Spark and delta-rs report such an error.

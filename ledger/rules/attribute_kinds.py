@@ -45,7 +45,7 @@ class Document:
 
 BOOLEAN = ("false", "true")
 FENCED = "fenced"
-#: The attributes about encryption. Queues keep and answer them, but nothing is encrypted: that is left to the storage.
+#: The attributes about encryption. They are stored and answered, but the ledger encrypts nothing: the storage may.
 KEY, KEY_PERIOD, MANAGED = "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"
 #: SQS's attributes that every queue has.
 SQS_ATTRIBUTES: dict[str, WholeNumber | Choice | Document | Text] = {

@@ -31,9 +31,9 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
     """Return the messages that a receive may take, in the order of the receive. `members` are in sequence order.
 
     S1: "When you receive a message with a message group ID, no more messages for the same message group ID are returned
-    unless you delete the message or it becomes visible." A member that is not visible holds back the members after it.
-    Recorded (fifo_group_visibility_extends_with_change_message_visibility): such a member does not hold back the
-    members before it. F4: a member that is gone (deleted, moved or expired) holds back no member.
+    unless you delete the message or it becomes visible." A member that is not visible holds back the members of its
+    group after it. Recorded (fifo_group_visibility_extends_with_change_message_visibility): such a member does not hold
+    back the members before it. F4: a member that is gone (deleted, moved or expired) holds back no member.
 
     F2, recorded: groups come in the order in which they became receivable, and each group's messages come before those
     of the next group. A group became receivable when its first visible message came, or when the last hold of any of

@@ -1,6 +1,6 @@
 """The record of a message, and its state at an instant.
 
-No state is stored. It follows from the record, the message's delay, the message's expiry and the instant.
+The state is not stored: it follows from the record, the message's delay, the message's expiry and the instant.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def deadline(record: Record) -> int:
 def hold(record: Record) -> Hold | None:
     """Return the last hold of a message by a receipt, even if the hold is over.
 
-    Return None if no receipt ever held the message, or if a lock, a restore or a purge came after the hold.
+    Return None if no receipt is on record: no receipt ever held the message, or a lock, a restore or a purge came after
+    the hold, or the message was deleted long ago.
     """
     if record.receipt_id is None or record.received_at is None or record.visible_at is None:
         return None

@@ -5,13 +5,12 @@ commits. Upkeep removes what the commits of `messages` and `visibility` leave be
 and a round records the versions up to which it went over the tables. So two differences of numbers tell the load, and
 no file is counted.
 
-**Due.** At COMMITS_DUE a round is worth its price. All figures were measured on 2 cores. Three of them follow from the
-page docs/how-to/operate/upkeep.md: 2,000 commits take some 40 MB and 4,000 files (a third of the page's run). A round
-over 2,000 commits takes 0.4 to 0.6 s of the processor. A round that finds nothing to do takes 0.13 s. Two figures are
-of other runs, which no page describes. 20,000 commits slowed a receive from 6.3 to 9.2 ms, so 2,000 commits slow it by
-some 0.3 ms. To commit 2,000 times took 12 to 20 s. A round therefore costs 2 to 5 % of the work before the round. A
-round after fewer commits costs a greater share. If rounds wait for more commits, verbs are slow for longer than
-necessary.
+**Due.** At COMMITS_DUE a round is worth its price. All figures were measured on 2 cores. Some are from the page
+docs/how-to/operate/upkeep.md: 2,000 commits take some 40 MB and 4,000 files (a third of its run). A round over 2,000
+commits takes 0.4 to 0.6 s of the processor, and a round that finds nothing to do 0.13 s. Two figures are of other runs,
+which no page describes: 20,000 commits slowed a receive from 6.3 to 9.2 ms, so 2,000 commits slow it by some 0.3 ms. To
+commit 2,000 times took 12 to 20 s. A round therefore costs 2 to 5 % of the work before the round. A round after fewer
+commits costs a greater share. If rounds wait for more commits, verbs are slow for longer than necessary.
 
 Where few commits happen, the time since the last round decides, because records and files grow old without another
 commit. The first two of these bounds count if there was at least one commit since the last round:
