@@ -84,7 +84,7 @@ def _checks_of(loaded: DeltaTable) -> Iterator[tuple[str, str]]:
 
 
 def _first_broken(checks: Mapping[str, str], rows: pa.Table) -> tuple[str, int] | None:
-    """Return the first broken constraint, and the number of the first row that breaks it. Return None if none is found."""
+    """Return the first broken constraint, and the number of the first row that breaks it; None if no row is found."""
     try:
         with tempfile.TemporaryDirectory(prefix="ledger-rows-") as folder:
             # delta-rs queries only Delta tables, so make one of the rows.
