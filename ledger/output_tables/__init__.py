@@ -1,1 +1,1 @@
-"""Output tables as delta-rs and Spark reach them: their contents, fences, and commits."""
+"""Output tables as delta-rs and Spark reach them: columns, rows, fences, and commits."""

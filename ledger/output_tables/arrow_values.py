@@ -1,4 +1,4 @@
-"""Arrow's values in plain types, without encodings of their own.
+"""Arrow's values in plain types: types without an encoding of their own, which Delta's types can hold.
 
 The left column has the types that libraries hand over, the right column the types that this module makes of them:
 
@@ -75,7 +75,7 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 def _is_short_decimal(kind: pa.DataType) -> bool:
-    """Tell whether a type is a decimal of 32 or 64 bits, for which many functions of Arrow are missing."""
+    """Tell whether a type is a decimal of 32 or 64 bits. Many functions of Arrow do not know these two widths."""
     return bool(types.is_decimal(kind)) and kind.bit_width < 128
 
 
@@ -170,7 +170,7 @@ def rebuilt(array: pa.Array, child: Callable[[pa.Array, pa.Field, int], pa.Array
 
 
 def in_microseconds(kind: pa.DataType) -> pa.DataType:
-    """Return a plain type with microseconds in place of nanoseconds, at any depth."""
+    """Return a plain type with instants in microseconds in place of instants in nanoseconds, at any depth."""
     if types.is_timestamp(kind) and kind.unit == "ns":
         return pa.timestamp("us", kind.tz)
     if types.is_map(kind):
@@ -186,7 +186,7 @@ def in_microseconds(kind: pa.DataType) -> pa.DataType:
 def first_failing(array: pa.Array, act: Callable[[pa.Array], Any]) -> int | None:
     """Return the number of the first value for which `act` raises an error; None if `act` accepts the array.
 
-    `act` must raise an error for a part of the array exactly if the part has such a value.
+    `act` must fail for a part of the array exactly if it fails for one of the part's values alone.
     """
     low, high = 0, len(array)
     if not high or not _fails(act, array):
@@ -213,7 +213,7 @@ def _plain_child(array: pa.Array, field: pa.Field, number: int) -> pa.Array:
 def _extension_of(field: pa.Field) -> str:
     """Return the name of a field's extension type if pyarrow does not know that type, else the empty text.
 
-    The type of such a field is the storage's type.
+    If pyarrow does not know it, the field's type is that of the storage, and only the field's metadata has the name.
     """
     name = (field.metadata or {}).get(b"ARROW:extension:name", b"")
     return "" if isinstance(field.type, pa.BaseExtensionType) else str(name, errors="replace")
@@ -249,8 +249,8 @@ def _offsets(lengths: pa.Array, *, large: bool = False) -> pa.Array:
 def first_changed(values: Iterable[Any], kind: pa.DataType) -> int | None:
     """Return the place of the first Python value that changes in the type that Arrow found for all; None if none does.
 
-    Arrow makes dates of instants that follow a date, and so drops their time. Arrow makes bytes of texts beside bytes.
-    It drops the nanoseconds of pandas' instants and durations, except in a type with nanoseconds.
+    Arrow makes dates of instants that follow a date, and so drops their time of day. Arrow makes bytes of texts beside
+    bytes. Arrow drops the nanoseconds of pandas' instants and durations, except in a type with nanoseconds.
     """
     if not _may_change(kind):
         return None
@@ -285,7 +285,7 @@ def _is_changed(value: Any, kind: pa.DataType) -> bool:
         return isinstance(value, str)
     if _drops_nanoseconds(kind):
         digits = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
-        # The nanoseconds of pandas' NaT, a null, are not equal to themselves. pandas' NA has no nanoseconds.
+        # The nanoseconds of pandas' NaT, a null, are NaN, which is not equal to itself. pandas' NA has no nanoseconds.
         return bool(digits) and digits == digits
     if types.is_struct(kind):
         return isinstance(value, Mapping) and any(_is_changed(value.get(field.name), field.type) for field in kind)

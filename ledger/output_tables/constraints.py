@@ -1,4 +1,4 @@
-"""The search for the row that breaks a table's constraint: NOT NULL, or CHECK.
+"""The search for the row that breaks a table's constraint: NOT NULL, CHECK, or an invariant of a column.
 
 delta-rs also refuses rows that break a constraint, but names neither the constraint nor the row.
 """
@@ -20,19 +20,20 @@ from ledger.rules.output_columns import ColumnsDiffer
 
 #: Part of delta-rs's error for rows that break any of the table's constraints.
 REFUSED = "failed validation check"
-#: The properties of a table that hold its CHECK constraints, and the metadata of fields that holds their invariants.
+#: How the names of the properties begin that hold a table's CHECK constraints, and the key in the metadata of a column
+#: that holds the column's invariant.
 CHECK, INVARIANT = "delta.constraints.", "delta.invariants"
-#: The keys in the metadata of columns that Delta computes. Rows need not have these columns.
+#: How the keys begin in the metadata of columns that Delta computes. Rows need not have these columns.
 COMPUTED = ("delta.generationExpression", "delta.identity.")
 #: The column of row numbers beside the rows, during the search.
 ROW = "ledger_row_number"
 
 
 def require_not_null(loaded: DeltaTable, rows: pa.Table) -> None:
-    """Raise ColumnsDiffer if the rows lack a NOT NULL column of a table, or if a row has null in one.
+    """Raise ColumnsDiffer if the rows lack a NOT NULL column of a table, or if a row has null in such a column.
 
     The rows may lack columns that Delta computes. The fields of a struct are checked, too, if no row has null for the
-    whole struct.
+    whole struct. If there is no row, nothing is checked.
     """
     if rows.num_rows:
         _require_not_null(schema_of(loaded), {name: rows[name] for name in rows.column_names}, "")
@@ -59,7 +60,7 @@ def _require_not_null(schema: Mapping[str, Any], columns: Mapping[str, pa.Chunke
 def broken_constraint(loaded: DeltaTable, rows: pa.Table) -> ColumnsDiffer:
     """Return the error for rows that delta-rs refused, because one of them breaks a constraint of the table.
 
-    The rows have the table's columns.
+    The rows have the table's columns. If the broken constraint is not found, the error names all constraints.
     """
     checks = dict(_checks_of(loaded))
     broken = _first_broken(checks, rows)
@@ -83,10 +84,10 @@ def _checks_of(loaded: DeltaTable) -> Iterator[tuple[str, str]]:
 
 
 def _first_broken(checks: Mapping[str, str], rows: pa.Table) -> tuple[str, int] | None:
-    """Return the first broken constraint, and the number of the first row that breaks it; None if none is found."""
+    """Return the first broken constraint, and the number of the first row that breaks it; None if no row is found."""
     try:
         with tempfile.TemporaryDirectory(prefix="ledger-rows-") as folder:
-            # Queries of delta-rs need a table.
+            # delta-rs queries only Delta tables, so make one of the rows.
             numbers = pa.array(range(rows.num_rows), pa.int64())
             write_deltalake(folder, rows.append_column(ROW, numbers))
             query = QueryBuilder().register("rows", DeltaTable(folder))

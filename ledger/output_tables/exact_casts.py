@@ -2,7 +2,7 @@
 
 `rules.column_types` says which casts are possible. `fitted` gives rows the columns of a table. A cast may keep only
 some values of a type. Then each value is checked: Arrow refuses a change, or this module compares the value with its
-cast back. The error names the first value that would change.
+cast back. The error names the first value of the column that would change.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def fitted(rows: pa.Table, schema: Mapping[str, Any]) -> pa.Table:
 
     A column that the rows lack becomes a column of nulls. The column stays absent if it may not be null, or if its type
     has no Arrow type here. It also stays absent if it has metadata, such as an expression by which Delta computes it.
-    Columns of the rows that the schema lacks are left out: `rules.output_columns` lets only columns pass whose type no
-    row tells.
+    Columns of the rows that the schema lacks are left out. Such columns have no type that a row tells, because
+    `rules.output_columns` refuses or adds any others.
     """
     names_in_rows = {name.lower(): name for name in rows.column_names}
     columns: dict[str, pa.ChunkedArray] = {}
@@ -76,7 +76,8 @@ def _require_none(find: Callable[[pa.Array], str | None], array: pa.Array) -> No
 def first_value(rows: pa.Table, path: str) -> str:
     """Return the first value of a column as a text for users; the empty text if the column has no value.
 
-    `path` is the path of the column, or of a value inside the column. In both cases the result is the column's value.
+    `path` is the path of the column, or of a value inside the column. In both cases the result is the whole value of
+    the column.
     """
     for name in rows.column_names:
         if path == name or path.startswith(f"{name}."):
@@ -94,7 +95,7 @@ def first_true(answers: pa.ChunkedArray) -> int | None:
 
 
 def row_in_words(rows: pa.Table, number: int) -> str:
-    """Return the name of a row in words: by its message id or receipt handle, or else by its number."""
+    """Return the name of a row in words: by its message id, else by its receipt handle, else by its number."""
     for name, words in (("message_id", "the row of message"), ("receipt_handle", "the row with the receipt handle")):
         value = rows[name][number].as_py() if name in rows.column_names else None
         if value is not None:

@@ -3,13 +3,13 @@
 The table's log does not name the files until a commit publishes them, and this commit has the corrections. For
 DataFrames see `outputs.staging`. Some statistics and partitions that delta-rs notes for a file mislead readers:
 
-- *Bounds of decimals.* delta-rs writes them as floats, which have some sixteen digits. Readers that filter then skip a
-  file that has the value. To leave out the bounds of one column is worse: deltalake's own dataset compares with null,
-  and finds no row. So the exact bounds of all rows of a write replace the bounds in the statistics of each file of the
-  write.
-- *Floats that are no numbers.* Spark takes NaN for greater than all numbers, but the bounds leave NaN out. For infinity
-  deltalake's dataset compares with null. So if a row of a write has NaN or infinity, each file of the write gets no
-  statistics but its number of rows. No reader skips a file without any bounds.
+- *Bounds of decimals.* delta-rs writes them as floats, which have some sixteen digits. So a reader that filters by a
+  longer value may skip a file that has the value. To leave out the bounds of one column is worse: then deltalake's own
+  dataset compares the value with null, and finds no row. So the exact bounds of all rows of a write replace the bounds
+  in the statistics of each file of the write.
+- *NaN and infinity.* Spark takes NaN for greater than all numbers, but delta-rs's bounds leave NaN out. For a column
+  with infinity, deltalake's dataset compares with null. So if a row of a write has NaN or infinity, each file of the
+  write gets no statistics but its number of rows. No reader skips a file without any bounds.
 - *Partitions by instants.* delta-rs leaves out the zone, and Spark then takes the zone of its session. The commit adds
   a Z, for UTC.
 """
@@ -63,7 +63,7 @@ class RowsAside:
         return [staged_file(self._name, add) for add in added if add is not None]
 
     def settle(self) -> None:
-        """Remove the folder's log, which nobody needs once the files are committed."""
+        """Remove the folder's log. Nobody needs this log once `write` has returned the files."""
         remove_log(self._stored)
 
     def remove(self) -> None:
@@ -80,14 +80,15 @@ class RowsAside:
 
 #: An instant in the form in which delta-rs writes it as a partition.
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
-#: The least and the greatest value of a column of decimals, by its path. None means that the files get no bounds.
+#: The least and the greatest value of each column of decimals, by the column's path. None instead of such a mapping
+#: means that the files get no bounds at all.
 Bounds = Mapping[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] | None
 
 
 def exact_bounds(rows: pa.Table) -> Bounds:
     """Return the bounds of the columns of decimals that have a value, also inside structs.
 
-    Return None if a float of the rows is NaN or infinite.
+    Return None if a float in a column, or inside a struct, is NaN or infinite.
     """
     if _has_nan_or_infinity(rows):
         return None
@@ -139,7 +140,7 @@ def _has_nan_or_infinity(rows: pa.Table) -> bool:
 
 
 def _with_bounds(statistics: str, bounds: Bounds) -> str:
-    """Return a file's statistics with these bounds, as JSON. With None keep only the number of rows."""
+    """Return a file's statistics with these bounds, as JSON. If `bounds` is None, keep only the number of rows."""
     parsed = json.loads(statistics, parse_float=decimal.Decimal)
     if bounds is None:
         return json.dumps({"numRecords": parsed["numRecords"]} if "numRecords" in parsed else {})

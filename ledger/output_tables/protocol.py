@@ -1,7 +1,7 @@
 """The seam between writes of a claim's output and the engines that reach output tables.
 
-An output table belongs to the user. The ledger identifies the table by its place. The methods raise what the engine and
-the storage raise, and the errors that their docstrings name.
+An output table belongs to the user. The methods identify the table by its place (`location`), and raise the errors that
+their docstrings name. In a forked process, in which delta-rs does not work, they may raise ForkedProcess.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ledger.store.protocol import ArrowOutputs
 class OutputLog(NamedTuple):
     """An output table: its id, its version, and the committed version of the given transaction id, or None.
 
-    A table that was made anew has another id.
+    A new table in the place of an old one has another id.
     """
 
     table_id: str
@@ -37,7 +37,7 @@ class Target(NamedTuple):
 
 
 def require_same(before: Target, now: Target) -> None:
-    """Raise Conflict if another table has taken the place of the table, or the table's demands have changed."""
+    """Raise Conflict if another table has taken the table's place since `before`, or if its demands have changed."""
     if now.table_id != before.table_id:
         raise Conflict("another table lies there by now")
     if not now.demands.same(before.demands):
@@ -45,9 +45,9 @@ def require_same(before: Target, now: Target) -> None:
 
 
 class OutputPublishing(Protocol):
-    """The commits of files with rows that Spark has written. The methods identify output tables by their place.
+    """The publishing of files that lie below an output table, such as files that Spark has written.
 
-    Raises what the engine and the storage raise.
+    The methods also raise what the engine and the storage raise.
     """
 
     @property
@@ -58,13 +58,15 @@ class OutputPublishing(Protocol):
         """Return a table as of its newest version; None if there is none."""
 
     def make(self, location: str, demands: Demands, now: int) -> None:
-        """Make an empty table. If several callers make it at once, only one call has an effect."""
+        """Make an empty table. If several callers make a table there at once, only one call has an effect."""
 
     def evolve(self, location: str, target: Target, columns: Columns) -> None:
         """Give a table the columns that rows ask for: new columns, and wider types.
 
-        The `columns` were found when the table was the `target`. Raises Conflict if others changed the table meanwhile,
-        OutputUnreadable if the table is gone, and OutputNotWritten for a change that this engine cannot make.
+        The `columns` were found when the table was the `target`. Raises OutputUnreadable if the table is gone, and
+        OutputNotWritten for a change that this engine cannot make. Raises Conflict if others changed the table
+        meanwhile, and types shall be wider. New columns are added beside such changes; for them alone, Conflict means
+        that others were first too often.
         """
 
     def why_not_widened(self, location: str) -> str | None:
@@ -87,11 +89,12 @@ class OutputPublishing(Protocol):
         transaction: tuple[str, int],
         metadata: Mapping[str, Any],
     ) -> None:
-        """Add files that lie below the table, in one commit.
+        """Add files that lie below the table, in one commit, with a `transaction` (its id and its version).
 
-        Raises Conflict if any version of the transaction is already committed, whatever the snapshot. Raises Conflict
-        also if another table has taken the place of the `target`, or the table's demands have changed. Raises
-        StorageFailed if a file is gone, and OutputUnreadable if the table is gone.
+        Raises Conflict if any version of this transaction id is already committed, even by a commit that comes
+        meanwhile. Raises Conflict also if another table has taken the place of the `target`, if the table's demands
+        have changed, or if others were first too often. Raises StorageFailed if a file is gone, and OutputUnreadable if
+        the table is gone.
         """
 
 
@@ -103,14 +106,15 @@ class ForeignTables(Protocol):
     def output_log(self, location: str, application: str) -> OutputLog:
         """Return a user's table, and the version of a transaction id (`application`) that is committed to it.
 
-        Raises OutputUnreadable if there is no table, or the engine cannot see or read it. Callers never take this error
-        for "not committed".
+        Raises OutputUnreadable if there is no table, or if the engine cannot see or read it. Raises OutputUnreadable
+        also for a table that shows no version, and forgets transactions. Callers never take this error for "not
+        committed".
         """
 
     def fence_output(self, location: str, application: str, version: int) -> None:
-        """Commit a transaction and no rows to a user's table.
+        """Commit a version of a transaction id (`application`) and no rows to a user's table.
 
-        Raises Conflict if any version of that transaction is already committed, whatever the snapshot. Raises
+        Raises Conflict if any version of this id is already committed, even by a commit that comes meanwhile. Raises
         OutputUnreadable if the engine cannot commit to the table.
         """
 
@@ -118,11 +122,11 @@ class ForeignTables(Protocol):
         """Return the writer of Arrow tables to output tables; None if the engine writes only DataFrames."""
 
     def output_publishing(self, location: str) -> OutputPublishing | None:
-        """Return the publisher of files that Spark has written below a table; None if Spark has to commit them."""
+        """Return the publisher of files below a table; None if Spark has to write and commit rows itself."""
 
 
 def require_remembered(location: str, properties: Mapping[str, str]) -> None:
-    """Raise OutputUnreadable for a table that forgets transactions: that it has none proves nothing."""
+    """Raise OutputUnreadable for a table that forgets transactions. If it shows no transaction, that proves nothing."""
     if forgetful := why_forgetful(properties):
         raise OutputUnreadable(location, forgetful)
 

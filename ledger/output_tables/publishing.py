@@ -1,4 +1,4 @@
-"""The publishing of files to output tables by delta-rs; see rules.publishable."""
+"""The publishing of files to output tables by delta-rs. `rules.publishable` says which tables accept files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class DeltaRsOutputs:
             raise OutputUnreadable(location, "the table is gone", gone=True)
         with columns_differ(location):
             if columns.retyped:
-                # If others have changed the columns meanwhile, the new types may be wider than those of `columns`.
+                # If others have changed the table meanwhile, its types may be wider by now than those of `columns`.
                 require_same(target, target_of(loaded))
                 widen(loaded, columns, location, self._files(location), self.storage_options)
             if columns.added:
@@ -83,7 +83,7 @@ class DeltaRsOutputs:
     ) -> None:
         """See OutputPublishing. On a local path, the commit also gives the table the columns of `schema`, if given.
 
-        Elsewhere the caller has added the columns in a commit before.
+        In an object store `schema` has no effect: the caller has added the columns by an earlier commit.
         """
         loaded = self._open(location)
         if loaded is None:
@@ -98,9 +98,9 @@ class DeltaRsOutputs:
 
             commit_files(loaded, stored, files, metadata, [transaction], still_valid, schema=schema, cleans_log=True)
             return
-        # Each try commits directly after the version that was looked at, or fails. If delta-rs itself followed commits
-        # of others, it would ignore some that demand more of rows (a further feature). It would take others that demand
-        # nothing (DELETE) for a conflict.
+        # Each try commits directly after the version that was looked at, or fails. delta-rs itself could try again
+        # after commits of others. But then it would ignore some commits that demand more of rows (a further feature),
+        # and take other commits that demand nothing (DELETE) for a conflict.
         commit_properties = properties(metadata, transaction, rebases=0)
         for tried in range(REBASES):
             require_uncommitted(loaded, transaction[0])
@@ -113,7 +113,7 @@ class DeltaRsOutputs:
             except Conflict:
                 looked_at = loaded.version()
                 catch_up(loaded, stored)
-                # If nobody else has committed, the next try would fail in the same way.
+                # If nobody else has committed since the last look, the next try would fail in the same way.
                 if tried + 1 == REBASES or loaded.version() == looked_at:
                     raise
 
@@ -142,7 +142,7 @@ def loaded_output(location: str, storage_options: dict[str, str] | None) -> Delt
 
 
 def require_uncommitted(loaded: DeltaTable, application: str) -> None:
-    """Raise Conflict if any version of a transaction is already committed."""
+    """Raise Conflict if any version of the transaction id `application` is already committed."""
     if loaded.transaction_version(application) is not None:
         raise Conflict(f"{application} was committed before")
 

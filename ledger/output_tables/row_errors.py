@@ -1,7 +1,7 @@
-"""Errors of a user's function in one line: type, message, and place.
+"""Errors of a user's function in one line (type, message, place), and whether the function's rows may be the cause.
 
 An exception of a Python worker arrives on the driver as the text of its traceback. An exception of the JVM arrives as
-its class and message, sometimes far below the error that Spark shows first. This module reads both kinds, and
+its class and message, sometimes far below the error that Spark shows first. This module reads both kinds of texts, and
 exceptions of the driver.
 """
 
@@ -30,8 +30,8 @@ _WORKER_ENDED = "Python worker exited unexpectedly (crashed)"
 _FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+), in .+')
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\]")
-#: Types of errors, in Python and Java, that no row causes: a module, a column, memory or a server is missing or not
-#: reached.
+#: Types of errors, in Python and Java, that count as not caused by a row: a module or a column is missing, memory is
+#: short, or a server is not reached.
 _NOT_OF_ROWS = re.compile(
     r"ImportError|ModuleNotFoundError|AnalysisException|ParseException|MemoryError|gaierror|TimeoutError|OperationalError"
     r"|UnknownHostException|SocketTimeoutException|\w*Connect(ion)?\w*(Error|Exception|Timeout|Refused)"
@@ -42,13 +42,14 @@ _DISK_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, 
 _DISK_SENTENCES = "No space left on device|Disk quota exceeded|Read-only file system|File too large|Input/output error"
 #: How libraries write such an error in a text, if their exception has no `errno`.
 _NUMBER = re.compile(rf"(?P<said>{_DISK_SENTENCES}) \(os error \d+\)|\[[Ee]rrno \d+\] (?P<python>{_DISK_SENTENCES})")
-#: How Java writes such an error. The exception's class begins the text, a line, or the text after an executor's name.
+#: How Java writes such an error. The exception's class begins the text or a line, or follows one of three beginnings of
+#: a line: a colon, "Caused by: ", or a text that ends with an executor's name and "): ".
 _OF_JAVA = re.compile(
     r"^(?:: |Caused by: |[^\n]*\): )?(?:[\w.$]+: )*[\w.$]*(?:IOException|FileSystemException|FSError)"
     rf": [^\n]*?(?P<said>{_DISK_SENTENCES})",
     re.MULTILINE,
 )
-#: Conditions of Spark whose text quotes a value of a row.
+#: Conditions of Spark whose text may quote a value of a row.
 _QUOTES_A_VALUE = re.compile(
     r"\[(USER_RAISED_EXCEPTION|\w*INVALID\w*|CANNOT_PARSE\w*|MALFORMED\w*|\w*OUT_OF_RANGE\w*)\b"
 )
@@ -63,14 +64,14 @@ _RAISED_IN_SQL = re.escape("[USER_RAISED_EXCEPTION] ")
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "part of cancelled job group", "cancelled part of")
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
-#: Paths of Spark's code, which calls the user's function, or which the function calls. These paths are never the user's
-#: own.
+#: Paths of Spark's code and of Python's own frozen modules. Spark calls the user's function, or the function calls
+#: Spark. These paths are never the user's own.
 _NEVER_OWN = re.compile(r"[/\\](pyspark|py4j)[/\\]|^<frozen ")
 _PACKAGE_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class RowError(NamedTuple):
-    """An exception as users see it. `place` is the file's name and the line, if known."""
+    """An exception as users see it. `place` is the name of the file and the line that raised it, if known."""
 
     type: str
     message: str
@@ -84,7 +85,10 @@ class RowError(NamedTuple):
 
     @property
     def is_of_surroundings(self) -> bool:
-        """Whether the error shows that the rows are not the cause: a missing module or column, no connection."""
+        """Whether the error counts as caused by the surroundings, not by the rows: see `_NOT_OF_ROWS`.
+
+        The error of a Python worker that has no session counts so, too.
+        """
         if _NO_SESSION in self.message:
             return True
         return _NOT_OF_ROWS.fullmatch(self.type.rpartition(".")[2]) is not None
@@ -92,7 +96,7 @@ class RowError(NamedTuple):
     def is_like(self, other: RowError) -> bool:
         """Tell whether both errors are of one kind and place, whatever values their messages name.
 
-        Two errors of the surroundings are always alike.
+        Two errors that the surroundings cause are always alike.
         """
         if self.is_of_surroundings and other.is_of_surroundings:
             return True
@@ -105,7 +109,7 @@ class RowError(NamedTuple):
 
 
 def row_error_of(text: str) -> RowError:
-    """Return the error from which a reason was made (`RowError.text`)."""
+    """Return the error from which a reason was made (`RowError.text`), as far as the text tells it."""
     parts = _REASON.fullmatch(text)
     return RowError("", text) if parts is None else RowError(parts["type"], parts["message"] or "", parts["place"])
 
@@ -120,8 +124,8 @@ def is_of_function(error: BaseException) -> bool:
     """Tell whether an error may come from the function or its rows, so that other rows may succeed.
 
     The answer is no for the ledger's own errors (except OutputNotWritten), for a lost race, and for a full or failing
-    disk. It is also no if the process is told to end, the JVM has ended, or somebody cancelled the Spark job. It is
-    also no for an exception that is no `Exception`, such as KeyboardInterrupt.
+    disk. It is also no if the process is told to end, the JVM has ended, or somebody cancelled the Spark job. It is no,
+    too, for an exception that is no `Exception`, such as KeyboardInterrupt.
     """
     if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
         return False
@@ -133,7 +137,7 @@ def is_of_function(error: BaseException) -> bool:
 
 
 def failure_of_storage(error: BaseException) -> str | None:
-    """Return the system's sentence about a full or failing disk in an error, also of Spark's tasks, or None.
+    """Return the system's sentence in an error about a full or failing disk, also of a Spark task; None for others.
 
     A user's exception may have any text, and quote any value. So only these errors count: errors of the operating
     system, and errors by which Spark and delta-rs report such an error.
@@ -245,7 +249,7 @@ def _place(error: BaseException) -> str | None:
 
 
 def _own(frames: list[tuple[str, str]]) -> str | None:
-    """Return the innermost line that is the user's own: outside all libraries, or at least outside this package."""
+    """Return the innermost line of the user's own: outside all libraries, or else outside this package and Spark."""
     others = [frame for frame in frames if not frame[0].startswith(_PACKAGE_FOLDER) and not _NEVER_OWN.search(frame[0])]
     own = [frame for frame in others if not frame[0].startswith(_LIBRARIES) and not _IN_LIBRARIES.search(frame[0])]
     candidates = own or others

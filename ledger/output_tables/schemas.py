@@ -26,7 +26,7 @@ from ledger.rules.output_columns import (
     without_offer,
 )
 
-#: How often a change of columns is tried beside other writers.
+#: How often an addition of columns is tried at most while other writers commit.
 TRIES = 5
 
 
@@ -34,8 +34,8 @@ TRIES = 5
 def columns_differ(location: object, why_not_widened: Callable[[], str | None] = lambda: None) -> Iterator[None]:
     """Turn ColumnsDiffer into OutputNotWritten.
 
-    `why_not_widened` returns why the table is not widened here, or None. If it returns a reason, the error does not
-    offer to widen the table.
+    `why_not_widened` returns why this process does not widen the table, or None. If there is a reason, the error does
+    not offer to widen the table.
     """
     try:
         yield
@@ -44,7 +44,7 @@ def columns_differ(location: object, why_not_widened: Callable[[], str | None] =
 
 
 def truly_offered(sentence: str, why_not_widened: Callable[[], str | None]) -> str:
-    """Return the sentence of an error, without the offer to widen the table if it is not widened here.
+    """Return the sentence of an error. If this process does not widen the table, replace the offer to do so.
 
     `why_not_widened` is as in `columns_differ`.
     """
@@ -75,7 +75,8 @@ def create(location: str, columns: Columns, options: dict[str, str] | None, file
         schema=Schema.from_json(json.dumps(columns.schema)),
         mode="ignore",
         configuration=properties_of(columns),
-        # Commit version 0 or nothing: of several callers at once, only the first makes the table.
+        # Without retries, delta-rs commits version 0 or nothing. So of several callers at once, only the first makes
+        # the table.
         commit_properties=CommitProperties(max_commit_retries=0),
         raise_if_key_not_exists=False,
     )
@@ -86,10 +87,10 @@ def create(location: str, columns: Columns, options: dict[str, str] | None, file
 
 
 def add(loaded: DeltaTable, columns: Columns) -> None:
-    """Add the columns that a table lacks, in a commit of their own.
+    """Add the columns that a table lacks, in a separate commit. Raises Conflict after TRIES lost races.
 
-    delta-rs does not see that a timestamp_ntz inside a map needs the feature timestampNtz. For such a column a commit
-    before adds the feature.
+    delta-rs does not see that a timestamp_ntz inside a map needs the feature timestampNtz. For such a column an earlier
+    commit adds the feature.
     """
     for tried in range(TRIES):
         # Another writer may have added the same columns meanwhile.

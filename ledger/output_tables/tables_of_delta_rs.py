@@ -57,10 +57,10 @@ def _columns_for(loaded: DeltaTable, rows: pa.Table, asked: ColumnsAsked) -> Col
 
 
 def _require_appendable(location: str, loaded: DeltaTable) -> None:
-    """Raise OutputNotWritten for a table with features that keep delta-rs from committing to it, or that forgets who
-    has written to it.
+    """Raise OutputNotWritten for a table to which delta-rs cannot commit, or that forgets its transactions.
 
-    A write that was begun for such a table would stay in doubt, because a fence is a commit, too.
+    A write that was begun for such a table would stay in doubt. delta-rs could not commit the write's fence either, and
+    a forgetful table cannot tell whether the write was committed.
     """
     if forgetful := why_forgetful(loaded.metadata().configuration):
         raise OutputNotWritten(location, forgetful)
@@ -79,7 +79,7 @@ def _fitted(rows: pa.Table, columns: Columns) -> pa.Table:
 def _with_absent_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
     """Return the rows. If the table has column mapping, add the columns that the rows lack, as nulls.
 
-    For a table with column mapping delta-rs accepts only rows with all columns.
+    For a table with column mapping, delta-rs accepts only rows that have all columns of the table.
     """
     is_mapped = loaded.metadata().configuration.get(MAPPING, "none") != "none"
     return with_all_columns(loaded, rows) if is_mapped else rows
@@ -185,7 +185,7 @@ class DeltaRsOutputTables:
                 with _row_named(rows):
                     _require_partitions_kept(loaded, ready)
             if columns.retyped:
-                # Another writer has made the table, or changed its columns, since the rows were prepared.
+                # Since the rows were prepared, another writer has made the table, or changed its columns.
                 self._widen(location, rows, asked)
                 continue
             schema_before, applied = schema_of(loaded), _without_offsets(_with_lengths_applied(loaded, ready))
@@ -212,7 +212,7 @@ class DeltaRsOutputTables:
                 stored.make_durable(loaded.version())
                 return
             except Conflict:
-                # Try again if another writer changed the columns, perhaps in the way of this write.
+                # Try again only if another writer changed the columns: the conflict may be with that change.
                 if tried + 1 == TRIES or schema_of(self._output(location)) == schema_before:
                     raise
             except DeltaError as error:
@@ -251,8 +251,8 @@ class DeltaRsOutputTables:
     ) -> None:
         """Write rows into a folder below a table, as Spark does, and publish the files in one commit.
 
-        The same commit gives the table another `schema`, if that is not None. If the process dies before the commit,
-        VACUUM removes the files; see `outputs.staging`.
+        On a local path, the same commit gives the table another `schema`, if `schema` is not None. If the process dies
+        before the commit, VACUUM removes the files; see `outputs.staging`.
         """
         target = target_of(loaded)
         demands = target.demands if schema is None else replace(target.demands, schema=schema)
@@ -304,9 +304,9 @@ def _partitions_in(loaded: DeltaTable, rows: pa.Table) -> list[str]:
 
 
 def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
-    """Tell whether new columns need the feature timestampNtz of Delta's protocol, and the table lacks it.
+    """Tell whether the columns need the feature timestampNtz of Delta's protocol, and the table lacks this feature.
 
-    If so, delta-rs has to add the columns in a separate commit.
+    If so, delta-rs has to add the new columns in a separate commit.
     """
     return "timestamp_ntz" in json.dumps(columns.schema) and "timestampNtz" not in (
         loaded.protocol().writer_features or ()
@@ -316,9 +316,9 @@ def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
 def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, Any]:
     """Return the settings by which delta-rs leaves out bounds that would make readers skip a file wrongly.
 
-    If `bounds` is None, no column gets statistics. Otherwise columns of decimals with more than DIGITS digits get none,
-    because delta-rs would write their bounds as floats. The settings cannot leave out the bounds of a decimal in a
-    struct. If the files are published by `_publish_rows`, `corrected` puts the exact bounds in.
+    If `bounds` is None (a float is NaN or infinite), no column gets statistics. Otherwise columns of decimals with more
+    than DIGITS digits get none, because delta-rs would round their bounds to floats. The settings cannot leave out the
+    bounds of a decimal in a struct. If `_publish_rows` publishes the files, `corrected` puts the exact bounds in.
     """
     none = ColumnProperties(statistics_enabled="NONE")
     if bounds is None:
@@ -351,7 +351,8 @@ def _without_offsets(rows: pa.Table) -> pa.Table:
 def _with_lengths_applied(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
     """Return the rows with texts in CHAR(n) columns filled up with spaces, as Spark writes them.
 
-    Raises ValueError for a text that is too long, and for a column with CHAR(n) or VARCHAR(n) inside its values.
+    Raises ValueError for a text that is longer than its CHAR(n) or VARCHAR(n) column, and for a column that has CHAR(n)
+    or VARCHAR(n) inside a nested type.
     """
     for field in loaded.schema().fields:
         kind = field.metadata.get(LENGTH)

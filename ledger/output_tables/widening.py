@@ -1,9 +1,10 @@
-"""Wider columns of an output table: delta-rs writes its rows anew, in one commit.
+"""Wider columns of an output table: delta-rs writes the table's rows anew, and adds the new files by one commit.
 
 Only Spark can change a type in place, and many readers do not read a table whose types Spark changed. A stored value
 that the new type does not hold exactly is an error. The commit directly follows the version that was read. If another
-commit comes after that version, this commit fails, and the caller looks at the new columns. delta-rs writes the files
-into a folder below the table, so that the log describes the files correctly (`output_tables.files_aside`).
+commit comes after that version, the widening fails with Conflict, and the caller looks at the table's new columns.
+delta-rs writes the files into a folder below the table. So the log can describe the files correctly: see
+`output_tables.files_aside`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def widen(
 
     Raises:
         ColumnsDiffer: The table is not written anew here, or a value would change. The error says what to do.
-        Conflict: Others committed meanwhile. They may have widened the same columns, perhaps further.
+        Conflict: Others committed meanwhile, and may have widened the same columns, perhaps further.
     """
     _require_plain(loaded, columns)
     # New columns are left out: a later commit adds them.
@@ -99,7 +100,7 @@ class _Rewritten:
 
     @contextmanager
     def _refused(self) -> Iterator[None]:
-        """Raise ColumnsDiffer for a value that would change, in place of the error that delta-rs makes of it."""
+        """Raise ColumnsDiffer for a value that would change, in place of the error that delta-rs raises then."""
         try:
             yield
         except Exception:
@@ -111,7 +112,7 @@ class _Rewritten:
 
 
 def why_not_widened(loaded: DeltaTable) -> str | None:
-    """Return why a table is not written anew here, in words that can follow "because of"; None if it may be."""
+    """Return why this module does not write a table anew, in words that can follow "because of"; None if it may."""
     configuration = loaded.metadata().configuration
     size = sum(pa.table(loaded.get_add_actions())["size_bytes"].to_pylist())
     why = [f"its property {name}" for name in KEPT if configuration.get(name, "false").lower() not in ("false", "none")]

@@ -10,10 +10,11 @@ NOTHING_SENT = "Nothing was sent. "
 
 
 def admit(requested: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> int | None:
-    """Return how many messages a receive may get: `requested`, or as many as the quota leaves. None means all.
+    """Return how many messages a receive may get: `requested`, or fewer if the quota leaves fewer. None means all.
 
-    Raises OverLimit if the quota leaves none. S1: "If you reach this limit, Amazon SQS returns the OverLimit error
-    message". For a FIFO queue whose quota leaves none, return 0: "Amazon SQS returns no error messages".
+    Raises OverLimit if the quota of a standard queue leaves none. S1: "If you reach this limit, Amazon SQS returns the
+    OverLimit error message". If the quota of a FIFO queue leaves none, return 0: "Amazon SQS returns no error
+    messages".
     """
     most = limits.maximum_in_flight
     if most is None:
@@ -31,7 +32,7 @@ def admit(requested: int | None, in_flight: int, limits: Limits, *, fifo: bool) 
 def require_room(queue: str, stored: int, added: int, limits: Limits) -> None:
     """Raise OverLimit if a send of `added` messages would pass the queue's MaximumMessages.
 
-    `stored` is how many messages the queue has in any state, without those deleted, expired or moved.
+    `stored` is how many messages the queue has; those deleted, expired or moved do not count.
     """
     most = limits.maximum_messages
     # A repeated send adds no message (`added` is 0). Such a send gets its earlier answer, however full the queue is
@@ -49,6 +50,6 @@ def require_room(queue: str, stored: int, added: int, limits: Limits) -> None:
 def counted_sends(queue: str) -> str:
     """Return the application id that counts the sends to a queue with MaximumMessages.
 
-    A send that has not seen the previous send cannot commit, so two sends at once cannot pass the bound together.
+    A send that has not seen the previous send cannot commit. So two sends at once cannot pass the bound together.
     """
     return f"quota/{queue}"

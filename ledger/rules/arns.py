@@ -1,6 +1,6 @@
 """ARNs: the names of queues in policies, in redrive policies and in move tasks.
 
-The account and the region in them are settings of the ledger.
+The account and the region in an ARN are settings of the ledger.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def queue_of(arn: object) -> str | None:
 
 
 def not_ours(arn: object, account: Account) -> str | None:
-    """Return why an ARN cannot name a queue of this ledger, in SQS's words; None if it may name one.
+    """Return why an ARN cannot name a queue of this ledger, in SQS's words. Return None if it may name one.
 
-    A queue of the same name in another region or account is another queue.
+    A queue of the same name in another region or account is another queue. Also return None for a text that is no ARN.
     """
     match = _ARN.fullmatch(arn) if isinstance(arn, str) else None
     if match is None or (match[1], match[2]) in (

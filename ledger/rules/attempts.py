@@ -1,8 +1,8 @@
-"""Attempt ids: a retried send or receive is the same call again (F3).
+"""Attempt ids: a send or receive that is tried again under the same id is the same call (F3).
 
 A different send under the same id is an error. Otherwise, if two tasks shared an id, the second task's messages would
-silently be dropped. So a send records a number in the log, under the id. The number is made of the send's queue and
-content.
+silently be dropped. So a send records a number in Delta's log, under the id. The number is computed from the send's
+queue and content.
 
 A receive gets the claim that an earlier receive under the same id still holds. Two tasks that share an id would share
 this claim, too. The ledger notices that only if the second task asks for fewer messages than the claim has: that is an
@@ -53,7 +53,8 @@ class Attempt(NamedTuple):
         """The application id and version of the send's transaction in Delta's log.
 
         The application id does not name the queue, so one attempt id cannot send to two queues. The version is the
-        number of the content. Such numbers are even, so that no version directly follows another.
+        number of the content. After a committed version, a transaction may only commit the next number. The versions
+        are even, so no other send can be committed under the id.
         """
         return f"attempt/{self.attempt_id}", self.content
 
@@ -63,7 +64,7 @@ class Attempt(NamedTuple):
         return send_key("attempt", self.queue, self.attempt_id, str(self.content))
 
     def require_same(self, content: int) -> None:
-        """Raise InvalidParameterValue when another send was committed under the id."""
+        """Raise InvalidParameterValue unless `content`, which was committed under the id, is this send's content."""
         if content != self.content:
             raise InvalidParameterValue(
                 "attempt_id",

@@ -45,7 +45,7 @@ class Document:
 
 BOOLEAN = ("false", "true")
 FENCED = "fenced"
-#: The attributes about encryption are kept and answered, and have no effect: encryption at rest is left to the storage.
+#: The attributes about encryption. They are stored and answered, but the ledger encrypts nothing: the storage may.
 KEY, KEY_PERIOD, MANAGED = "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"
 #: SQS's attributes that every queue has.
 SQS_ATTRIBUTES: dict[str, WholeNumber | Choice | Document | Text] = {
@@ -75,14 +75,14 @@ OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
     # accepts late changes, and changes through a receipt that a later receive replaced. On FIFO queues the attribute
     # has no effect: after the deadline another receiver may hold other messages of the group.
     "Receipts": Choice(FENCED, (FENCED, "recorded")),
-    # "accept" accepts late changes only. Older queues have this attribute. Receipts sets it, too: see
-    # `attributes._together`.
+    # "accept" accepts late changes, and no changes through replaced receipts. This attribute is older than Receipts. A
+    # call that sets Receipts mostly sets this one, too: see `attributes._together`.
     "LateChange": Choice("reject", ("reject", "accept")),
     # Q4: UNBOUNDED keeps the semantics and lifts the numbers.
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
     "Lanes": WholeNumber(limits.DEFAULT_LANES, 1, limits.MAXIMUM_LANES),
-    # How many messages the queue may have, without those deleted, expired or moved. The store refuses a send that would
-    # pass the bound. 0 means no bound.
+    # How many messages the queue may have; those deleted, expired or moved do not count. The store refuses a send that
+    # would pass the bound. 0 means no bound.
     "MaximumMessages": WholeNumber(0, 0, limits.MAXIMUM_STORED),
 }
 ATTRIBUTES = {**SQS_ATTRIBUTES, **OUR_ATTRIBUTES}

@@ -72,10 +72,10 @@ def complete(
     Each attribute that this release knows is checked.
 
     Raises:
-        InvalidAttributeName: An attribute is unknown, or a queue would get two types of encryption.
+        InvalidAttributeName: An attribute is unknown, or the queue would get two types of encryption.
         InvalidAttributeValue: A value is out of its range, fixed, not understood, or does not go with another value.
         InvalidParameterValue: `given` is no mapping, or a text cannot be stored as UTF-8. A RedrivePolicy or
-            RedriveAllowPolicy is wrong, or names queues of another account.
+            RedriveAllowPolicy is wrong, or names a queue of another account or region.
     """
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Attributes", given, "Must be values by names", 'Write {"DelaySeconds": 5}.')
@@ -181,8 +181,8 @@ def tag_keys(given: Iterable[str]) -> frozenset[str]:
 def not_understood(attributes: Mapping[str, str]) -> str | None:
     """Return the name of an attribute with a value that this release does not know; None if there is none.
 
-    A newer release made such a value, and this release would have to guess what the queue does. Attributes whose names
-    this release does not know do not count.
+    Only a newer release makes such a value, and this release would have to guess what the queue does. Attributes whose
+    names this release does not know do not count.
     """
     kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(attributes) else {})}
     for name, kind in kinds.items():
@@ -237,9 +237,9 @@ def limits_of(attributes: Mapping[str, str]) -> Limits:
 
 
 def _together(given: Mapping[str, str], values: dict[str, str]) -> None:
-    """Set LateChange in `values` as Receipts implies, if Receipts is given without LateChange.
+    """Set LateChange in `values` as Receipts implies, if `given` has Receipts and no LateChange.
 
-    Raises InvalidAttributeValue if LateChange refuses late changes, and Receipts=recorded accepts them.
+    Raises InvalidAttributeValue for LateChange=reject with Receipts=recorded, which accepts late changes.
     """
     if "Receipts" in given and "LateChange" not in given:
         values["LateChange"] = "accept" if values["Receipts"] == "recorded" else "reject"
@@ -257,7 +257,10 @@ def _text(value: object) -> str:
 
 
 def _canonical(kind: WholeNumber | Choice | Document | Text, text: str) -> str:
-    """Return a value as it is stored, so that equal values are equal texts: TRUE becomes true, and 0030 becomes 30."""
+    """Return a value as it is stored. TRUE becomes true, and 0030 becomes 30, so that equal values are equal texts.
+
+    A JSON document stays as it was given.
+    """
     if isinstance(kind, WholeNumber) and re.fullmatch(_DIGITS, text):
         return str(int(text))
     return text.lower() if isinstance(kind, Choice) and kind.words in (BOOLEAN, ("true",)) else text

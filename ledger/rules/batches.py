@@ -1,4 +1,4 @@
-"""The batches of the endpoint (M2): entries, ids, length."""
+"""Checks of a batch that reaches the endpoint (M2): the number of entries, their ids, and the batch's length."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BatchEntryIdsNotDistinct(LedgerError, ValueError):
 
 
 class BatchRequestTooLong(LedgerError, ValueError):
-    """All entries of a batch together are longer than one message may be."""
+    """All entries of a batch together are longer than 1 MiB."""
 
     code = "BatchRequestTooLong"
 
@@ -44,7 +44,7 @@ class BatchRequestTooLong(LedgerError, ValueError):
 def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
     """Raise SQS's error for a batch with a wrong number of entries, or with wrong ids.
 
-    `kind` is SQS's name of an entry. The errors are recorded.
+    `kind` is SQS's name for the type of the entries. The errors are recorded.
     """
     if not entries:
         raise EmptyBatchRequest(f"There should be at least one {kind} in the request.")

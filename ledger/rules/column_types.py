@@ -19,9 +19,10 @@ stored as another value. `fit` compares a type of rows with a type of a column:
 | timestamp_ntz |                                 | date: a midnight; timestamp: as UTC              |
 | void          | all                             |                                                  |
 
-Arrays, maps and structs fit as their contents do. A double between -2**53 and 2**53 stands for the decimal that is
-written for it (9.99, and not its fifty digits). A larger double, with either sign, stands for its exact whole number.
-Spark's store assignment allows more: it rounds, and it turns numbers into texts, which two engines write differently.
+A type always fits into itself. Arrays, maps and structs fit as their contents do. A double between -2**53 and 2**53
+stands for the decimal that is written for it (9.99, and not its fifty digits). A larger double, with either sign,
+stands for its exact whole number. Spark's store assignment allows more than this rule: it rounds, and it turns numbers
+into texts, which the two engines write differently.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 FLOATS = {"float": 7, "double": 15}
 #: The whole-number types that always fit into a float or a double.
 WHOLE_IN = {"float": ("byte", "short"), "double": ("byte", "short", "integer")}
-#: From this double on every double is a whole number, and the shortest text of a double may be that of another number.
+#: From this double on, every double is a whole number, and its shortest text may stand for another whole number.
 FIRST_OF_WHOLE = 2.0**53
 INSTANTS = ("date", "timestamp", "timestamp_ntz")
 #: How many digits the longest decimal has, and the decimal type that Spark makes of Python's decimals.
@@ -106,7 +107,7 @@ def name_of(kind: Any) -> str:
 def wider(given: Any, column: Any) -> str | None:
     """Return a column type that holds values of both types; None if there is none.
 
-    The returned type may not hold every value. For each value its cast back decides (see Fit.EXACT).
+    The returned type may still not hold every value of both types: Fit.EXACT says how each value is checked.
     """
     given, column = plain(given), plain(column)
     if not isinstance(given, str) or not isinstance(column, str) or not fit(given, column):

@@ -5,10 +5,12 @@ progress: the number of its parts and messages, and marks that say where the nex
 committed directly after the part before it. A process that copies again, after a crash or beside another process, reads
 the progress and continues with the next part. So one copy sends no message twice, and skips none that is still there.
 
-The marks must stay true while the source changes. For a queue the marks are an instant, `until`, and the `Position` of
-the last message that was read. A message that is in the queue when the copy begins keeps its position. A message that
-is acknowledged before its part is read is not copied. A message that comes later, also by a move, arrives after
-`until`. For a file the mark is a number of row groups.
+The marks must stay true while the source changes. For a queue the marks are the instant `until`, at which the newest
+message of the queue had arrived when the copy began, and the `Position` of the last message that was read. A message
+that is in the queue when the copy begins keeps its position as long as it is not moved. A message that is acknowledged
+before its part is read is not copied. A message that comes later mostly arrives after `until`, and is not copied. The
+exception is a dead letter of a standard queue, which keeps the arrival that it had. If the copy is interrupted and
+continued, such a message is copied if its position is still ahead. For a file the mark is a number of row groups.
 """
 
 from __future__ import annotations
@@ -91,9 +93,9 @@ def instants_in_target(
 ) -> tuple[int, int]:
     """Return when a copied message counts as sent, and from when it may be received, in milliseconds.
 
-    Where possible, a copy is as old as its message. A message from the future counts as sent now. A message that the
-    new queue would expire at once also counts as sent now: a copy must lose nothing. On a FIFO queue every copy counts
-    as sent now: otherwise an older message would come before others of its group.
+    Where possible, a copy is as old as its message. The copy of a message from the future counts as sent now. So does
+    the copy of a message that the new queue would expire at once: a copy must lose nothing. On a FIFO queue every copy
+    counts as sent now: otherwise an older message would come before others of its group.
     """
     is_kept = not fifo and kept_since <= now < retention.ends(kept_since)
     sent_at = kept_since if is_kept else now

@@ -12,9 +12,9 @@ _OTHER_SEPARATOR = re.compile(f"[{_SEPARATORS}]")
 
 
 def wrong_header(names: Sequence[str], body: str | None) -> str | None:
-    """Return why no row of a file with these columns is sent; None if its rows are sent.
+    """Return why a file with this header is refused as a whole; None if the header is accepted.
 
-    `body` names the column of bodies.
+    `body` is the name that the user gave for the column of bodies, or None.
     """
     double = [name for name, count in Counter(names).items() if count > 1]
     if double:

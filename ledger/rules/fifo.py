@@ -10,7 +10,8 @@ from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.state import GONE, Record, Status
 
 Message = TypeVar("Message")
-#: A message's place in its send has this many bits of a sequence number. The count of sends has the bits above them.
+#: The message's number in its send is in this many low bits of a sequence number. The count of sends is in the bits
+#: above them.
 ORDINAL_BITS = 32
 
 
@@ -30,16 +31,16 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
     """Return the messages that a receive may take, in the order of the receive. `members` are in sequence order.
 
     S1: "When you receive a message with a message group ID, no more messages for the same message group ID are returned
-    unless you delete the message or it becomes visible." A member that is not visible holds back the members after it.
-    Recorded (fifo_group_visibility_extends_with_change_message_visibility): such a member does not hold back the
-    members before it. F4: a member that is gone (deleted, moved or expired) holds back no member.
+    unless you delete the message or it becomes visible." A member that is not visible holds back the members of its
+    group after it. Recorded (fifo_group_visibility_extends_with_change_message_visibility): such a member does not hold
+    back the members before it. F4: a member that is gone (deleted, moved or expired) holds back no member.
 
-    F2, recorded: groups come in the order in which they became receivable, and each is drained before the next. A group
-    became receivable when its first visible message came, or when the last hold of any of its messages ended, gone
-    messages included. The later of the two instants counts. So a group that was just served comes after the groups that
-    were waiting. In one millisecond, a message's arrival comes before the end of a hold. Between groups with equal
-    instants, the place of their first messages decides. All this is computed from the records. The holds of messages
-    that upkeep dropped are no longer known.
+    F2, recorded: groups come in the order in which they became receivable, and each group's messages come before those
+    of the next group. A group became receivable when its first visible message came, or when the last hold of any of
+    its messages ended, gone messages included. The later of the two instants counts. So a group that was just served
+    comes after the groups that were waiting. In one millisecond, a message's arrival comes before the end of a hold.
+    Between groups with equal instants, the place of their first messages decides. All this is computed from the
+    records. The holds of messages that upkeep dropped are no longer known.
     """
     hidden: set[str] = set()
     free: dict[str, list[Member]] = {}
@@ -60,8 +61,8 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
 def place_of_group(since: int, ended: int | None) -> tuple[int, bool]:
     """Return a group's place among the groups; the smallest place comes first.
 
-    `since` is when the group's first visible message came, or its delay passed. `ended` is when the last hold of the
-    group ended, or None if the group had no hold.
+    `since` is the first visible message's `Member.since`. `ended` is when the last hold of the group ended, or None if
+    no hold of the group has ended.
     """
     return (since, False) if ended is None or ended < since else (ended, True)
 
@@ -69,8 +70,9 @@ def place_of_group(since: int, ended: int | None) -> tuple[int, bool]:
 def hold_ended(record: Record, expires_at: int) -> int | None:
     """Return when the last hold of a message ended or will end; None if nobody held the message in this queue.
 
-    A hold ends at its deadline, by a delete, or when the message expires, whichever comes first. A release without a
-    delay and a restore set the deadline to their own instant. A lock is a hold, too.
+    A hold ends at its deadline, by a delete, or when the message expires, whichever comes first. A restore sets the
+    deadline to its own instant. So does a release without a delay, except for a `mark` (see `visibility.change`). A
+    lock is a hold, too.
     """
     if record.visible_at is None:
         return None
@@ -79,9 +81,9 @@ def hold_ended(record: Record, expires_at: int) -> int | None:
 
 
 def drained(messages: Iterable[Message], group_of: Callable[[Message], str | None]) -> list[Message]:
-    """Return the messages with each group before the next, in the order of the groups' first messages.
+    """Return the messages group by group, in the order of the groups' first messages.
 
-    A claim has this order if the order in which its receive got the messages is no longer known.
+    A claim's messages have this order if the order in which the receive got them is no longer known.
     """
     groups: dict[str | None, list[Message]] = {}
     for message in messages:
@@ -95,9 +97,9 @@ def lane(group: str, lanes: int) -> int:
 
 
 def sequence_number(send: int, ordinal: int) -> int:
-    """Return F2's order as a number.
+    """Return a message's SequenceNumber, by which messages sort in the order of F2.
 
-    `send` is the count of sends to the queue, `ordinal` the message's number in the send.
+    `send` is the count of sends to the queue, and `ordinal` the message's number in the send.
     """
     return (send << ORDINAL_BITS) | ordinal
 
@@ -117,21 +119,24 @@ REPAIRS = 8
 
 
 def clock_repairs(queue: str, slot: int = 0) -> str:
-    """Return the application id under which a repair of a queue's clock notes how many sends came before it.
+    """Return the application id under which a repair of a queue's clock notes how many sends came before the repair.
 
-    The instants of those sends may be in the future, so they do not tell the present time. Each of the last REPAIRS
+    The instants of these sends may be in the future, so they do not tell the present time. Each of the last REPAIRS
     repairs has a slot.
     """
     return f"clock/{queue}/{slot}" if slot else f"clock/{queue}"
 
 
 def repaired_at(queue: str, slot: int = 0) -> str:
-    """Return the application id under which a repair notes its own instant: that of the sends before the repair."""
+    """Return the application id under which a repair of a queue's clock notes an instant.
+
+    Of the sends before the repair (see `clock_repairs`), only those up to this instant tell the time.
+    """
     return f"clock-at/{queue}/{slot}" if slot else f"clock-at/{queue}"
 
 
 def first_remembered(purged: int) -> int:
-    """M3: return the lowest sequence number after the first `purged` sends, which a purge has forgotten."""
+    """M3: return the lowest sequence number after the first `purged` sends, whose deduplication ids are forgotten."""
     return sequence_number(purged + 1, 0)
 
 

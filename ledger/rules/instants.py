@@ -12,17 +12,17 @@ from ledger.errors import ClocksDisagree
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Record
 
-#: For this many seconds after it, a commit of another owner is evidence of the time (see `explains`).
+#: For this many seconds, a commit of another owner (mostly another process) is evidence of the time: see `explains`.
 WITNESSED = 600
 #: The instants of a record at which something happened.
 _HAPPENED = ("first_received_at", "received_at", "released_at", "deleted_at")
 
 
 def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
-    """Return `now`, or the instant of the last commit if that is later: time in a ledger only moves on.
+    """Return `now`, or the instant of the last commit if that instant is later: time in a ledger only moves on.
 
-    Raises ClocksDisagree if that commit is ahead by more than `maximum_skew` seconds. Then one of the clocks is wrong,
-    and a verb by a wrong clock could take over messages that another process still holds.
+    Raises ClocksDisagree if the last commit is ahead by more than `maximum_skew` seconds. Then one of the clocks is
+    wrong, and a verb by a wrong clock could take over messages that another process still holds.
     """
     require_alike(now, last_commit, maximum_skew, "the last commit is ahead", only_behind=True)
     return max(now, last_commit)
@@ -31,8 +31,8 @@ def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
 def require_expiry(now: int, noted_at: int, maximum_skew: float) -> None:
     """Raise ClocksDisagree if a clock that was too far ahead may have noted what has expired in a queue.
 
-    `noted_at` is the instant of the note. It may be ahead by at most `maximum_skew` seconds. By a note from the future,
-    messages that are sent now could count as expired.
+    `noted_at` is the instant of the note, which may be ahead by at most `maximum_skew` seconds. By a note from the
+    future, messages that are sent now could count as expired.
     """
     what = "the queue was changed by a clock that is ahead, and with it what has expired"
     require_alike(now, noted_at, maximum_skew, what, only_behind=True)
@@ -47,10 +47,10 @@ def require_alike(
     only_behind: bool = False,
     bound: str = "setting maximum_clock_skew",
 ) -> None:
-    """Raise ClocksDisagree when this clock (`now`) and another differ by more than `maximum_skew` seconds.
+    """Raise ClocksDisagree when this clock (`now`) and another (`other`) differ by more than `maximum_skew` seconds.
 
-    `bound` says in words where the limit comes from. If `only_behind` is true, only a clock that is behind the other
-    one is an error.
+    `what` says in words what the other clock is, and `bound` where the limit comes from. If `only_behind` is true, it
+    is an error only if this clock is behind.
     """
     apart = (other - now) / MILLISECONDS
     if apart > maximum_skew or (not only_behind and -apart > maximum_skew):
@@ -79,9 +79,9 @@ def require_steady(now: int, expected: int, maximum_skew: float) -> None:
 def explains(others: Iterable[int], now: int, expected: int, maximum_skew: float) -> bool:
     """Tell whether commits of others, at the instants `others`, explain that a clock says `now` and not `expected`.
 
-    They explain only a step forward: one commit is later than expected (by more than the skew), and not long before
-    `now`. Commits prove nothing about a step back: a commit before the step may have the same instant as a commit after
-    the step.
+    They explain only a step forward: one commit is later than `expected` by more than the skew, at most WITNESSED
+    seconds before `now`, and at most the skew after `now`. Commits prove nothing about a step back: a commit before the
+    step may have the same instant as a commit after the step.
     """
     skew = round(maximum_skew * MILLISECONDS)
     recent = now - WITNESSED * MILLISECONDS
@@ -91,8 +91,8 @@ def explains(others: Iterable[int], now: int, expected: int, maximum_skew: float
 def contradicts(others: Iterable[int], at: int, maximum_skew: float) -> bool:
     """Tell whether a commit that came after the note of the instant `at` has a much earlier instant.
 
-    Much earlier means by more than `maximum_skew` seconds. If so, a clock that was ahead noted `at`, or the clocks of
-    these commits (`others` are their instants) are behind.
+    `others` are the instants of these commits. Much earlier means by more than `maximum_skew` seconds. If so, a clock
+    that was ahead noted `at`, or the clock of such a commit is behind.
     """
     return any(other < at - round(maximum_skew * MILLISECONDS) for other in others)
 
@@ -103,11 +103,11 @@ def put_back(
     """Return the record of a message, as far as possible as a right clock would have made it.
 
     All times are in milliseconds. `latest` is the time of the message's lane, ahead of `now`. `longest` is the longest
-    hold of its queue, and `skew` the time by which clocks may differ. An event in the future becomes an event now. A
-    hold that began in the future, by more than `skew`, begins now. A deadline that is further away than any hold comes
-    back by as much as the lane does. A nearer deadline may be right, and stays: no hold ends early. An arrival that is
-    ahead by at most `skew` stays, because it is a place in an order. A later arrival becomes its value in `arrivals`,
-    or `now` if it has none.
+    hold that the queue allows, and `skew` the time by which clocks may differ. An event in the future becomes an event
+    now. A hold that began in the future, by more than `skew`, begins now. A deadline that is further away than any hold
+    comes back by as much as the lane's time does, but not before `now`. A nearer deadline may be right, and stays: no
+    hold ends early. An arrival that is ahead by at most `skew` stays, because it is a place in an order. A later
+    arrival becomes its value in `arrivals`, or `now` if `arrivals` does not have it.
     """
     visible = record.visible_at
     if record.received_at is not None and record.received_at > now + skew and visible is not None:

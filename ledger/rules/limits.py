@@ -13,8 +13,8 @@ DEFAULT_VISIBILITY_TIMEOUT = 30
 MAXIMUM_VISIBILITY_TIMEOUT = 43_200
 #: The API reference of SendMessage: a body of 1 byte to 1 MiB; also the default of MaximumMessageSize (recorded).
 MAXIMUM_MESSAGE_BYTES = 1_048_576
-#: An UNBOUNDED queue (see `Limits`) may raise its MaximumMessageSize to this: one cell of a DataFrame can carry that
-#: much safely.
+#: An UNBOUNDED queue (see `Limits`) may raise its MaximumMessageSize to this value: a cell of a DataFrame can safely
+#: have so many bytes.
 LARGEST_MESSAGE_BYTES = 1_073_741_824
 #: Recorded: "Value 11 for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10, if provided."
 MAXIMUM_MESSAGES = 10
@@ -32,8 +32,9 @@ MAXIMUM_IN_FLIGHT, MAXIMUM_IN_FLIGHT_FIFO = 120_000, 20_000
 DEDUPLICATION_INTERVAL = 300
 #: Recorded: "Invalid value for maxReceiveCount: ..., valid values are from 1 to 1000 both inclusive".
 MAXIMUM_RECEIVES = 1_000
-#: The API references of TagQueue, and of SendMessage: at most ten message attributes.
+#: The API reference of TagQueue: how many tags a queue has at most, and how many characters a key and a value.
 MAXIMUM_TAGS, MAXIMUM_TAG_KEY, MAXIMUM_TAG_VALUE = 50, 128, 256
+#: The API reference of SendMessage: at most ten message attributes.
 MAXIMUM_MESSAGE_ATTRIBUTES = 10
 #: The API references of ListQueues, ListDeadLetterSourceQueues, and ListMessageMoveTasks: "The upper limit is 10."
 MAXIMUM_RESULTS, MAXIMUM_TASKS_LISTED = 1_000, 10
@@ -44,8 +45,8 @@ DEFAULT_LANES, MAXIMUM_LANES = 8, 256
 #: The greatest MaximumMessages of a queue: the largest number that an attribute holds.
 MAXIMUM_STORED = 999_999_999_999
 MILLISECONDS = 1_000
-#: How many bytes a disk must have free: enough for some commits of the largest batches. With fewer bytes the endpoint
-#: reports that it is not ready.
+#: How many bytes a disk must have free: enough for some commits of the endpoint's largest batches. With fewer bytes the
+#: endpoint reports that it is not ready.
 LEAST_FREE_BYTES = 32 << 20
 
 
@@ -85,8 +86,8 @@ def whole_number(
 ) -> int:
     """Return `value` as an int within [least, most].
 
-    Raises InvalidParameterValue, which names the field and the bound. The error has the words of MaxNumberOfMessages
-    (recorded), unless `bound` is given or `most` is None.
+    Raises InvalidParameterValue, which names the field and the bound. The error has the words that are recorded for
+    MaxNumberOfMessages, unless `bound` is given or `most` is None.
     """
     if most is None:
         bound = f"Must be a whole number >= {least}"
@@ -122,7 +123,10 @@ def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMes
 
 
 def move_rate(value: object, limits: Limits) -> int | None:
-    """D2: return how many messages a second a move task moves; None means that all move at once."""
+    """D2: return how many messages a second a move task moves; None means that all move at once.
+
+    Raises InvalidParameterValue.
+    """
     if value is None:
         return None
     fix = "" if limits.maximum_move_rate is None else "Without a rate all messages move at once."
@@ -148,7 +152,7 @@ def milliseconds_of_age(field: str, value: object) -> int:
 
 
 def wait(value: object, limits: Limits) -> float:
-    """Q5: return how long a receive waits for a message, in seconds."""
+    """Q5: return how long a receive waits for a message, in seconds. Raises InvalidParameterValue."""
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, float))

@@ -1,8 +1,8 @@
 """The place of a table or a ledger: paths, URIs and catalog names.
 
-The whole package reads places through this module. The module refuses a name that two readers could take for two
-places, and says what to write instead. Otherwise one process could open a folder that another process does not lock, or
-look for a table in another place than the table's writer. Either error loses messages silently.
+The package reads the places that users name through this module. The module refuses a name that two readers could take
+for two places, and says what to write instead. Otherwise one process could open a folder that another process does not
+lock, or look for a table in another place than the table's writer. Either error loses messages silently.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCHEMA_PREFIX = "schema:"
 WITH_A_DEFAULT = ("hdfs", "viewfs", "dbfs")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _NAME = re.compile(r"(\w+|`[^`/]+`)(\.(\w+|`[^`/]+`))*")
-#: Characters and escapes that no place may have. delta-rs fails on the first four characters, and takes %20 for a
+#: Characters and escapes that no place may have. delta-rs fails on the four characters [ ] ^ and |, and takes %20 for a
 #: space. Spark's SQL ends a path at `. Some readers take \ for a separator.
 _UNUSABLE = re.compile(r"[\[\]^|`\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 _ESCAPES = re.compile(r"%(?![0-9A-Fa-f]{2})|%00|%2[fF]")
@@ -80,7 +80,7 @@ def is_relative(text: str) -> bool:
 
 
 def beside(field: str, text: str, root: Location) -> Location:
-    """Return the place of a relative path that begins beside a ledger: at the folder that has its root.
+    """Return the place of a relative path that begins beside a ledger: in the folder that holds the ledger's root.
 
     The place is the same for every process that knows the ledger. Raises InvalidParameterValue.
     """
@@ -94,7 +94,10 @@ def beside(field: str, text: str, root: Location) -> Location:
 
 
 def of_spark(text: str) -> Location:
-    """Return the place that Spark reports for a table. Spark's text looks like a URI, but escapes nothing by %."""
+    """Return the place that Spark reports for a table.
+
+    Spark's text for a local path looks like a URI, but escapes nothing by %. Raises InvalidParameterValue.
+    """
     uri = _SCHEME.fullmatch(text)
     if uri and uri[1] == FILE:
         return _of_path("location", text, "/" + uri[2].lstrip("/"))
@@ -129,7 +132,7 @@ def _of_uri(field: str, text: str, scheme: str, rest: str) -> Location:
         raise InvalidParameterValue(
             field, text, "The engines do not agree on a ?, # or % in a URI", "Name another folder."
         )
-    # Normalize the path apart from the bucket: `..` must not climb into the bucket's name.
+    # Normalize only the path, without the bucket: `..` must not remove the bucket's name.
     path = _normal(f"/{path}")
     return Location(scheme, f"{scheme}://{authority}{path}" if authority else f"{scheme}:{path}")
 
@@ -164,7 +167,7 @@ def _of_path(field: str, given: object, path: str) -> Location:
 def _normal(path: str) -> str:
     """Return a path without `.`, `..` and doubled /, as both engines read it.
 
-    `..` removes the name before it, even if that is a link.
+    `..` removes the name before it, even if that name is a link.
     """
     return posixpath.normpath("/" + path.lstrip("/"))
 

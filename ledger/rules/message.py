@@ -52,11 +52,11 @@ class Entry(NamedTuple):
         return self.message_deduplication_id or ""
 
 
-#: The fields' names in tables, by their names in entries.
+#: The names of the fields that senders give: their names in tables, by their names in entries.
 _NAMES = {field.sqs: field.name for field in GIVEN}
 _GIVEN = {field.name for field in GIVEN}
-#: Without a column of bodies, each row of a table is sent whole, as a JSON body. A FIFO queue reads also these columns
-#: of such a table.
+#: If a table has no column of bodies, each of its rows is sent whole, as a JSON body. A FIFO queue reads also these
+#: columns of such a table.
 WITH_WHOLE_ROWS = ("message_group_id", "message_deduplication_id")
 #: Other names that users give to columns (without separators between words), and the fields that they mean.
 _SHORTER = {
@@ -68,6 +68,7 @@ _SHORTER = {
     "attributes": "message_attributes",
     "messagebody": "body",
 }
+#: The fields by the names that a table's column must not have: SQS's names, and special names in the table `messages`.
 _COLUMNS = {name: field.name for field in GIVEN for name in (field.sqs, field.stored_as) if name is not None}
 
 
@@ -99,10 +100,10 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
 def require_columns(names: Iterable[str], body: str | None = None) -> None:
     """Raise InvalidParameterValue for a table with a wrong column name.
 
-    These names are wrong: a name of two columns, SQS's name of a field, and a special name by which `messages` stores a
-    field. A name is also wrong if it differs from a meaningful column in capitals only, and does not name the column of
-    bodies (`body`). A column with a misspelled name would mean nothing, and its bodies, delays or groups would silently
-    be left out.
+    These names are wrong: a name of two columns, SQS's name of a field, and a special name by which the table
+    `messages` stores a field. A name is also wrong if it differs from a meaningful column in capitals only, and is not
+    `body`, the name of the column of bodies. A column with a misspelled name would mean nothing, and its bodies, delays
+    or groups would silently be left out.
     """
     seen = set[str]()
     for name in names:
@@ -156,8 +157,9 @@ def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool
     """Return the mistaken columns of a table whose rows are sent whole, because it has no column of bodies.
 
     A name is mistaken if it resembles the column of bodies. For a FIFO queue a name is also mistaken if it resembles a
-    column of WITH_WHOLE_ROWS. The name is shown with the column that is perhaps meant. Columns that mean something only
-    beside a body are mistaken, too.
+    column of WITH_WHOLE_ROWS that the table lacks. The name is shown with the column that is perhaps meant. A
+    meaningful column that is not applied to whole rows, such as `delay_seconds`, is mistaken, too. The result is empty
+    for a table with a column of bodies.
     """
     columns = list(names)
     if (body or "body") in columns:
@@ -242,9 +244,9 @@ def require_common(
     message_group_id: object,
     message_deduplication_id: object,
 ) -> None:
-    """Raise the error of a value that is given for all entries of a list, and is wrong for each of them.
+    """Raise the error of a wrong value that is given for all entries of a list.
 
-    Such a value makes the whole call wrong, not single entries.
+    Such a value makes the whole call wrong, even if some entries have values of their own.
     """
     delay(delay_seconds, queue)
     attribute_rules.message_attributes(message_attributes)
@@ -284,7 +286,7 @@ def require_size(given: Entry, queue: Mapping[str, str]) -> None:
 
 
 def too_long(text: str, maximum_bytes: int, has: str = "It has more") -> InvalidParameterValue:
-    """Return the error for a message over the queue's MaximumMessageSize, in the recorded words."""
+    """Return the error for a message over the queue's MaximumMessageSize. Its `message` has the recorded words."""
     bound = f"Message must be shorter than {maximum_bytes} bytes"
     return InvalidParameterValue(
         "MessageBody",
@@ -324,17 +326,18 @@ def content_digest(text: str) -> str:
 
 
 def deduplication_key(queue: Mapping[str, str], group: str, deduplication_id: str) -> tuple[str, str]:
-    """Return the key that repeated messages share: the deduplication id, with the group if that is the scope.
+    """Return the key that repeated messages share: the group and the deduplication id.
 
-    The attribute DeduplicationScope says whether an id counts for a group or for the queue.
+    The attribute DeduplicationScope says whether an id counts for a group or for the queue. For the queue, the empty
+    text takes the group's place.
     """
     return (group if queue["DeduplicationScope"] == "messageGroup" else ""), deduplication_id
 
 
 def require_no_attempt(attempt_id: object, queue: Mapping[str, str]) -> None:
-    """Raise InvalidParameterValue for an attempt id on a FIFO queue, which knows repeated sends by F1.
+    """Raise InvalidParameterValue for an attempt id of a send to a FIFO queue.
 
-    F1 is the rule of deduplication ids. An attempt id would be a second, different rule.
+    A FIFO queue knows a repeated send by its deduplication ids (F1). An attempt id would be a second, different rule.
     """
     if attempt_id is not None and is_fifo(queue):
         raise InvalidParameterValue(

@@ -176,7 +176,7 @@ def require_characters(field: str, place: str, text: str) -> None:
 
 
 def has_lists(given: object) -> bool:
-    """Tell whether an attribute has list values, which only SQS's API model knows. An empty list does not count."""
+    """Tell whether an attribute has list values, which only SQS's API model has. An empty list does not count."""
     return isinstance(given, Mapping) and any(given.get(name) for name in ("StringListValues", "BinaryListValues"))
 
 
@@ -195,7 +195,7 @@ def _advice(given: object, value: object, kind: str) -> str:
 def _number(name: str, given: Real | Decimal) -> str:
     """Return the text of a number: as a JSON text has it, or as Python or numpy writes the number.
 
-    numpy writes a float32 with fewer digits than Python writes a float.
+    A float32 of numpy is written by numpy: Python would write it as a float, with more digits.
     """
     if isinstance(given, JsonFloat):
         return given.text
@@ -215,7 +215,10 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def sender_id(given: object) -> str | None:
-    """Return `given` if it can be a SenderId: 1 to 128 printable ASCII characters, no spaces. None stays None."""
+    """Return `given` if it can be a SenderId: 1 to 128 printable ASCII characters, no spaces. None stays None.
+
+    Raises InvalidParameterValue.
+    """
     if given is not None and (not isinstance(given, str) or not re.fullmatch(r"[!-~]{1,128}", given)):
         bound = "Must be 1 to 128 letters, digits and punctuation"
         raise InvalidParameterValue("SenderId", given, bound, "Name an account or a user.")

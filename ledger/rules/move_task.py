@@ -1,4 +1,7 @@
-"""Message move tasks (D2): their records, and their progress at a rate."""
+"""Message move tasks (D2): their records, and their progress at a rate.
+
+Each function that changes a task returns the task's next revision, which a store accepts by `follows`.
+"""
 
 from __future__ import annotations
 
@@ -57,11 +60,13 @@ class MoveTask(NamedTuple):
 def new_task(
     source: str, destination: str | None, rate: int | None, to_move: int, now: int, others: Iterable[MoveTask]
 ) -> MoveTask:
-    """Return a task that starts now; `others` are all tasks of the same source. Recorded: only one may run at a time.
+    """Return a task that starts now; `others` are all tasks of the same source.
+
+    Raises InvalidParameterValue if one of the others runs. Recorded: only one task of a source may run at a time.
 
     The id of the new task is computed from the ids of the others. So if two processes start a task at once, and see the
-    same others, both tasks have the same id. A store keeps only one of the two. (Spark's MERGE notices such a pair only
-    by an equal id.)
+    same others, both new tasks have the same id, and a store keeps only one of them. (Spark's MERGE notices such a pair
+    only by an equal id.)
     """
     others = list(others)
     if any(task.is_running for task in others):
@@ -87,7 +92,7 @@ def follows(task: MoveTask, stored_tasks: Iterable[MoveTask]) -> bool:
 def allowance(task: MoveTask, now: int) -> int | None:
     """Return how many messages a task may move now; None means all.
 
-    The task keeps its rate, counted from its start. It may move the messages of the first second at once.
+    The task keeps its rate, counted from its start. It may move the messages of each second when the second begins.
     """
     if task.rate is None:
         return None
@@ -111,17 +116,18 @@ def put_back(task: MoveTask, now: int) -> MoveTask:
 
 
 def taken(task: MoveTask, now: int) -> MoveTask:
-    """Return the task for a process that is about to take its next step.
+    """Return the task for a process that is about to take the task's next step.
 
-    Of several processes, only the process that stores this task moves messages.
+    Of several processes, only the process that stores this task moves messages in that step.
     """
     return task._replace(updated_at=now, revision=task.revision + 1)
 
 
 def progressed(task: MoveTask, moved: int, allowed: int | None, now: int) -> MoveTask:
-    """Return the task after `moved` more messages.
+    """Return the task after `moved` more messages, of at most `allowed`; None for no bound.
 
-    A running task is completed if `moved` < `allowed`, or `allowed` is None.
+    A running task is completed if it moved fewer messages than it was allowed: the queue has no more. It is also
+    completed if it was allowed all.
     """
     done = allowed is None or moved < allowed
     status = TaskStatus.COMPLETED.value if done and task.is_running else task.status

@@ -1,13 +1,14 @@
 """The columns of a new or existing output table, from the rows of a write.
 
 A new table leaves out a column whose type no row tells (None only, [], {}). The table's property LEFT_OUT has the names
-of such columns, and the first rows that tell the type add the column. Rows with any other column that the table lacks
-are refused, so that a mistyped name makes no new column. A writer can ask for the column: by WIDEN, by an Arrow schema
-that has the column, or by Spark's setting for schema evolution.
+of such columns, and the first rows that tell the type add the column. If the rows have another column that the table
+lacks, and tell its type, they are refused, so that a mistyped name makes no new column. (If they do not tell its type,
+the column is left out.) A writer can ask for a new column: by WIDEN, by an Arrow schema that has the column, or by
+Spark's setting for schema evolution.
 
 A column gets a wider type only if the writer asks for it by WIDEN. There is one exception: a number type that only came
 from the first Python values (BY_CHANCE) becomes wider for later Python values. In a column that keeps its type, a value
-is stored if the type holds it exactly. Otherwise the rows are refused.
+that the type does not hold exactly is refused, with all rows of the write.
 """
 
 from __future__ import annotations
@@ -38,17 +39,16 @@ from ledger.rules.column_types import (
 
 #: The value of `schema=` by which a writer lets the table's columns follow the rows.
 WIDEN = "widen"
-#: The property of a table that names the columns whose types its first rows did not tell.
+#: The property of a table that names the columns, and the fields inside columns, that were left out of the new table.
 LEFT_OUT = "ledger.columnsLeftOut"
-#: The property of a table that names the columns whose number types are accidental: they come from the first Python
-#: values.
+#: The property of a table that names the columns whose number types only came from the first Python values.
 BY_CHANCE = "ledger.columnsTypedByChance"
 #: The text for null in the names of partition folders.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
-#: The part of an error that offers to widen a column. `without_offer` replaces this part for tables that are not
-#: widened here.
+#: The part of an error that offers to widen a column. For a table that this process does not widen, `without_offer`
+#: replaces this part.
 OFFER = f', or give schema="{WIDEN}", which makes '
 #: A task that refuses a value raises an error with this text, then a sentence about the value, then the id of the row's
 #: message.
@@ -59,8 +59,8 @@ BAR, POINT, END = "|", ".", "||"
 REFUSED = re.compile(f"{REFUSES}(.*?){re.escape(END)}(.*?){re.escape(END)}", re.DOTALL)
 
 
-#: How pandas and Arrow convert all values of a column. Each key says whether the rows have texts, and names the
-#: column's type.
+#: How a user converts a column of the rows in pandas and pyarrow, as an error advises it. Each key says whether the
+#: rows have texts, and names the type of the table's column.
 _FLOAT = 'pandas: .astype("{0}"), pyarrow: .cast("{0}", safe=False)'
 _CASTS = {
     **{(False, kind): _FLOAT.format(f"float{bits}") for kind, bits in (("float", 32), ("double", 64))},
@@ -72,7 +72,7 @@ _CASTS = {
 
 
 class ColumnsDiffer(Exception):
-    """The rows do not fit the table. The error says which columns, and what to do.
+    """The rows do not fit the table, or no table can be made for them. The error says why, and what to do.
 
     If the error is about one row, `row` is the row's number (from 0), and `place` names the row in words, as far as
     known.
@@ -87,9 +87,10 @@ class ColumnsDiffer(Exception):
 class ColumnsAsked:
     """A writer's requests about a table's columns.
 
-    `widen` asks for wider types and missing columns, `add` for missing columns only (by a setting of Spark's session).
-    `declared` has the types of some columns, as a schema of Delta's log. `by_chance` is True if the rows are Python
-    values: then the first values alone decide the types of the columns that are not declared.
+    `widen` asks for wider types, and for the columns that the table lacks. `add` asks only for these columns (by a
+    setting of Spark's session). `declared` has the types of some columns, as a schema of Delta's log. `by_chance` is
+    True if the rows are Python values. Then the first values alone decide the types of a new table's columns, except
+    the declared ones.
     """
 
     widen: bool = False
@@ -106,8 +107,8 @@ class Columns:
     """The columns that a table shall have.
 
     `schema` has the form of Delta's log. `added` names its new columns, `retyped` the columns with a changed type, and
-    `left_out` those that are left out. `by_chance` names the columns of numbers whose type only came from the first
-    Python values.
+    `left_out` the columns that a new table leaves out. `by_chance` names the columns of numbers whose type only came
+    from the first Python values.
     """
 
     schema: Mapping[str, Any]
@@ -125,8 +126,8 @@ class Columns:
 def columns_of_new(rows: Mapping[str, Any], requests: ColumnsAsked = NOTHING_ASKED) -> Columns:
     """Return the columns of a new table for rows with this schema.
 
-    Raises ColumnsDiffer if no column has a type, a name or type cannot be used, or two names differ in capitals only.
-    It also raises ColumnsDiffer if no value of a column fits the column's declared type (Fit.NEVER).
+    Raises ColumnsDiffer if no column has a type, if a name or type cannot be used, or if two names differ at most in
+    capitals. It also raises ColumnsDiffer if no value of a column fits the column's declared type (Fit.NEVER).
     """
     declared = requests.declared
     types = {field["name"]: field["type"] for field in rows["fields"]}
@@ -178,8 +179,8 @@ def columns_of(
     """Return the columns that a table with this schema and these properties has once the rows are in.
 
     `first` returns the first value of a column of the rows, by the column's path. Callers with rows of Arrow give
-    `first`. Without it the rows are a DataFrame of Spark, and errors advise in SQL. Raises ColumnsDiffer, which names
-    each column that does not fit.
+    `first`. If `first` is None, the rows are a DataFrame of Spark, and errors advise in SQL. Raises ColumnsDiffer,
+    which names each column that is refused for its type or name. (Values are checked later.)
     """
     merge = _Merge(_named(properties, LEFT_OUT), _named(properties, BY_CHANCE), requests, first)
     before = table
@@ -200,7 +201,7 @@ def columns_of(
 
 
 def refused_value(match: re.Match[str]) -> tuple[str, str]:
-    """Return the sentence about the value that failed a task, and its row in words (empty if unknown).
+    """Return the sentence about the value that failed a task, and the value's row in words (empty if unknown).
 
     `match` is a match of REFUSED in Spark's error.
     """
@@ -279,7 +280,10 @@ def _offer(given: Any, column: Any, path: str = "") -> str:
 
 
 def without_offer(sentence: str, why: str) -> str:
-    """Return an error that offers a rewrite by Spark, for a table that is not widened here because of `why`."""
+    """Return an error's sentence with the offer of a rewrite by Spark in place of OFFER.
+
+    `why` is why this process does not widen the table, in words that can follow "because of".
+    """
     return sentence.replace(
         OFFER, f', or have Spark write the table anew (schema="{WIDEN}" does not, because of {why}), with '
     )
@@ -436,8 +440,8 @@ def paths_without_type(name: str, kind: Any) -> list[str]:
 def without_maps_of_local_times(columns: Columns) -> Columns:
     """Return the columns with which delta-rs makes a new table. Raises ColumnsDiffer if none are left.
 
-    Columns that delta-rs cannot make (`has_local_time_in_map`) are left out. The first append of rows adds these
-    columns.
+    The columns that delta-rs cannot make (`has_local_time_in_map`) are left out. As LEFT_OUT names them, the first
+    append of rows adds them.
     """
     fields = columns.schema["fields"]
     later = [one["name"] for one in fields if has_local_time_in_map(one["type"])]
@@ -458,7 +462,7 @@ def stored_as_null(name: str) -> str:
 
 
 def stored_as_text(name: str) -> str:
-    """Return the sentence for bytes in a partition column: Delta stores a text for them."""
+    """Return the sentence for bytes in a partition column, which Delta would store as a text."""
     return (
         f"column {name} has bytes, and the table is partitioned by it: Delta stores a text for them, which readers "
         "give back as other bytes. Partition by a text instead"
@@ -474,7 +478,7 @@ def key_twice(name: str, value: str) -> str:
 
 
 def not_utf8(name: str) -> str:
-    """Return the sentence for a text that is no UTF-8. Spark stores its bytes; other readers fail on the file."""
+    """Return the sentence for a text that is no UTF-8. Spark would store the bytes, and other readers would fail."""
     return (
         f"column {name} has a text that is no UTF-8, on which other readers of the table would fail: leave such bytes "
         f"in a binary column, or have {name} mended by make_valid_utf8"
@@ -490,7 +494,7 @@ def outside_years(name: str, value: str) -> str:
 
 
 def properties_of(columns: Columns) -> dict[str, str]:
-    """Return the properties by which a new table remembers facts about its columns."""
+    """Return the properties LEFT_OUT and BY_CHANCE of a new table, if the table has such columns."""
     names = {LEFT_OUT: columns.left_out, BY_CHANCE: columns.by_chance}
     return {name: json.dumps(known) for name, known in names.items() if known}
 

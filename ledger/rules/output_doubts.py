@@ -2,9 +2,9 @@
 
 The rows go into a Delta table and the messages out of the queue, but no commit spans two tables. So before a receiver
 writes, it records in the queue where it will write and under which transaction id (`begin`). Nobody commits a version
-of this id to the output table if the table already has one. So the output table itself decides: version WRITTEN says
-that the rows are in, version FENCED that they never will be. After the write the receiver deletes the messages
-(`finish`).
+of this id to the output table if the table already has one. So the output table itself decides. Version WRITTEN says
+that the rows are in the table; version FENCED says that this write will never add them. After the write the receiver
+deletes the messages (`finish`).
 
 Between these commits the receiver may die, or the claim's deadline may pass. A later receiver of these messages asks
 the table first (`decided`). If the rows are in, the later receiver deletes the messages instead of receiving them
@@ -12,10 +12,11 @@ again. Otherwise the later receiver commits FENCED under the same id, so that th
 Then the later receiver receives the messages.
 
 At most one of the two versions is ever committed. With WRITTEN, the rows are written and the messages are deleted. With
-FENCED, no rows are written and the messages can be received again, except those that somebody deleted meanwhile. So a
-message's rows are written under at most one receipt, unless the owner restores the message later. A lock and a restore
-ask the table, too. A table that cannot be asked (gone, replaced, out of sight or broken) decides nothing. Its messages
-stay in doubt, and nobody receives them. If the table is gone for good, the owner restores them.
+FENCED, the write adds no rows and the messages can be received again, except those that somebody deleted meanwhile. So
+a message's rows are written under at most one receipt, unless the owner restores the message later. A lock and a
+restore ask the table, too. A table that cannot be asked (gone, replaced, out of sight, broken, or forgetful of its
+transactions) decides nothing. Its messages stay in doubt, and nobody receives them. If the table is gone for good, the
+owner restores them.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ WRITTEN, FENCED = 1, 2
 def new_write_id(table_id: str) -> str:
     """Return a new id for a write that begins. The id also names the table.
 
-    A new table in the place of the old table has no record of the write. So the new table proves nothing about the rows
-    in the old table.
+    If another table takes this table's place, it has no record of the write. By the id, nobody takes its answer for
+    that of the table with the rows.
     """
     return f"{secrets.token_hex(16)}@{table_id}"
 
@@ -68,7 +69,7 @@ def begun(record: Record) -> tuple[str, str] | None:
 def to_ask(record: Record, receipt_id: str) -> bool:
     """Tell whether a write was begun under `receipt_id` before, so that its table has to say whether the rows are in.
 
-    The writes of other receipts do not count: this receipt may be stale, and those writes may still be running.
+    A write under another receipt does not count: `receipt_id` may be stale, and the other write may still be running.
     """
     return record.receipt_id == receipt_id and record.write_id is not None and record.moved_to is None
 
@@ -76,9 +77,9 @@ def to_ask(record: Record, receipt_id: str) -> bool:
 def to_fence(record: Record, receipt_id: str, now: int) -> bool:
     """Tell whether a restore under `receipt_id` releases a message for which a write was begun.
 
-    If so, the write's table must be asked first, and the write is fenced off if its rows are not in. The message may be
-    in doubt, or was acknowledged separately. In both cases the writer may still run, and could write a row that the
-    next receiver also writes.
+    If so, the write's table must be asked before the restore, and the write is fenced off if its rows are not in. The
+    message is in doubt, or it was deleted by the write's end or separately. Unless the write has ended, the writer may
+    still run, and could write a row that the next receiver also writes.
     """
     return record.write_id is not None and restore(record, receipt_id, now) is not None
 
@@ -86,7 +87,7 @@ def to_fence(record: Record, receipt_id: str, now: int) -> bool:
 def part(record: Record, receipt_id: str, now: int, *, written: bool) -> Part:
     """Return how a message relates to a write under `receipt_id`.
 
-    `written` is the table's answer, if the table had to be asked.
+    `written` is the table's answer, or False if the table did not have to be asked (see `to_ask`).
     """
     if written:
         return Part.WRITTEN
@@ -96,14 +97,15 @@ def part(record: Record, receipt_id: str, now: int, *, written: bool) -> Part:
 
 
 def begin(record: Record, table: str, identifier: str) -> Record:
-    """Return the record that the receiver of a held message makes before it writes."""
+    """Return the record of a held message whose receiver begins the write `identifier` to `table`."""
     return record._replace(writing_to=table, write_id=identifier)
 
 
 def finish(record: Record, identifier: str | None, now: int) -> Record | None:
     """Return the record of a message whose rows are written: deleted, even if its deadline has passed.
 
-    Return None if the message is not in doubt because of this write: then the write's end is recorded already.
+    Return None if the message is in doubt no longer, or because of another write: then this write's end is recorded
+    already.
     """
     if not in_doubt(record) or record.write_id != identifier:
         return None
@@ -111,14 +113,14 @@ def finish(record: Record, identifier: str | None, now: int) -> Record | None:
 
 
 def undo(record: Record, identifier: str) -> Record | None:
-    """Return the record without a write that is fenced off; None if the write's end is recorded already."""
+    """Return the record without a write that is fenced off; None as in `finish`, if the write's end is recorded."""
     if not in_doubt(record) or record.write_id != identifier:
         return None
     return record._replace(writing_to=None, write_id=None)
 
 
 def decided(record: Record, *, written: bool, now: int) -> Record:
-    """Return the record of a message in doubt after its table was asked."""
+    """Return the record of a message in doubt after its table was asked: deleted, or without the write."""
     if written:
         return record._replace(deleted_at=now)
     return record._replace(writing_to=None, write_id=None)

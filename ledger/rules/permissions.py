@@ -1,9 +1,9 @@
 """The permissions of a ledger's files and folders that a group shares.
 
 The permissions follow git's core.sharedRepository, on a local path. The group reads and writes, and everybody else
-reads or has no access. No file of a table is ever written again in place, so for such a file only the right to read
-counts. Every user of the ledger writes locks. Later files get the folder's group by the folder's set-group-ID bit. They
-get their permissions by the folder's default ACL, whatever the umask of the process that makes them.
+reads or has no access. No file of a table is written again in place, so for such a file only the right to read counts.
+Every user of the ledger writes locks. Files that are made later get the folder's group by the folder's set-group-ID
+bit. They get their permissions by the folder's default ACL, whatever the umask of the process that makes them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class LocalEntry(NamedTuple):
 def shared_mode(mode: int, *, everyone: bool, is_lock: bool = False) -> int:
     """Return the permissions of a file or folder once it is shared.
 
-    In a folder, the owner and the group may do everything. For a file, the owner's permissions stay, and the group
-    reads. The group also writes a lock, and any file that its owner may write. If `everyone` is true, all others may
-    read.
+    In a folder, the owner and the group may do everything. For a file, the owner's permissions stay, and the group may
+    read. The group may also write a lock, and any file that the file's owner may write. If `everyone` is true, all
+    others may read.
     """
     bits = stat.S_IMODE(mode)
     if stat.S_ISDIR(mode):

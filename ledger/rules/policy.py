@@ -14,7 +14,7 @@ from ledger.errors import InvalidParameterValue, MissingParameter, OverLimit
 
 #: The API reference of AddPermission: "An Amazon SQS policy can have a maximum of seven actions per statement."
 MOST_ACTIONS = 7
-#: The API reference of AddPermission: a Label, and an id in AWSAccountIds.
+#: The API reference of AddPermission: the form of a Label, and of an id in AWSAccountIds.
 _LABEL, _ACCOUNT = re.compile(r"[A-Za-z0-9_-]{1,80}"), re.compile(r"[0-9]{12}")
 #: The actions that may be granted to other accounts. A grant of an action includes its batch action.
 ACTIONS = (
@@ -55,7 +55,7 @@ UNDERSTOOD = (
 def is_understood(policy: Mapping[str, Any]) -> bool:
     """Tell whether every statement of a policy has the members that it needs, in the form of UNDERSTOOD.
 
-    A statement with a misspelled member would silently deny nothing.
+    If a misspelled member were accepted, its statement would silently deny nothing.
     """
     statements = policy.get("Statement", [])
     return all(map(_is_statement, statements if isinstance(statements, list) else [statements]))
@@ -84,11 +84,11 @@ def _are_texts(given: object) -> bool:
 def with_permission(
     policy: str | None, arn: str, label: str, account_ids: Sequence[str], actions: Sequence[str]
 ) -> str:
-    """Return the policy with one more statement.
+    """Return the policy with one more statement, which allows the `actions` to the accounts.
 
     Raises:
         InvalidParameterValue: The label has wrong characters, or is taken (recorded: "Already exists"). An account's id
-            or a list is wrong. M4: an action is unknown, or the owner's alone.
+            or a list is wrong. M4: an action is unknown, or is for the owner alone.
         MissingParameter: No account or no action is given.
         OverLimit: M4: there are more than MOST_ACTIONS actions.
     """

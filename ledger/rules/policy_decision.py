@@ -1,9 +1,9 @@
 """The decision of a queue's policy about a caller.
 
-Only the endpoint enforces policies; the library itself does not. The rules are IAM's. An explicit Deny wins, also
-against the owner's account. The owner's account needs no Allow. Other accounts need an Allow, and may never do the
-actions that are the owner's alone. No Condition is evaluated: a Deny with a Condition denies, and an Allow with a
-Condition does not allow.
+Only the endpoint enforces policies; the library itself does not. The rules are IAM's, except for conditions. An
+explicit Deny wins, also against the owner's account. The owner's account needs no Allow. Other accounts need an Allow,
+and may never do the actions that are the owner's alone. No Condition is evaluated: a Deny with a Condition denies, and
+an Allow with a Condition does not allow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _ROOT = re.compile(r"arn:[a-z-]+:iam::([0-9]{12}):root")
 
 
 def allows(policy: str | None, owner: str, account_id: str, caller_arn: str, action: str, queue_arn: str) -> bool:
-    """Tell whether a caller (an account's id, and the caller's ARN) may do an action to a queue of `owner`."""
+    """Tell whether a caller (an account's id, and the caller's ARN) may do an action to a queue.
+
+    `owner` is the id of the account that owns the queue. `policy` is the queue's Policy, or None.
+    """
     is_owner = account_id == owner
     if not is_owner and action in OWNER_ACTIONS:
         return False
@@ -51,7 +54,7 @@ def _is_about(statement: Mapping[str, Any], account_id: str, caller_arn: str, ac
 
 
 def _named(statement: Mapping[str, Any], member: str, matches: Any) -> bool:
-    """Tell whether a member of a statement matches, or its `Not` member, if the statement has that, does not."""
+    """Tell whether a statement's member matches. With only the `Not` member, tell whether none of its texts matches."""
     if member in statement:
         return any(map(matches, _listed(statement[member])))
     return f"Not{member}" in statement and not any(map(matches, _listed(statement[f"Not{member}"])))

@@ -5,8 +5,8 @@ table. The demands are the output table's columns with their limits (NOT NULL, C
 constraints, its partitioning, and its properties. So Spark applies the demands as in the output table itself, and a
 commit may add the files to the output table.
 
-To other output tables only Spark itself may commit. Their demands depend on the table's own state (identity columns,
-row ids), or delta-rs, which publishes the files, does not know the demands.
+A DataFrame for any other output table is written by Spark into the table itself, and Spark commits. The demands of such
+a table depend on its own state (identity columns, row ids), or delta-rs, which publishes files, does not know them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any
 FOLDER = "ledger_writes"
 #: Features that a writer applies to rows while it writes them, or that demand nothing of appended rows.
 APPLIED = ("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "timestampNtz")
-#: The greatest accepted versions of readers and writers without a list of features, and the versions with a list.
+#: The accepted versions in a table's protocol. If the protocol has no list of features: this version of readers, and
+#: versions of writers up to this one. If it has a list: exactly these two versions.
 READER, WRITER, READER_OF_FEATURES, WRITER_OF_FEATURES = 1, 4, 3, 7
 #: The protocol of a table without demands.
 PROTOCOL_OF_NEW = {"minReaderVersion": 1, "minWriterVersion": 2}
@@ -85,7 +86,7 @@ class Demands:
 def not_applied(demands: Demands) -> list[str]:
     """Return, in words, the demands that a write into another folder does not apply.
 
-    The list is empty for a table that accepts files.
+    The list is empty for a table that accepts files written elsewhere.
     """
     protocol = demands.protocol
     reader, writer = protocol["minReaderVersion"], protocol["minWriterVersion"]
@@ -109,8 +110,8 @@ def _is_stateful(column: Mapping[str, Any]) -> bool:
 def demands_of_new(schema: str, properties: Mapping[str, str] | None = None) -> Demands | None:
     """Return the demands of a new table for rows with these columns (a JSON of Spark's) and these properties.
 
-    Every value may be null, and nothing else is demanded. Return None if Spark has to make the table. Spark has to if a
-    column demands more of Delta, if two names differ at most in capitals, or if there is no column.
+    Every value of such a table may be null, and the table demands nothing else. Return None if Spark has to make the
+    table: if a column needs more of Delta, if two names differ at most in capitals, or if there is no column.
     """
     try:
         fields = [_nullable_field(field) for field in json.loads(schema)["fields"]]

@@ -14,7 +14,8 @@ from ledger.rules.text import escaped
 #: How many characters of a reason are kept. A commit names each reason once, for all messages that it releases for this
 #: reason.
 LONGEST = 500
-#: How many different reasons one commit names at most. The table of failures has the reason of each message.
+#: How many different reasons one commit names at most, besides FURTHER. The table of failures has the reason of each
+#: message.
 MOST = 100
 #: The reason that a commit gives for messages whose own reasons are beyond MOST.
 FURTHER = "a reason that fewer messages have than the 100 that are named"
@@ -35,7 +36,7 @@ def reason_of(given: object) -> str | None:
 def distinct(reasons: Iterable[object]) -> list[str]:
     """Return the different reasons of many messages as they are kept: at most MOST, the most frequent first.
 
-    None and blank texts do not count. Each reason is a separate text, so that SQL can group messages by it.
+    None and blank texts do not count. Each reason is a text by itself, so that SQL can group messages by their reasons.
     """
     counted: Counter[str] = Counter()
     for text, count in Counter(str(reason) for reason in reasons if reason is not None).items():

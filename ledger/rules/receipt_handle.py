@@ -2,8 +2,7 @@
 
 A handle is the text `queue.lane.segment.seq.receipt.checksum`, where `queue` is the queue's id. Users must not rely on
 its parts. The receipt is 128 random bits, so nobody can guess a handle. The checksum (CRC-32) shows that a handle was
-cut or mistyped. Without a checksum such a handle could pass for a stale one. The checksum protects against nothing
-else.
+cut or mistyped. Otherwise such a handle could pass for a stale one. The checksum protects against nothing else.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def new_receipt_id() -> str:
 
 
 def is_receipt(receipt_id: object) -> bool:
-    """Return True for a receipt, and False for None and for an empty text: an empty claim has no receipt.
+    """Return True for a receipt, and False for None and for an empty text, which stand for an empty claim.
 
     Raises InvalidParameterValue for any other value.
     """

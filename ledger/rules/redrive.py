@@ -78,7 +78,7 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
 def answered(text: str) -> str:
     """Return a redrive policy as a call for a queue's attributes answers it: no spaces, the count as a number.
 
-    A text that is no policy is answered unchanged.
+    Return a text that is no policy unchanged.
 
     Source: issue 5119 of hashicorp/terraform and pull request 5888, "the AWS API accepts either, but will always return
     an integer". SQS also answered a policy of several lines in this form.
@@ -130,8 +130,8 @@ def require_names_once(given: Mapping[str, str]) -> None:
 def require_own(given: Mapping[str, str], account: Account) -> None:
     """M4: raise InvalidParameterValue when a policy that is being set names a queue of another account or region.
 
-    A queue of the same name in this ledger is another queue. ARNs that ledgers wrote before they had an account are
-    accepted.
+    A queue of the same name in this ledger is another queue. ARNs with the account FORMER, which ledgers wrote before
+    they had settings for it, are accepted.
     """
     text = given.get("RedrivePolicy", "")
     bound = not_ours((_map(text) or {}).get("deadLetterTargetArn"), account) if text else None
@@ -157,7 +157,7 @@ def require_target(
         return
     text = attributes["RedrivePolicy"]
     target = {queue.name: queue for queue in queues}.get(policy.target)
-    # M4: an existing queue may be its own target. A queue that is being made does not exist yet.
+    # M4: an existing queue may be its own target. A queue that is being made may not, because it does not exist yet.
     if target is None:
         raise _refused(text, "Dead letter target does not exist", "Create that queue first.")
     if target.attributes.get("FifoQueue") != attributes.get("FifoQueue"):
@@ -174,7 +174,7 @@ def broken_bound(source: Any, destination: Any) -> str | None:
         return "Must be the same type of queue as the source"
     lanes = source.attributes["Lanes"]
     if source.attributes.get("FifoQueue") and destination.attributes["Lanes"] != lanes:
-        # A group has to stay in one lane, or two receives could each get some of it.
+        # A group has to stay in one lane. Otherwise two receives at once could each get some messages of the group.
         return f"FIFO queues need equal Lanes; the source has {lanes}"
     return None
 
@@ -221,9 +221,10 @@ def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: st
 
     The message keeps its receive count and its first receive (recorded). On FIFO queues its retention restarts.
 
-    M4: if the target is the queue itself, the count restarts, because otherwise nobody could ever receive the message
-    again. No earlier receipt works on the message. On FIFO queues the message comes after all messages in the queue. On
-    standard queues its retention does not restart, so no message stays for ever.
+    M4: if `target` is the queue `origin` itself, the count and the first receive restart, because with the old count
+    nobody could ever receive the message again. No earlier receipt works on the message. On FIFO queues the message
+    comes after all messages in the queue. On standard queues its retention does not restart, so no message stays for
+    ever.
     """
     if target == origin:
         return Record(origin_queue=origin, enqueued_at=now if fifo else record.enqueued_at, visible_at=now)
@@ -236,7 +237,10 @@ def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: st
 
 
 def redriven(now: int, origin: str | None = None) -> Record:
-    """D2: return the destination's record of a redriven message: never received, with a retention that begins now."""
+    """D2: return the destination's record of a message that is redriven from `origin`.
+
+    By this record the message was never received, and its retention begins now.
+    """
     return Record(enqueued_at=now, origin_queue=origin)
 
 

@@ -1,11 +1,14 @@
 """The staging of a bulk send: its files are written into a folder of their own, then published.
 
 Spark writes the files into a folder of this send alone, which nobody reads. A single writer needs no lock, whatever the
-storage. Then one commit to `messages` names the files where they lie.
+storage. Then one commit to the table `messages` names the files where they lie.
 
-That commit carries a transaction of the folder. Before upkeep removes a folder, it commits the same transaction with
-another version. The later of these two commits finds the earlier one, and fails. So published files are never removed,
-and removed files are never published, however long the sender pauses.
+That commit carries a transaction: the folder's id and the version PUBLISHED. Before upkeep removes a folder, it commits
+a transaction of the same id with the version FENCED. The later of these two commits finds the earlier one, and fails.
+So upkeep removes no folder of published files, and nobody publishes files of a removed folder, however long the sender
+pauses.
+
+Writes to output tables name their folders by this module, too (see `outputs.staging`).
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ from ledger.rules.limits import MILLISECONDS
 #: The folder of `messages` that holds the folders of sends. Its name must not begin with _ or a dot: in such folders
 #: the vacuums of both engines do not look for unneeded files.
 FOLDER = "sent"
-#: The versions of a folder's transaction in `messages`. Both are even, so that neither follows the other.
+#: The versions of a folder's transaction in `messages`. After a committed version, only the next number may be
+#: committed. Both versions are even, so only one of them is ever committed.
 PUBLISHED, FENCED = 2, 4
 #: How long a send may take to write its files, in seconds, before upkeep takes the send for dead. By default a vacuum
-#: keeps unneeded files for longer (7 days), so no vacuum removes a file that may yet be published.
+#: keeps unneeded files for longer (7 days). So it removes no file that may yet be published.
 ABANDONED = 2 * 86_400
 _NAME = re.compile(r"([0-9a-f]{12})-[0-9a-f]{16}")
 
@@ -34,7 +38,7 @@ def new_folder(now: int) -> str:
 def is_abandoned(folder: str, now: int) -> bool:
     """Tell whether a folder's send began more than ABANDONED seconds ago; False for a folder of another kind.
 
-    Such a send has published its files, or counts as dead.
+    A send that began so long ago has published its files, or counts as dead.
     """
     named = _NAME.fullmatch(folder)
     return named is not None and now - int(named[1], 16) > ABANDONED * MILLISECONDS

@@ -1,6 +1,6 @@
 """The record of a message, and its state at an instant.
 
-The state follows from the record, the message's delay and its expiry. No other state is ever stored.
+The state is not stored: it follows from the record, the message's delay, the message's expiry and the instant.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Record(NamedTuple):
     visible_at: int | None = None
     released_at: int | None = None
     deleted_at: int | None = None
-    #: The id of the queue that a dead letter came from. A segment of that queue still has the body.
+    #: The id of the queue that a dead letter, or a redriven message, was moved from.
     origin_queue: str | None = None
     #: The id of the queue that the message was moved to. The record's own queue no longer has the message.
     moved_to: str | None = None
@@ -79,14 +79,15 @@ def status(record: Record, available_at: int, now: int, expires_at: int | None =
 
 
 def deadline(record: Record) -> int:
-    """Return when the hold of a message ends or ended; -1, before any time, if it was never held."""
+    """Return when the last hold or lock of a message ends or ended; -1, before any time, if there was none."""
     return -1 if record.visible_at is None else record.visible_at
 
 
 def hold(record: Record) -> Hold | None:
     """Return the last hold of a message by a receipt, even if the hold is over.
 
-    Return None if no receipt ever held the message, or if a lock, a restore or a purge came after the hold.
+    Return None if no receipt is on record: no receipt ever held the message, or a lock, a restore or a purge came after
+    the hold, or the message was deleted long ago.
     """
     if record.receipt_id is None or record.received_at is None or record.visible_at is None:
         return None
@@ -100,7 +101,7 @@ def latest_hold(records: Iterable[Record]) -> Hold | None:
 
 
 def in_doubt(record: Record) -> bool:
-    """Tell whether a write of the message's output was begun, and its end is not recorded.
+    """Tell whether a write of the message's output was begun, and the write's end is not recorded.
 
     An invariant of the rules: while a message is in doubt, the receipt of the write stays on record. By this receipt
     the owner restores the message if the table is gone. Without the receipt on record, nobody could ever receive the
@@ -112,9 +113,9 @@ def in_doubt(record: Record) -> bool:
 class Retention(NamedTuple):
     """Q7: how long a queue keeps a message, in milliseconds from its arrival.
 
-    An expired message stays expired. A change to a longer period notes in `expired_before` the latest arrival that had
-    expired before the change. Messages that arrived up to that instant are gone, however long the period is now. So
-    upkeep may drop an expired message.
+    An expired message stays expired, except after a repair of the clock (see `put_back`). A change to a longer `period`
+    notes in `expired_before` the latest arrival that had expired before the change. Upkeep notes the same before it
+    drops expired messages. Messages that arrived up to the noted instant are gone, however long the period is now.
     """
 
     period: int
@@ -127,7 +128,7 @@ class Retention(NamedTuple):
     def ends(self, arrived_at: int) -> int:
         """Return when a message that arrived at this instant expires.
 
-        If a change of the period found the message expired, return an instant before that change.
+        If the message is noted as expired, return an instant before the note was made.
         """
         end = arrived_at + self.period
         return min(end, self.expired_before) if arrived_at <= self.expired_before else end
@@ -141,10 +142,11 @@ class Retention(NamedTuple):
         return Retention(period, self.expired(now) if period > self.period else self.expired_before)
 
     def put_back(self, now: int) -> Retention:
-        """Return the retention after a clock that was ahead noted too much as expired.
+        """Return the retention after the repair of a clock that was ahead, and noted too much as expired.
 
-        Messages that are no older than the period come back. Nobody knows how much a right clock would have noted. So
-        messages that had expired by a right clock may also come back: that is better than to lose messages.
+        Messages that are younger than the period come back, if upkeep has not dropped them. Nobody knows how much a
+        right clock would have noted. So messages that had expired by a right clock may also come back: that is better
+        than to lose messages.
         """
         return self._replace(expired_before=min(self.expired_before, now - self.period))
 
@@ -152,8 +154,8 @@ class Retention(NamedTuple):
 def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
     """Return when a message expires (Q7), counted from the send, or from a move that is recorded as `enqueued_at`.
 
-    If a clock that was ahead dated a message's send, a repair sets the arrival before the send. The retention of such a
-    message counts from its send. Otherwise the message would expire before it is visible.
+    If a clock that was ahead dated a message's send, a repair records an arrival before the send. The retention of such
+    a message counts from its send. Otherwise the message would expire before it is visible.
     """
     return retention.ends(max(arrived_at(record, sent_at), sent_at))
 
@@ -161,6 +163,7 @@ def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
 def arrived_at(record: Record, sent_at: int) -> int:
     """Return when a message came to its queue: by its send, or by a move.
 
-    The message's retention begins at this instant, and a FIFO queue's order depends on the instant.
+    The message's retention begins at this instant (with the exception in `expires_at`). A FIFO queue's order depends on
+    this instant.
     """
     return sent_at if record.enqueued_at is None else record.enqueued_at

@@ -26,7 +26,7 @@ DELTA_RS_COMMITS = (FILE, *OBJECT_STORES)
 #: The prefixes that delta-rs accepts before the name of an option.
 PREFIXES = ("aws_", "azure_storage_", "azure_", "google_")
 #: The storage_options that count if the user does not give them. delta-rs's own timeout is 180 seconds, and nobody can
-#: interrupt its wait.
+#: interrupt delta-rs while it waits.
 DEFAULT_OPTIONS = {"retry_timeout": "30s"}
 #: The options of the very first request. An error of this request mostly means a wrong name or key, so few retries
 #: suffice.
@@ -109,13 +109,13 @@ def bare(option: str) -> str:
 
 
 def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """Return the options, and those of `defaults` that the options do not have, whatever the prefix."""
+    """Return the `given` options, and those of `defaults` that are not given, whatever the prefix of their names."""
     given_names = set(map(bare, given))
     return {**{name: value for name, value in defaults.items() if name not in given_names}, **given}
 
 
 def of_hadoop(options: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the first option of Hadoop or Spark, which delta-rs ignores, and the fix; None if there is none."""
+    """Return the first option that is one of Hadoop or Spark, which delta-rs ignores, and the fix; None if none is."""
     for name in options:
         if name.lower().startswith(("fs.", "spark.")):
             delta_rs_option = OF_HADOOP.get(name.lower().removeprefix("spark.hadoop."))

@@ -1,7 +1,8 @@
-"""The visibility rules (V1 to V14): the outcome and the record of each verb.
+"""The visibility rules (V2 to V14, and F3): the outcome of a verb for one message, and the message's new record.
 
-A queue's table gives the outcome for each standing of a receipt and each verb. This module decides a verb, and a store
-records the decision. The functions have no effects: they take the facts, and `now` where time counts.
+For SQS's verbs, a table of outcomes (TABLE, or a variant of it) has the outcome for each standing of a receipt. This
+module decides a verb, and a store records the decision. The functions have no effects: they take the facts, and `now`
+where time counts.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ class Standing(Enum):
 
 
 class Verb(str, Enum):
-    """The verbs that act through a receipt."""
+    """The verbs of SQS that act through a receipt. The tables of outcomes are about these verbs."""
 
     CHANGE = "change_visibility"
     DELETE = "delete"
 
 
 class Outcome(str, Enum):
-    """What a verb did to one message. Outcomes other than CHANGED and DELETED mean that nothing changed."""
+    """What a verb did to one message. An outcome other than CHANGED and DELETED means that nothing changed."""
 
     CHANGED = "changed"
     DELETED = "deleted"
@@ -45,8 +46,8 @@ class Outcome(str, Enum):
     BEYOND_CEILING = "beyond the ceiling"
     INVALID = "invalid"
     EXPIRED = "the receipt handle has expired"
-    #: M2: two actions of one call would record different things about the message, and neither action has an effect.
-    #: Nobody can tell which action was meant, SQS has no rule for this case, and a delete is final.
+    #: M2: two actions of one call would record different things about the message, so neither action has an effect.
+    #: The reasons: nobody can tell which action was meant, SQS has no rule for this case, and a delete is final.
     CONTRADICTED = "contradicted"
 
 
@@ -58,8 +59,8 @@ class Receipts(str, Enum):
     RECORDED = "also those of a receipt that a later receive replaced"
 
 
-#: V8, V9, V10, V13 in one place. An invariant of this table: only a receipt that is HELD, LATE, RELEASED or POSTPONED
-#: changes anything.
+#: V8, V9, V13: the outcomes on a standard queue by default. The variants below have their differences. An invariant of
+#: this table: only a receipt that is HELD, LATE, RELEASED or POSTPONED changes anything.
 TABLE: dict[tuple[Standing, Verb], Outcome] = {
     (Standing.HELD, Verb.CHANGE): Outcome.CHANGED,
     (Standing.LATE, Verb.CHANGE): Outcome.NOT_IN_FLIGHT,
@@ -89,8 +90,8 @@ LATE_TABLE = {
 #: move), nothing changes.
 RECORDED_TABLE = {**LATE_TABLE, (Standing.REPLACED, Verb.CHANGE): Outcome.CHANGED}
 #: V10: the differences of FIFO queues. Recorded: "Reason: The receipt handle has expired." FIFO queues accept no late
-#: change, and no change through a replaced receipt. After the deadline other messages of the group may be in flight
-#: under another receipt, and a group has one receiver at a time.
+#: change or delete, and nothing through a replaced receipt. The reason: after the deadline other messages of the group
+#: may be in flight under another receipt, and a group has one receiver at a time.
 FIFO_TABLE = {
     **TABLE,
     (Standing.LATE, Verb.DELETE): Outcome.EXPIRED,
@@ -102,7 +103,7 @@ _STANDARD = {Receipts.FENCED: TABLE, Receipts.LATE: LATE_TABLE, Receipts.RECORDE
 def table(
     *, fifo: bool, receipts: Receipts = Receipts.FENCED, whole_claim: bool = False
 ) -> dict[tuple[Standing, Verb], Outcome]:
-    """Return the table of a queue. `receipts` has no effect on FIFO queues.
+    """Return the table of outcomes of a queue. `receipts` has no effect on FIFO queues.
 
     A verb on a whole claim never changes another receiver's message, whatever the queue accepts for single handles.
     """
@@ -156,7 +157,7 @@ def change(
     counted: bool = True,
     mark: int = 0,
 ) -> tuple[Outcome, Record]:
-    """V4 to V9: set the deadline to `timeout` seconds from `now`. A timeout of 0 releases the message.
+    """V4 to V9: set the deadline to `timeout` seconds from `now`. A timeout of 0 from the holder releases the message.
 
     For `receipts` and `fifo` see `table`.
 
@@ -171,9 +172,10 @@ def change(
             long for its turn.
         postpones: True if the holder releases the message now, and the message stays hidden until the deadline. The
             message leaves the claim, and a verb on the whole claim does not change it. Until the deadline, the
-            message's handle still changes or deletes it.
-        counted: False takes the receive back from the count of a released message, because its holder did not fail on
-            it. The count never falls below 0, and `first_received_at` stays.
+            message's handle still changes or deletes it. After that the handle works as after any release.
+        counted: If the call releases the message, False takes its receive back from the receive count, because the
+            holder did not fail on it. The count never falls below 0, and `first_received_at` stays. A message that was
+            released before keeps its count.
         mark: The deadline of a released message is this many milliseconds earlier. So messages that one commit releases
             for different reasons have different deadlines, by which the views find the reason of each message.
 
@@ -209,7 +211,7 @@ def delete(
 ) -> tuple[Outcome, Record]:
     """V8, V10, V13: delete a message through its last receipt. Any other receipt changes nothing.
 
-    On a FIFO queue the deadline of the receipt must not have passed, either.
+    On a FIFO queue the receipt works only until its deadline.
     """
     relation = standing(record, receipt_id, now)
     if whole_claim and _settled(record, relation, receipt_id):
@@ -233,8 +235,8 @@ def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | Non
 def _settled(record: Record, relation: Standing, receipt_id: str) -> bool:
     """Tell whether a message left its claim by a release or a delete, and not because another receiver deleted it.
 
-    The receipt of a message that was deleted long ago is no longer recorded. Such a message counts as deleted through
-    this claim, because nothing shows another receiver.
+    After a purge, and long after a delete, no receipt is recorded. Such a message counts as deleted through this claim,
+    because nothing shows another receiver.
     """
     given_back = relation in (Standing.RELEASED, Standing.POSTPONED)
     # The message was released under this receipt, and has moved to another queue since then.
@@ -246,8 +248,8 @@ def lock(record: Record, timeout: int, now: int) -> Record | None:
     """V12: hide a message that nobody holds. Return None if the lock is refused.
 
     The message keeps its receive count, and no receipt works on it. S0: "the message immediately becomes invisible (it
-    is locked) for the duration of the timeout". The lock of a message in doubt is refused, because the message keeps
-    its receipt (see `in_doubt`): its output table must be asked first.
+    is locked) for the duration of the timeout". The lock of a message in doubt is refused, because such a message must
+    keep its receipt (see `in_doubt`). Its output table must be asked before the lock.
     """
     if status(record, 0, now) in (Status.IN_FLIGHT, Status.DELETED, Status.MOVED):
         return None
@@ -259,7 +261,7 @@ def lock(record: Record, timeout: int, now: int) -> Record | None:
 def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
     """F3: tell whether a retried receive with this attempt id gets this message again, under the same receipt.
 
-    True if the earlier attempt still holds the message. Its deadline starts anew (see `restart`).
+    True if the earlier attempt still holds the message. Then the message's timeout starts anew (see `restart`).
     """
     if record.attempt_id != attempt_id or record.released_at is not None:
         return False
@@ -269,8 +271,8 @@ def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
 def last_receipt(records: Iterable[Record]) -> str | None:
     """F3: return the receipt of the claim that an attempt gets again, from the records of the messages that it holds.
 
-    If late changes are accepted, an attempt may hold two claims, and gets the last claim. Return None if there are no
-    records.
+    If late changes are accepted, an attempt may hold two claims, and gets the claim that was received last. Return None
+    if there are no records.
     """
     return max(records, key=lambda one: one.received_at or 0, default=UNTOUCHED).receipt_id
 
@@ -278,7 +280,7 @@ def last_receipt(records: Iterable[Record]) -> str | None:
 def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
     """Tell whether a message still belongs to a receipt's claim. With `now`, its deadline must not have passed either.
 
-    A message leaves the claim by a delete, a release, a move, or a later receive or lock.
+    A message leaves the claim by a delete, a release, a move, or a later receive, lock or restore.
     """
     gone = record.deleted_at is not None or record.moved_to is not None or record.released_at is not None
     if gone or record.receipt_id != receipt_id:
@@ -292,7 +294,7 @@ def is_postponed(record: Record, now: int) -> bool:
 
 
 def restart(record: Record, timeout: int, now: int) -> Record:
-    """F3: return the record under the same receipt, with the timeout and the ceiling counted from now."""
+    """F3: return the record under the same receipt, with the timeout and the ceiling counted from `now`."""
     return record._replace(received_at=now, visible_at=now + timeout * MILLISECONDS)
 
 
@@ -307,9 +309,10 @@ def purge(record: Record, now: int) -> Record:
 def restore(record: Record, receipt_id: str, now: int) -> Record | None:
     """Undo a delete under this receipt, for the owner: return the record of a message that is visible again.
 
-    A message that is in doubt and that nobody holds any more is restored as well. Its output table must be asked before
-    the restore: see `output_doubts.to_fence`. No receipt works on a restored message. The receive count stays. Return
-    None for any other message, and for a message under another receipt.
+    A message that is in doubt, and whose deadline has passed, is restored as well. If a write was begun for the
+    message, its output table must be asked before the restore: see `output_doubts.to_fence`. No receipt works on a
+    restored message. The receive count stays. Return None for any other message, and for a message under another
+    receipt.
     """
     doubtful = in_doubt(record) and deadline(record) <= now
     if record.receipt_id != receipt_id or (record.deleted_at is None and not doubtful):
