@@ -1,6 +1,6 @@
 """Safe UDFs for claims: if a UDF raises for a row, the row gets the error in place of a value.
 
-An error is an `Exception`. Other exceptions, such as SystemExit, end the task.
+An error is an `Exception`. Other exceptions, such as SystemExit, are not caught.
 """
 
 from __future__ import annotations

@@ -17,8 +17,9 @@ the message.
   limit is asked again. No thread waits for the message, and messages of other groups continue (see `Backlog`).
 - A message whose turn is later is given back, and hidden until its turn, in whole seconds and for LONGEST_SECONDS at
   most. The second instant is the latest turn until which a message was hidden. So each further message is hidden for
-  longer, and the messages come back one after the other.
-- A message that gets no slot is put aside in the same way. If it waited in vain, it is given back.
+  longer, up to LONGEST_SECONDS, and the messages come back one after the other.
+- A message that gets no slot is put aside in the same way. It is given back if it waited in vain, or if too many
+  messages of its group are put aside already.
 """
 
 from __future__ import annotations
