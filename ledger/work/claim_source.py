@@ -96,14 +96,14 @@ class ClaimSource:
         """Tell whether the queue has messages to receive, or may soon have some. Call this after an empty receive.
 
         Delayed and locked messages count, however long they are hidden. Held, postponed and parked messages count if
-        their deadline is within the visibility timeout. A holder may be dead, and then its messages become visible at
-        the deadline. (Messages of a live holder count, too. It extends its claim before the deadline.) On a FIFO queue,
-        visible
-        messages do not count if nothing has changed since the receive began: the receive did not get them, so hidden
-        messages of their groups block them.
+        their deadline is within the visibility timeout. The holder of held messages may be dead, and then they become
+        visible at the deadline. (A live holder extends the deadline, and its messages count, too.) On a FIFO queue,
+        visible messages do not count if nothing has changed since the receive began: the receive did not get them, so
+        hidden messages of their groups block them.
 
-        Guarantees: False describes one state of the queue at one instant. If a commit changes messages of the ledger
-            between two reads, the reads are repeated.
+        Guarantees:
+            False describes one state of the queue at one instant. If a commit changes messages of the ledger between
+            two reads, the reads are repeated.
         """
         store = self._access.store
         while True:

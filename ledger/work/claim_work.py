@@ -117,7 +117,7 @@ class ClaimWork:
         return line
 
     def _isolate(self, error: Exception) -> None:
-        """Search for the culprits, and release or park them. Parts of the other messages are settled on the way."""
+        """Search for the culprits, and release or park them. The search settles all other messages, part by part."""
         raised = row_error(error)
         self._say(f"the function raised {raised.text}: the claim is tried again in halves")
         self._require_rows_as_cause(error)

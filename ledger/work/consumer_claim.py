@@ -61,8 +61,8 @@ log = logging.getLogger("ledger.consume")
 #: The verdicts on messages that no retry helps.
 HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
 #: If a queue has a MaximumVisibilityTimeout, a message that is given back is hidden for at most the time that its
-#: receipt may still hold it (V7), less this many seconds. The store reads the clock later than this process, and would
-#: otherwise refuse the timeout.
+#: receipt may still hold it (V7), less this many seconds. Without this margin the store might refuse the timeout,
+#: because the store reads the clock later than this process.
 CEILING_MARGIN_SECONDS = 60
 
 

@@ -57,8 +57,7 @@ def safely(function: Any) -> Any:
 
 
 def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[DataFrame], DataFrame]:
-    """Return a function of a claim's DataFrame that calls `function` for each message, and catches errors like
-    `safely`.
+    """Return a function of a claim's DataFrame that calls `function` for each message, and catches its errors.
 
     Args:
         function: gets a message as a Row, and returns a dict, a tuple or a Row with the columns of `schema`.

@@ -161,7 +161,7 @@ class CallSteps:
     def raised(self, error: BaseException) -> None:
         """Note what the handler raised for the argument.
 
-        If the argument has several messages, the handler gets each half of it next, except after RetryLater or Reject.
+        If the argument has several messages, `next` returns its halves, except after RetryLater or Reject.
         """
         part = self._part
         if len(part) == 1 or isinstance(error, (RetryLater, Reject)):
