@@ -1,8 +1,9 @@
 """The messages of a consumer that wait for its handler. The handler's threads, or tasks of an event loop, take them.
 
 On a FIFO queue a message is handed out only if no running call has a message of its group. Each group is therefore
-handled in order, one message (or one batch) at a time. If a message is given back, the messages of its group that come
-after it are given back, too. This includes messages of the same claim that are read later.
+handled in order, one message (or one batch) at a time. If a message is not done (it failed, is retried later, or is
+rejected), the messages of its group that come after it are given back. This includes messages of the same claim that
+are read later. In this module, the groups of such messages are the given-back groups.
 
 If a group's limit allows no call for a message yet, the message is put aside: it waits in memory (`AsideMessages`). No
 thread waits for that message.
@@ -110,7 +111,8 @@ class Backlog:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiting: deque[tuple[Any, Message]] = deque()
-        #: On a FIFO queue: the groups with waiting messages that no handler works on; the waiting messages by group.
+        #: On a FIFO queue. `_groups` has the waiting messages by group. `_ready` has those of these groups that no
+        #: running call has messages of, and `_busy` has the groups that a running call has messages of.
         self._ready: deque[str] = deque()
         self._groups: dict[str, deque[tuple[Any, Message]]] = {}
         self._busy: set[str] = set()
@@ -118,7 +120,7 @@ class Backlog:
         #: messages of these groups.
         self.aside = AsideMessages()
         self._asleep: dict[str, deque[tuple[Any, Message]]] = {}
-        #: By claim, the groups with a message that was given back.
+        #: By claim, the given-back groups.
         self._given_back: dict[Any, set[str]] = {}
         self._is_closed = False
         self.calls = 0
@@ -136,7 +138,7 @@ class Backlog:
     def add(self, claim: Any, messages: Iterable[Message]) -> list[Message]:
         """Add messages of a claim, in their order.
 
-        Leave out and return the messages that come after a given-back message of their group.
+        Leave out and return the messages of groups that the claim has given back.
         """
         behind: list[Message] = []
         with self._changed:
@@ -162,12 +164,15 @@ class Backlog:
         return behind
 
     def forget(self, claim: Any) -> None:
-        """Forget the given-back groups of a claim, once no more messages of the claim are added."""
+        """Forget the given-back groups of a claim. Call this when no more messages of the claim will be added."""
         with self._lock:
             self._given_back.pop(claim, None)
 
     def take(self) -> HandlerCall | None:
-        """Return messages for the next call; None if no message is ready. Call `finish` when the call has ended."""
+        """Return messages for the next call. Call `finish` when that call has ended.
+
+        Return None if no message is ready, or if the backlog is closed.
+        """
         with self._lock:
             return self._take()
 
@@ -185,9 +190,9 @@ class Backlog:
     ) -> list[tuple[Any, Message]]:
         """Note that a call has ended. Remove and return all waiting messages of the groups in `given_back`.
 
-        `aside` has messages of the call that are handed out again, each after its seconds. On a FIFO queue only the
-        seconds of a group's first message count. The group's messages in `aside` are handed out in their order, before
-        all other messages of the group.
+        `aside` has messages of the call that are handed out again, each after its seconds (except those of the groups
+        in `given_back`). On a FIFO queue only the seconds of a group's first message count. The group's messages in
+        `aside` are handed out in their order, before all other messages of the group.
         """
         with self._changed:
             self.calls -= 1
@@ -222,13 +227,16 @@ class Backlog:
         return dropped
 
     def shuffle(self) -> None:
-        """Shuffle the waiting messages. On a FIFO queue shuffle the groups: messages of a group keep their order."""
+        """Shuffle the waiting messages. On a FIFO queue shuffle the ready groups, whose messages keep their order.
+
+        Messages that are put aside are not shuffled.
+        """
         with self._lock:
             random.shuffle(self._waiting)
             random.shuffle(self._ready)
 
     def remove(self, claim: Any = None) -> int:
-        """Remove the waiting messages of a claim (None: of all claims); return how many there were."""
+        """Remove the waiting messages of a claim (None: of all claims), also those put aside. Return how many."""
         with self._lock:
             put_aside = self.aside.remove(claim)
             for group in {message.message_group_id or "" for message in put_aside} & set(self._asleep):

@@ -1,7 +1,8 @@
 """The receives of a worker or a consumer.
 
 In this module a worker is a worker of `Queue.work`, or one process of a consumer. If the caller gave an attempt id,
-each receive gets this id and a number. By these a retry finds the claims of a failed run.
+each receive gets an id made of it and a number (see `rules.attempts.claim_id`). By these ids a retry finds the claims
+of a failed run.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Status
 
-#: The most characters of a worker's attempt id: the numbers of the process and of the claim are appended to it.
+#: The most characters of a worker's attempt id. A longer one is shortened, because the numbers of the process and of
+#: the claim are appended to it.
 LONGEST_ATTEMPT = LONGEST - len("/255.1000000000")
 #: If a run meets another live run of its attempt, the numbers of its next claims begin at random in this range.
 APART = range(1_000_000, 1_000_000_000)
-#: The states of messages that may be received now (the first state) or soon.
+#: The states of messages that may be received now (the first state) or later.
 STORED = (Status.VISIBLE, Status.DELAYED, Status.LOCKED)
 
 
@@ -52,7 +54,7 @@ class ClaimSource:
             )
         self._access, self.timeout, self._attempt_id, self._say = access, timeout, attempt_id, say
         self._share = share
-        #: Whether the queue is FIFO; if so, `_before` is its state before the last receive.
+        #: Whether the queue is FIFO. If so, `_before` is the store's change token from just before the last receive.
         self._in_order = is_fifo(access.record().attributes)
         self._before: object = None
         self._parts_ways = False
@@ -60,8 +62,9 @@ class ClaimSource:
     def attempts(self) -> Iterator[tuple[str | None, int]]:
         """Yield an attempt id for each receive, and how many messages an earlier run of the attempt holds under it.
 
-        The ids of earlier claims come first. Then come ids whose numbers no earlier claim has, with 0 messages. If two
-        runs of one attempt are alive, both use the same numbers and get the same claims, until one calls `part_ways`.
+        The ids of earlier claims that are still held come first. Then come ids with greater numbers, and 0 messages. If
+        two runs of one attempt are alive, both use the same numbers and get the same claims, until one calls
+        `part_ways`.
         A worker without an attempt id gets (None, 0) for each receive.
         """
         if not self._attempt_id:
@@ -81,7 +84,7 @@ class ClaimSource:
             number += 1
 
     def part_ways(self) -> None:
-        """Give the next claims random numbers. Call this when another live run of the attempt got the same claims."""
+        """Begin the numbers of the next claims at random. Call this when another live run has the same claims."""
         self._parts_ways = True
 
     def receive(self, attempt_id: str | None, most: int | None, wait: float) -> Claim:
@@ -92,14 +95,15 @@ class ClaimSource:
     def may_get_more(self) -> bool:
         """Tell whether the queue has messages to receive, or may soon have some. Call this after an empty receive.
 
-        Delayed and locked messages count, however long they are hidden. Held and postponed messages count if their
-        deadline is within the visibility timeout. A live holder extends its claim before the deadline. A dead holder
-        does not, and its messages become visible. On a FIFO queue, visible messages do not count if nothing has changed
-        since the receive began. The receive did not get them, so hidden messages of their groups block them.
+        Delayed and locked messages count, however long they are hidden. Held, postponed and parked messages count if
+        their deadline is within the visibility timeout. The holder of held messages may be dead, and then they become
+        visible at the deadline. (A live holder extends the deadline, and its messages count, too.) On a FIFO queue,
+        visible messages do not count if nothing has changed since the receive began: the receive did not get them, so
+        hidden messages of their groups block them.
 
         Guarantees:
-            False describes one state of the queue at one instant. If others send, receive or give back a message
-            between two reads, the reads are repeated.
+            False describes one state of the queue at one instant. If a commit changes messages of the ledger between
+            two reads, the reads are repeated.
         """
         store = self._access.store
         while True:
@@ -121,7 +125,8 @@ class ClaimSource:
     def _held(self, attempt: str) -> Mapping[tuple[int | None, int], int]:
         """Return how many messages this worker takes over from earlier runs, by (number of process, number of claim).
 
-        See `Share` for the processes whose claims a worker takes over.
+        The number of the process is None if the earlier run had only one process. See `Share` for the processes whose
+        claims a worker takes over.
         """
         held = Counter[tuple[int | None, int]]()
         for lease in self._access.store.leases(self._access.record(), self._access.clock):
@@ -136,7 +141,7 @@ class ClaimSource:
 
 
 def earlier_rows(messages: int) -> str:
-    """Return the text of the error that another holder of the same receipt wrote the rows of messages first."""
+    """Return the text of the error for messages whose rows another holder of the same receipt wrote first."""
     return (
         f"{messages:,} messages had rows by another run with this attempt_id, which is alive, or ended a moment ago. "
         "Two at once do the same messages twice: end one of them, or give each an attempt_id of its own"

@@ -1,7 +1,8 @@
 """The work of a worker on one claim: as a whole, or in parts if the user's function raises.
 
 A culprit is a message for which the function raises even when the message is tried alone (see `isolation`). A failed
-message is released, or parked if it has failed too often.
+message is a culprit, or a message of which the function told that it failed. A failed message is released, or parked if
+it was received too often (see `redrive.receives_before_parking`).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ MOST_LOGGED = 20
 
 
 class ClaimWork:
-    """Works on one claim, and gives back what it still holds if the work fails."""
+    """Works on one claim, and gives back what is still held of it if the work fails."""
 
     def __init__(self, access: Access, work: Work, claim: Claim, evidence: Evidence | None = None) -> None:
         assert claim.grant is not None
@@ -66,8 +67,8 @@ class ClaimWork:
         """Work on the claim, acknowledge it, and return the counts.
 
         If an error ends the work, the messages that are still held are given back at once, and the error is raised. The
-        receive of these messages counts only if a message may be the cause. After LeaseLost nothing is given back or
-        raised: the counts tell how many messages were lost.
+        receive of these messages counts only if the JVM has ended or the memory ran out: a message may be the cause.
+        After LeaseLost nothing is given back or raised: the counts tell how many messages were lost.
         """
         claim = self._claim
         try:
@@ -116,7 +117,7 @@ class ClaimWork:
         return line
 
     def _isolate(self, error: Exception) -> None:
-        """Search for the culprits, and release or park them. Afterwards all other messages are done."""
+        """Search for the culprits, and release or park them. The search settles all other messages, part by part."""
         raised = row_error(error)
         self._say(f"the function raised {raised.text}: the claim is tried again in halves")
         self._require_rows_as_cause(error)
@@ -129,7 +130,10 @@ class ClaimWork:
         self._fail(culprits)
 
     def _require_rows_as_cause(self, error: Exception) -> None:
-        """Raise EverythingFails if the function raises a like error when it is given no rows."""
+        """Raise EverythingFails if a call of the function on no rows raises a like error.
+
+        Only the call counts: the DataFrame that it returns is not computed.
+        """
         try:
             self._work.function(self._claim.dataframe.limit(0))
         except Exception as without_rows:
@@ -288,7 +292,8 @@ class ClaimWork:
 
     def _give_back(self, why: BaseException) -> None:
         # A message can make the JVM or Python run out of memory, so the receive counts after the end of the JVM and
-        # after MemoryError. No message causes the other errors that `run` gives to this method.
+        # after MemoryError. The other errors that `run` gives to this method are not taken for a message's fault: the
+        # search has already blamed each message that raises alone.
         counts = jvm_has_ended(why) or isinstance(why, MemoryError)
         try:
             reason = row_error(why).text if is_of_function(why) else why_ended(why)
@@ -342,8 +347,8 @@ class _Judge:
     def decide(self, record: QueueRecord, writer: Writer) -> Acknowledgement:
         """Return the messages to acknowledge, and the actions on the others.
 
-        If the function tells which messages failed, acknowledge the messages that have a row, and fail all others.
-        Otherwise acknowledge the whole part.
+        If the function tells which messages failed, acknowledge the messages that have a row to write, and fail all
+        others. Otherwise acknowledge the whole part.
         """
         from ledger.outputs.named_messages import compare_with_claim, others_of_claim
 
@@ -382,10 +387,10 @@ class _Judge:
 
 
 def _require_different(reasons: pa.Table, failed: pa.Table) -> None:
-    """Raise EverythingFails if all messages of a claim failed alike, and enough of them are witnesses.
+    """Raise EverythingFails if all reasons are alike, and enough of the failed messages are witnesses.
 
-    Messages without a reason are not compared. `failed` is GRANTED_RUNS. `ledger.work.isolation` defines witnesses. An
-    error of the surroundings needs no witness.
+    `failed` has all messages of a claim or its part, as GRANTED_RUNS. Messages without a reason are not compared.
+    `ledger.work.isolation` defines witnesses. An error of the surroundings needs no witness.
     """
     errors = [row_error_of(text) for text in reasons["reason"].unique().to_pylist() if text is not None]
     if not errors or not all(one.is_like(errors[0]) for one in errors):

@@ -1,8 +1,9 @@
 """The loop of a consumer in one process, without Spark: claim, call, write, acknowledge.
 
-One thread (the caller's) receives, reads and commits. Other threads, or an event loop, call the handler. The next claim
-is received while the handlers still work on the last one, shortly before no message waits for them. No claim is
-received while at least twice as many messages are unsettled as a receive asks for.
+One thread (the caller's) receives, reads, writes and settles. Other threads, or an event loop, call the handler. Each
+claim has a heartbeat, which extends the claim. The next claim is received while the handlers still work on the last
+one: when no more messages wait than the handlers work on at once. No claim is received while at least twice as many
+messages are unsettled as a new claim has at most.
 
 `ledger.work.handler_evidence` decides whether the handler is broken or messages are bad.
 """
@@ -35,7 +36,7 @@ from ledger.work.isolation import EverythingFails
 from ledger.work.tasks import Consumption
 
 #: In seconds: how long a receive waits if no claim is in hand and the last receive was empty. While a claim is in hand,
-#: the next receive comes this long after an empty one.
+#: receives do not wait, and the next one comes at least this long after an empty one.
 WAIT_SECONDS = 0.5
 #: The loop sleeps at most this many seconds before it looks for work again.
 LOOK_SECONDS = 0.05
@@ -95,8 +96,8 @@ class Consumer:
         """Consume as long as `Consumption.until` says; return the counts.
 
         SIGTERM and Ctrl-C in the main thread drain, if no other code handles these signals. In a drain, calls that have
-        begun are finished and their rows are written. All other messages are given back. A second signal gives back at
-        once all messages that are not settled. The signal's own exception is raised at the end.
+        begun are finished, and all outcomes are settled. All other messages are given back. A second signal gives back
+        at once all messages that are not settled. The signal's own exception is raised at the end.
         """
         with draining() as drain:
             self._draining = drain
@@ -134,9 +135,10 @@ class Consumer:
         return self._is_exhausted and not self._in_hand
 
     def _step(self) -> None:
-        """Run one round: receive, read and collect; if nothing was received, settle.
+        """Run one round: receive, read and collect. If nothing was received, settle what is due.
 
-        If nothing was received or settled, sleep for LOOK_SECONDS, or until a handler wakes the loop.
+        If nothing was received or due, sleep for LOOK_SECONDS at most: a handler's thread or event loop may wake this
+        thread earlier.
         """
         self._wake.clear()
         received = self._receive_more()
@@ -169,10 +171,10 @@ class Consumer:
         return bool(claim.count)
 
     def _feed(self) -> None:
-        """Read messages for the handlers, while few messages wait and memory has room."""
+        """Read messages for the handlers, while few messages wait and memory has room (or see `_is_stuck`)."""
         for claim in self._in_hand:
-            # While messages are shuffled, each message of the claim must have the same chance to come next: read all of
-            # them.
+            # While waiting messages are shuffled, each message of the claim must have the same chance to come next. So
+            # read as many as memory holds, however many wait.
             while claim.unread and (len(self._backlog) <= self._told.at_once or self._evidence.is_suspicious):
                 room = self._told.max_bytes - self._bytes_held()
                 if room <= 0 and not self._is_stuck():
@@ -189,14 +191,18 @@ class Consumer:
     def _is_stuck(self) -> bool:
         """Tell whether to read more although memory is full.
 
-        This is so if no message waits for a handler or is with one, and no outcome can be settled.
+        The answer is yes if no message that was read waits for a handler or is with one, and no outcome can be settled.
+        Otherwise the consumer would wait for ever.
         """
         if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._told_of:
             return False
         return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
 
     def _is_full(self) -> bool:
-        """Tell whether to settle now: the pending rows cost `flush_cost`, or memory is full and no message waits."""
+        """Tell whether to settle now: the pending rows cost `flush_cost`, or memory is full and no message waits.
+
+        Messages that wait count only if they were read.
+        """
         told = self._told
         if told.flush_cost is not None and sum(one.pending_cost for one in self._in_hand) >= told.flush_cost:
             return True
@@ -252,7 +258,7 @@ class Consumer:
         return all(one.is_handled for one in self._in_hand)
 
     def _settle_due(self) -> bool:
-        """Settle each claim that is due; return whether a claim was settled."""
+        """Settle each claim that is due, and forget lost claims. Return whether a claim was due."""
         settled, is_full = False, self._is_full()
         for claim in list(self._in_hand):
             if claim.heartbeat.lost:
@@ -286,7 +292,7 @@ class Consumer:
             self._grow(claim)
 
     def _grow(self, one: ClaimInHand) -> None:
-        """Adapt the size of the next claims to the messages that are handled in `flush_seconds`, within bounds.
+        """Adapt the size of the next claims to the messages that are settled in `flush_seconds`, within bounds.
 
         If the caller gave `max_messages`, leave the size as it is.
         """
@@ -316,7 +322,7 @@ class Consumer:
         self._told.on_progress(self.consumed)
 
     def _drain(self) -> None:
-        """Wait for the calls that have begun, settle their outcomes, and give back all other messages."""
+        """Wait for the calls that have begun, settle all outcomes, and give back all other messages."""
         waiting = self._backlog.remove() + sum(one.unread for one in self._in_hand)
         running = self._backlog.calls
         self._told.say(f"drains: waits for {running:,} calls, and gives back {waiting:,} messages that are not begun")
@@ -331,9 +337,10 @@ class Consumer:
         self._give_back(ENDED)
 
     def _write_what_is_done(self, error: BaseException) -> None:
-        """Abandon the handlers, and settle the messages in hand that succeeded before an error.
+        """Abandon the handlers. Settle the messages of the claims in hand that succeeded before `error`.
 
-        After OutputNotWritten settle nothing. Ignore errors of the settlements: the first error is the one to raise.
+        After OutputNotWritten settle nothing. The caller raises `error`, so an error of a settlement is ignored. Unless
+        that error is LeaseLost, no further claim is settled.
         """
         with contextlib.suppress(Exception):
             self._handlers.abandon()
@@ -353,7 +360,7 @@ class Consumer:
 
 
 def require_output(access: Access, told: Consumption) -> None:
-    """Raise the error that a write to the output would raise because of its place, its schema, or this ledger."""
+    """Raise the error that each write to the output would raise: its place, its schema or this ledger allows none."""
     access.store.outputs.require_writable()
     nothing = pa.table({NAMES_MESSAGE: pa.array([], pa.string())})
     writer_of(access, nothing, told.output, None, columns_asked(told.schema))

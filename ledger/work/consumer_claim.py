@@ -1,15 +1,18 @@
 """One claim of a consumer: its messages, their outcomes, and the commits that settle them.
 
 A settlement ends the hold on messages that were handled. It writes the rows of all messages that are done, acknowledges
-these messages, and gives back the others, each with its reason. All of this usually takes effect together. Without rows
-the settlement is one commit. With rows it is a `claim.write`: three commits in two tables.
+these messages, and gives back the others, each with its reason. Usually all of this takes effect together. Without rows
+this is one commit. With rows it is a `claim.write`: three commits in two tables.
 
-Messages that no retry can help are moved to the dead-letter queue, if there is one, in a commit of their own.
+Messages that no retry can help are moved to the dead-letter queue, if there is one, in an earlier commit of their own.
 
-If the output table refuses rows, the consumer searches for these rows in halves. The consumer writes all other rows,
-perhaps by several `claim.write`. The messages of the refused rows count as messages that no retry can help.
+If rows cannot be written together, the consumer searches in halves for the rows that the output table refuses. The
+consumer writes all other rows, perhaps by several `claim.write`. The messages of the refused rows count as messages
+that no retry can help. If the table refuses everything alike, the search ends with EverythingFails (see `isolation`),
+and so does the consumer.
 
-`FirstRows` compares the first rows with the table's columns. If the first rows do not fit, the consumer ends early.
+`FirstRows` compares the first rows with the table's columns. If the rows of LEAST_WITNESSES messages do not fit, the
+consumer ends early.
 """
 
 from __future__ import annotations
@@ -57,13 +60,14 @@ from ledger.work.verdicts import RetryLater
 log = logging.getLogger("ledger.consume")
 #: The verdicts on messages that no retry helps.
 HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
-#: A message that is given back is hidden for at most the time that its receipt may still hold it, less this many
-#: seconds. The reason: the store reads the clock later than this process.
+#: If a queue has a MaximumVisibilityTimeout, a message that is given back is hidden for at most the time that its
+#: receipt may still hold it (V7), less this many seconds. Without this margin the store might refuse the timeout,
+#: because the store reads the clock later than this process.
 CEILING_MARGIN_SECONDS = 60
 
 
 class ClaimInHand:
-    """A claim of a consumer, under a heartbeat. Only the consumer's own thread uses the object."""
+    """A claim of a consumer, under a heartbeat. Only the consumer's own thread changes the object."""
 
     def __init__(self, access: Access, told: Consumption, claim: Claim) -> None:
         assert claim.grant is not None
@@ -87,7 +91,7 @@ class ClaimInHand:
 
     @property
     def is_handled(self) -> bool:
-        """Whether every message has an outcome."""
+        """Whether every message has an outcome that `note` has added."""
         return self.handled == self.claim.count
 
     @property
@@ -127,8 +131,8 @@ class ClaimInHand:
         """Tell whether it is time to settle the pending outcomes, except the `withheld`.
 
         `withheld`: failures of which it is not known yet whether the message or the handler is bad (see
-        `handler_evidence`). `is_full`: the pending rows of all claims cost `flush_cost`, or the bodies in memory have
-        reached `max_bytes`.
+        `handler_evidence`). `is_full`: the pending rows of all claims cost `flush_cost`. Or the bodies in memory have
+        reached `max_bytes`, and no message waits for a handler.
         """
         if self.pending_since is None or not self.pending:
             return False
@@ -143,9 +147,9 @@ class ClaimInHand:
             The counts.
 
         Raises:
-            EverythingFails: The output table refuses all rows that were tried, and all alike.
-            LeaseLost: The rows were not written: others hold or ended some of their messages, or another holder of the
-                same receipt wrote rows for these messages first.
+            EverythingFails: The output table refuses alike the rows of all messages that were tried alone.
+            LeaseLost: Rows were not written: others hold or ended some of their messages, or another holder of the same
+                receipt wrote rows for these messages first. Earlier commits of the same settlement stay.
         """
         ripe = self.ripe(withheld)
         if not ripe:
@@ -160,9 +164,9 @@ class ClaimInHand:
         return counts
 
     def give_back(self, reason: str) -> int:
-        """Give back all unsettled messages, uncounted, and end the heartbeat; return how many messages.
+        """Give back all messages that are still held, uncounted, and end the heartbeat; return how many messages.
 
-        If the store refuses, warn in the log, and return 0.
+        If the store raises a LedgerError, warn in the log, and return 0.
         """
         try:
             if self.is_over:
@@ -198,11 +202,11 @@ class ClaimInHand:
     def _settle_apart(
         self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int, error: Exception
     ) -> Consumed:
-        """Settle messages in parts, after the output table refused their rows together."""
+        """Settle messages in parts, after their rows could not be written together because of `error`."""
         self._told.say(f"the rows could not be written, and are tried again in parts: {_why(error)}")
         refused = self._search(done, lambda some: require_fitting(self._access, self._told, some, types))
         if refused:
-            # The table has no columns for these rows. Try all other rows in one commit again.
+            # The table has no columns for these rows. First try to write all other rows together again.
             culprits = {one.message.message_id for one in refused}
             done = [one for one in done if one.message.message_id not in culprits]
         parts: list[Consumed] = []
@@ -279,10 +283,12 @@ class ClaimInHand:
     def _reject(self, others: list[Handled], mark: int = 0) -> tuple[Consumed, list[Handled], int]:
         """Move the messages that no retry can help to the dead-letter queue, each with its reason, in one commit.
 
+        Messages that others hold or ended do not move, and count as lost.
+
         Returns:
             A tuple of three:
 
-            - the counts, all 0 if there is no such message, or if the queue has no dead-letter queue;
+            - the counts, all 0 if no message has such a verdict, or if the queue has no dead-letter queue;
             - the messages that are left to be given back;
             - the first mark that no action of this settlement has.
         """
@@ -345,7 +351,7 @@ class ClaimInHand:
         )
 
     def _give_back_actions(self, record: QueueRecord, others: list[Handled], mark: int) -> list[Action]:
-        """Return the actions that give messages back: one for each way and reason (see `give_back_each`)."""
+        """Return the actions that give messages back: one for each way (`_way_back`) and reason (`give_back_each`)."""
         actions: list[Action] = []
         for way_back, handled in _grouped(others, lambda one: self._way_back(record, one)):
             seconds, postponed, counted = way_back
@@ -372,7 +378,7 @@ class ClaimInHand:
         return 0, Postponed.RETRY, False
 
     def _within_ceiling(self, record: QueueRecord, seconds: int) -> int:
-        """Shorten the seconds as V7 demands: a message is hidden for no longer than its receipt may hold it."""
+        """Shorten the seconds as V7 demands: a message is hidden for no longer than its receipt may still hold it."""
         ceiling = limits_of(record.attributes).maximum_visibility_timeout
         if ceiling is None:
             return seconds
@@ -380,7 +386,7 @@ class ClaimInHand:
         return max(0, min(seconds, ceiling - passed - CEILING_MARGIN_SECONDS))
 
     def _runs_of(self, handled: Sequence[Handled]) -> pa.Table:
-        """Return the messages as RUNS."""
+        """Return, as RUNS, those of the messages that are in the claim."""
         if not handled:
             return RUNS.empty_table()
         named = named_by_ids(pa.chunked_array([pa.array([one.message.message_id for one in handled], pa.string())]))
@@ -396,7 +402,8 @@ def _size_of(message: Message) -> int:
 def columns_asked_by(told: Consumption) -> ColumnsAsked:
     """Return the columns that a consumer asks of its table.
 
-    If the table lacks a column that `schema` does not declare, the values that are written first decide its type.
+    If the table lacks a column that `schema` does not declare, the values that are written first decide its type. Later
+    values may make a column of numbers wider.
     """
     return replace(columns_asked(told.schema), by_chance=True)
 
@@ -417,7 +424,8 @@ def _refused(one: Handled, error: RowError) -> Handled:
 def _error_of_rows(error: Exception) -> RowError:
     """Return the error of refused rows.
 
-    Of an OutputNotWritten without a cause take only the reason. The error's full text also says that the claim is held.
+    If the error is an OutputNotWritten without a cause, take only its reason. Its full text also says that the claim is
+    held.
     """
     if isinstance(error, OutputNotWritten) and error.__cause__ is None:
         return RowError(type(error).__name__, error.reason[:LONGEST])
@@ -464,7 +472,7 @@ def _ids_of(runs: pa.Table) -> list[str]:
 
 
 class FirstRows:
-    """Compares rows with the output table's columns, until the rows of one message fit.
+    """Compares the rows of each message with the output table's columns, until the rows of one message fit.
 
     Only the consumer's own thread uses the object.
     """

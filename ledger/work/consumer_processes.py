@@ -1,10 +1,11 @@
 """Several processes (children) that consume one queue, and the parent process that starts and ends them.
 
 The parent spawns the children. Each child opens the ledger for itself and runs a Consumer of its own. A pipe connects
-each child with the parent. The child reports its counts, its log lines, and the groups that its handler closed. The
-parent passes closed groups on to the other children. It tells all children to end after a signal, or when one child has
-raised. If the parent has ended, a child finds its pipe closed, and drains. If a child is killed, its messages can be
-received again after their visibility timeout, by other children or a later run.
+each child with the parent. The child reports its counts, its log lines, the groups that its handler closed, and the
+exception that ended it. The parent passes closed groups on to the other children. The parent tells all children to end
+after a signal, or when one child has raised. If the parent has ended, a child finds its pipe closed, and drains. If a
+child is killed, its messages can be received again after their visibility timeout. A later run under the same attempt
+id gets them at once.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ledger.work.claim_source import STORED
 from ledger.work.consumer import Consumer
 from ledger.work.tasks import Consumption, ignore, log
 
-#: How long the parent waits for news of its children before it checks whether it was told to end, in seconds.
+#: The parent waits for news of its children for at most this many seconds before it checks whether it was told to end.
 LOOK_SECONDS = 0.1
 #: The kinds of messages between the parent and a child.
 END, CLOSED, PROGRESS, STEP, WARNING, RAISED = "end", "closed", "progress", "step", "warning", "raised"
@@ -75,7 +76,8 @@ class ConsumerProcesses:
     """The children of one `Queue.consume`.
 
     Raises:
-        InvalidParameterValue: Another process cannot import the handler, or cannot open the ledger.
+        InvalidParameterValue: Another process cannot import the handler, or cannot open the ledger. Raises also what
+            `Consumer` raises.
     """
 
     def __init__(self, access: Access, told: Consumption) -> None:
@@ -94,9 +96,9 @@ class ConsumerProcesses:
         """Run the children until all have ended; return the sum of their counts.
 
         Raises:
-            Exception: The first exception of a child. The other children were told to drain, and have ended.
+            Exception: The first exception that a child reported. The other children were told to drain, and have ended.
             LedgerError: Each child was killed, or ended with an error that it did not report.
-            SystemExit, KeyboardInterrupt: A signal told the process to end, and the children have ended.
+            SystemExit, KeyboardInterrupt: A signal told this process to end, and the children have ended.
         """
         with draining() as drain:
             try:
@@ -108,7 +110,8 @@ class ConsumerProcesses:
                         self._is_told = True
                         self._tell_all((END,))
             except BaseException:
-                # A second signal came, or a pipe failed. A child that gets END twice gives back all messages at once.
+                # A second signal came, or a pipe or the start of a child failed. A child that gets END twice gives back
+                # all messages at once.
                 for _ in range(1 if self._is_told else 2):
                     self._tell_all((END,))
                 self._is_told = True
@@ -141,8 +144,8 @@ class ConsumerProcesses:
         process = self._context.Process(
             target=_consume, args=(child_end, self._reopen, told), name=f"consumer {number}"
         )
-        # Start the tracker first. Otherwise the first child's start also starts the tracker, and the tracker's start
-        # ends the block of interrupts.
+        # Start multiprocessing's resource tracker (a process) first. Otherwise the first child's start also starts the
+        # tracker, and the tracker's start ends the block of interrupts.
         resource_tracker.ensure_running()
         with interrupts_held_back():
             process.start()
@@ -262,7 +265,7 @@ def _consume(connection: Connection, reopen: Callable[[], Access], told: Consump
     except BaseException as error:
         if is_termination(error):
             raise
-        # If a handler raises any other exception, even SystemExit, its process has failed.
+        # After any other exception, even a SystemExit that the handler raised, this child has failed.
         tell((RAISED, _picklable(error)))
         sys.exit(1)
 
@@ -270,9 +273,9 @@ def _consume(connection: Connection, reopen: Callable[[], Access], told: Consump
 def _listen(connection: Connection, consumer: Consumer) -> None:
     """Read the parent's messages and obey them, in a thread of a child.
 
-    The first END drains the child, by SIGTERM. The second END ends the drain, as a second signal does. A signal may
-    reach all processes at once. The parent's first END must not end the drain of a child that already drains for this
-    signal.
+    The first END drains the child, by SIGTERM. The second END ends the drain, as a second signal does. A signal to the
+    parent may reach the child, too. Then the first END must not end the drain that this signal began, so it does
+    nothing.
     """
     ends = 0
     while True:

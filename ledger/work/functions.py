@@ -1,4 +1,7 @@
-"""Safe UDFs for claims: if the UDF raises for a row, the row gets the error in place of a value."""
+"""Safe UDFs for claims: if a UDF raises for a row, the row gets the error in place of a value.
+
+An error is an `Exception`. Other exceptions, such as SystemExit, are not caught.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def safely(function: Any) -> Any:
 
     Returns:
         A UDF with the same arguments. Its result is a struct: `value`, as the UDF returns it, and `error`, a text such
-        as "ValueError: no such date (dates.py:7)". One of the two is null; both are null where the UDF returned null.
+        as "ValueError: no such date (dates.py:7)". `value` is null if the UDF raised, and `error` if it did not.
         Executors do not need this package.
 
     Raises:
@@ -54,7 +57,7 @@ def safely(function: Any) -> Any:
 
 
 def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[DataFrame], DataFrame]:
-    """Return a function of a claim's DataFrame that calls `function` for each message, as `safely` does.
+    """Return a function of a claim's DataFrame that calls `function` for each message, and catches its errors.
 
     Args:
         function: gets a message as a Row, and returns a dict, a tuple or a Row with the columns of `schema`.
@@ -66,7 +69,7 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
 
     Raises:
         InvalidParameterValue: `function` is a UDF, or `schema` is not an Arrow schema, or is empty. Or `schema` has
-            message_id, REASON, two columns of one name, or a type that Spark lacks.
+            message_id, REASON, two columns of one name (whatever the capitals), or a type that Spark lacks.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F
@@ -150,7 +153,8 @@ def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> C
     Arrow and Spark convert values silently: inside a list of whole numbers 1.5 becomes 1, and a double too large for a
     float becomes infinite. The check raises TypeError, with the name of the column, for a value that would change. One
     change is allowed: in a column of shorter floats, a double is rounded. The check also raises TypeError for an answer
-    that is no dict, Row or tuple with the schema's columns.
+    that is no dict, Row or tuple, for a column that the schema does not name, and for a tuple of another length than
+    the schema's. A column that a dict or a Row lacks is null.
     """
     names = list(schema.names)
     refuse = _refusing()
@@ -176,7 +180,7 @@ def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> C
 def _refusing() -> Callable[[str], NoReturn]:
     def refuse(problem: str) -> NoReturn:
         error = TypeError(f"the function returned {problem}")
-        # The check raises this error, not a line of the user's code: `_text_of_error` names no line.
+        # The check raises this error, not a line of the user's code, so `_text_of_error` must name no line.
         error.has_no_place = True  # type: ignore[attr-defined]
         raise error
 
@@ -236,7 +240,7 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
         is_short = types.is_floating(kind) and not is_double
         least, most = bounds(kind)
         exact = kind
-        # Spark has microseconds at the finest.
+        # Spark has no finer unit of time than microseconds.
         if types.is_timestamp(kind):
             exact = pa.timestamp("us", kind.tz) if kind.unit == "ns" else kind
         elif types.is_duration(kind):
@@ -257,7 +261,7 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
                 return value
             if of_class is str and is_text and value.isascii():
                 return value
-            # Suppress Arrow's own error, which names no column. `refuse_value` names it.
+            # Suppress Arrow's own error, which names no column. `refuse_value` names the column.
             with contextlib.suppress(Exception):
                 plain = plain_scalar(value)
                 kept = pa.scalar(plain, type=exact).as_py()

@@ -1,13 +1,14 @@
 """Limits of message groups: closed groups, calls at once, and messages a second.
 
-A handler closes a group until an instant by RetryLater. Until that instant the consumer begins no call of the handler
-for messages of the group (`ClosedGroups`).
+A handler closes a group until an instant by RetryLater. Until that instant the process begins no call of the handler
+for messages of the group (`ClosedGroups`). In this module a call is a HandlerCall (see `backlog`).
 
-A limit holds for all processes of one machine that share a folder, which has the limit's state. No process has to clean
-up the folder. In this module the turn of a message is the instant at which its group's rate allows the message.
+A limit holds for all processes of one machine that share a folder, which has the limit's state. After a killed process
+nothing has to be cleaned up there. In this module the turn of a message is the instant at which its group's rate allows
+the message.
 
-- A slot is a file. A call holds the lock (flock) of one slot of each limited group that it has messages of. The kernel
-  releases the lock when the process ends in any way, so a killed process keeps no slot.
+- A slot is a file. A call holds the lock (flock) of one slot of each group that it has messages of and whose limit has
+  a `concurrency`. The kernel releases the lock when the process ends in any way, so a killed process keeps no slot.
 - A rate is a file with two instants, read and written under the file's lock. The first instant is when the group's next
   message is due if all messages come evenly (the generic cell rate algorithm). A message may come before it is due: by
   up to BURST_SECONDS, less the time of one message. In any T seconds a group therefore gets at most
@@ -16,8 +17,9 @@ up the folder. In this module the turn of a message is the instant at which its 
   limit is asked again. No thread waits for the message, and messages of other groups continue (see `Backlog`).
 - A message whose turn is later is given back, and hidden until its turn, in whole seconds and for LONGEST_SECONDS at
   most. The second instant is the latest turn until which a message was hidden. So each further message is hidden for
-  longer, and the messages come back one after the other.
-- A message that gets no slot is put aside in the same way. If it waited in vain, it is given back.
+  longer, up to LONGEST_SECONDS, and the messages come back one after the other.
+- A message that gets no slot is put aside in the same way. It is given back if it waited in vain, or if too many
+  messages of its group are put aside already.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class ClosedGroups:
         self.on_close: Callable[[str, int], None] = lambda group, until: None
 
     def close(self, group: str, until: int) -> None:
-        """Close a group until an instant (milliseconds), unless it is already closed until a later instant."""
+        """Close a group until an instant (milliseconds). A group that is closed for longer stays so."""
         with self._lock:
             self._until[group] = max(until, self._until.get(group, 0))
 
@@ -83,12 +85,12 @@ class ClosedGroups:
 
 #: After a pause, a group may get the messages of this many seconds at once, and at least one.
 BURST_SECONDS = 1.0
-#: In seconds. A message is put aside if its turn comes within the first number. In all it waits for twice as long at
-#: most. The second number is the time from one look for a free slot to the next look.
+#: In seconds. A message is put aside if its turn comes within the first number. In all it waits for about twice as long
+#: at most. The second number is the shortest time from one look for a free slot to the next look.
 PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
 #: A message that is given back because of a limit is hidden for this many seconds at most.
 LONGEST_SECONDS = 60.0
-#: How many calls a second are assumed to end for each slot.
+#: How many calls a second are assumed to end for each slot. By this estimate messages wait, or are hidden, for a slot.
 CALLS_A_SECOND = 10
 MOST_CONCURRENCY = 4_096
 #: The reasons of messages that are given back because of their group's limits.
@@ -124,7 +126,7 @@ class GroupLimit:
             raise InvalidParameterValue("rate", rate, "Must be a number > 0, of messages a second")
 
 
-#: Limits by the name of the group. None stands for every group that is not named. A single limit is for every group.
+#: Limits by the name of the group. None stands for each group that is not named. A single GroupLimit is for each group.
 Limits: TypeAlias = Mapping[str | None, GroupLimit] | GroupLimit
 
 
@@ -165,7 +167,7 @@ class GroupLimits:
         return CallPermits(self)
 
     def limit_of(self, message: Message) -> GroupLimit | None:
-        """Return the limit of a message's group; None if there is none."""
+        """Return the limit of a message's group; None if the message has no group, or its group no limit."""
         group = message.message_group_id
         return None if group is None else self._limits.get(group, self._limits.get(None))
 
@@ -186,7 +188,8 @@ class GroupLimits:
     def refuse_slot(self, group: str, most: int) -> RetryLater:
         """Return how to give back a message that got no slot.
 
-        The more messages of its group were given back in this way, the longer the message is hidden.
+        The more messages of its group were given back in this way since the last slot of the group, the longer the
+        message is hidden.
         """
         with self._lock:
             self._refused[group] += 1
@@ -210,7 +213,7 @@ class GroupLimits:
     def book_instant(self, group: str, rate: float) -> RetryLater:
         """Return how to give back a message that is too early: hidden until the turn after the latest one.
 
-        A turn that would be more than LONGEST_SECONDS away is LONGEST_SECONDS away.
+        If that turn is more than LONGEST_SECONDS away, the message is hidden for LONGEST_SECONDS.
         """
         with self._instants(group) as instants:
             now, interval = self._clock(), MILLISECONDS / rate
@@ -233,7 +236,7 @@ class Aside:
 
 
 class CallPermits:
-    """The slots that one call of a handler holds of its groups' limits, until `end`."""
+    """The slots that one call holds of its groups' limits, until `end`."""
 
     def __init__(self, limits: GroupLimits) -> None:
         self._limits = limits
@@ -251,8 +254,8 @@ class CallPermits:
         if limit is None or group is None:
             return None
         most, rate = limit.concurrency, limit.rate
-        # A message that was put aside gets twice the patience: it may be a moment too early, or another process may
-        # have taken its turn.
+        # A message that was put aside gets twice the patience: it may be asked about a moment too early, or another
+        # message may have taken its turn.
         patience = PATIENCE_SECONDS * (2 if waited else 1)
         if most is not None and group not in self._slots:
             slot = self._limits.take_slot(group, most)
@@ -296,8 +299,10 @@ class _Instants:
 
 
 def _unlock(descriptor: int) -> None:
-    """Release the lock of a file, and close it. A process that was forked meanwhile has the file open, and would hold
-    the lock."""
+    """Release the lock of a file, and close the file.
+
+    To close it is not enough: a process that was forked meanwhile has the file open, too, and would keep the lock.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:

@@ -4,6 +4,9 @@ A Backlog hands out the messages. A message that its group's limit refuses for a
 thread waits for that message. If the handler raises for a batch, it gets the batch again in halves, until each message
 that raises is alone. The same happens if the handler returns neither None nor one answer for each message. If the
 handler raises RetryLater or Reject, this is the outcome of each message of the batch, which is not halved.
+
+On a FIFO queue, the messages that come after a message of their group that is not done get the verdict BEHIND, and are
+given back. An answer for such a message is dropped.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from ledger.work.handler_rows import answer_text, rows_of
 from ledger.work.tasks import Consumption
 from ledger.work.verdicts import Reject, RetryLater
 
-#: The reason that is recorded for a message that is given back only because an earlier message of its group was.
+#: The reason that is recorded for a message that is given back only because an earlier message of its group is not
+#: done.
 BEHIND = "a message before it in its group was given back"
 
 
@@ -44,8 +48,9 @@ class Verdict(Enum):
 class Handled:
     """The outcome of one message: its verdict, and the rows that the handler returned, or an error.
 
-    `error` describes an error of the handler or of its answer. `raised` is the exception itself, also RetryLater or
-    Reject.
+    `error` describes an error of the handler or of its answer, or the output table's refusal of the rows. `raised` is
+    the exception that the handler or the reading of its answer raised, also RetryLater or Reject. If the message's
+    group is closed or at its limit, `raised` is a RetryLater that says so.
     """
 
     message: Message
@@ -60,8 +65,9 @@ class Handled:
 class CallSteps:
     """The messages of one HandlerCall, worked off step by step. The handler may be called several times for them.
 
-    `next` returns the handler's next argument; `answered` and `raised` note the outcome of each message in it. The
-    object may hold slots of the messages' groups (see `group_limits`). `end` gives the slots back.
+    `next` returns the handler's next argument: a message or a batch. `answered` and `raised` note what the handler did
+    with the argument. The object may hold slots of the messages' groups (see `group_limits`). `end` gives the slots
+    back.
     """
 
     def __init__(
@@ -107,7 +113,7 @@ class CallSteps:
         return None
 
     def _refuse(self, message: Message) -> RetryLater | Aside | None:
-        """Return what happens to a message if its group's limit allows no call now; None if the limit allows one."""
+        """Return what happens to a message if its group's limit allows no call now; None if a call may have it."""
         if self._permits is None:
             return None
         group = message.message_group_id
@@ -153,7 +159,10 @@ class CallSteps:
                 self._note_answer(message, own_answer)
 
     def raised(self, error: BaseException) -> None:
-        """Note what the handler raised for the argument."""
+        """Note what the handler raised for the argument.
+
+        If the argument has several messages, `next` returns its halves, except after RetryLater or Reject.
+        """
         part = self._part
         if len(part) == 1 or isinstance(error, (RetryLater, Reject)):
             for message in part:
@@ -169,7 +178,7 @@ class CallSteps:
                 raise TypeError("the handler returned a row, and there is no output to write it to: name output=")
         except Exception as error:
             # `rows_of` runs code of the user's objects, which may raise any Exception. The handler has done its work,
-            # and would probably return the same again, so this call does not try the message again.
+            # and would probably return the same again, so it is not called again for this message.
             problem = row_error(error)
             self._note(Handled(message, Verdict.REFUSED, error=problem, raised=error, answer=answer_text(answer)))
         else:
@@ -196,8 +205,8 @@ class CallSteps:
 class Handlers:
     """Threads, or an event loop, that call the handler with the messages that a backlog hands out.
 
-    When a HandlerCall is finished, `tell` is called with the HandlerCall and its CallSteps. `fatal` keeps an exception
-    that ended a thread or the loop, such as SystemExit or KeyboardInterrupt.
+    When a HandlerCall is finished, `tell` is called with the HandlerCall and its CallSteps. If an exception ends a
+    thread or the loop, such as SystemExit or KeyboardInterrupt, `fatal` keeps it, and `tell` is not called.
     """
 
     def __init__(
@@ -229,7 +238,7 @@ class Handlers:
     def abandon(self) -> None:
         """Close the backlog and cancel the tasks of the loop, without waiting.
 
-        A thread that calls the handler first finishes its HandlerCall, and then ends.
+        A thread that is in a call of the handler still finishes its HandlerCall. Then the thread ends.
         """
         self._is_abandoned = True
         self._backlog.close()
@@ -289,8 +298,8 @@ class Handlers:
                     try:
                         answer = await handler(argument)
                     except asyncio.CancelledError as error:
-                        # If `abandon` cancelled this task, raise the error again. Otherwise something that the handler
-                        # awaited was cancelled, and the handler has failed.
+                        # If `abandon` cancelled this task, raise the error again. Otherwise somebody else cancelled
+                        # what the handler awaited, and the handler has failed.
                         if self._is_abandoned:
                             raise
                         own = RuntimeError("what the handler awaited was cancelled")

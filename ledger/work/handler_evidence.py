@@ -5,11 +5,13 @@ handler raised, or its answer cannot be written. Failures are alike if their err
 without an error, such as RetryLater, count neither as failures nor as successes.
 
 1. Errors of the surroundings (an ImportError, no connection) are no message's fault. The handler is broken after
-   LEAST_WITNESSES + log2(messages of the claim) such failures in a row, of any claims. The logarithm is rounded up.
+   LEAST_WITNESSES + log2(messages of the claim) such failures in a row, of any claims. The claim is that of the last
+   failure, and the logarithm is rounded up. A success, or a failure that is not alike, ends the row.
 2. Bad messages often follow each other, as in a sorted file. After LEAST_WITNESSES failures of one claim that are
    alike, and no success in that claim, all waiting messages are therefore shuffled. The messages that were with
    handlers at that time prove nothing, so their number is added to the bound. If, beyond these, as many further
-   messages as in rule 1 fail alike, the handler is broken. One success in the claim, or another error, acquits the
+   messages as in rule 1 fail alike, the handler is broken. While the claims in hand have messages that were not read,
+   this rule does not decide: such messages were not shuffled. One success in the claim, or another error, acquits the
    handler: rule 2 no longer applies to this claim.
 3. When each message in hand has an outcome, the claims are judged together. The handler is broken after LEAST_WITNESSES
    failures alike in a row, if no message has succeeded since the consumer began. (After a success, a few bad messages
@@ -18,8 +20,8 @@ without an error, such as RetryLater, count neither as failures nor as successes
 In rules 2 and 3 only messages that were received for the first time count: they are the witnesses. A message that comes
 again may come because it is bad.
 
-The failures of a claim that has not acquitted the handler are undecided. So are errors of the surroundings, until an
-outcome ends their row. Undecided failures are not settled before each message in hand has an outcome, or the consumer
+The failures of a claim are undecided until the claim acquits the handler. Errors of the surroundings are undecided
+until their row ends. Undecided failures are not settled before each message in hand has an outcome, or the consumer
 drains.
 """
 
@@ -49,6 +51,7 @@ class _OfClaim:
         self.bound = LEAST_WITNESSES + ceil(log2(max(messages, 2)))
         self.is_acquitted = False
         self.failures: list[Handled] = []
+        #: How many witnesses that fail alike show a broken handler; None until the waiting messages are shuffled.
         self.needed: int | None = None
 
 
@@ -65,7 +68,7 @@ class HandlerEvidence:
         """Add an outcome.
 
         Args:
-            claim: the key of the claim.
+            claim: the key of the claim that the message belongs to.
             messages: how many messages the claim has.
             handled: the outcome.
             running: how many messages are with handlers now, at most.

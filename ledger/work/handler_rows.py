@@ -27,7 +27,8 @@ def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
 
     Raises:
         TypeError: The answer has a value that is no row, or a row about another message. Or the name of a column is no
-            text, is blank, or has half a character (a lone surrogate).
+            text, is blank, or has half a character (a lone surrogate). Names inside values are checked, too, if they
+            are texts.
     """
     if answer is None:
         return []
@@ -56,7 +57,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
     """Return rows as a table with the columns of `types` that at least one row has.
 
     Raises:
-        TypeError: A value does not fit the type of its column, which the error names.
+        TypeError: A value does not fit the type of its column. The error names the column.
     """
     names = {name for row in rows for name in row}
     columns = {}

@@ -1,10 +1,11 @@
 """The search for the messages of a claim that raise: the claim is tried again in halves.
 
-In a claim of n messages, the search tries each message at most log2(n) times, rounded up. The search ends early if
-everything fails alike, by these rules:
+A culprit is a message that raises even when it is tried alone. In a claim of n messages, the search tries each message
+at most log2(n) times, rounded up. If everything fails alike, no message is the cause, and EverythingFails is raised, by
+these rules:
 
-- Before the search, a worker calls the function on no rows (`claim_work`). If this call raises a like error (see
-  `RowError.is_like`), the rows are not the cause.
+- Before the search, a worker of `Queue.work` calls the function on no rows (`claim_work`). If this call raises a like
+  error (see `RowError.is_like`), everything fails.
 - Otherwise witnesses decide, if the first message that was tried alone has raised and no part has succeeded yet. Of all
   witnesses, LEAST_WITNESSES + log2(n), rounded up, are drawn at random and tried alone. If each of them raises alike,
   everything fails.
@@ -13,7 +14,7 @@ everything fails alike, by these rules:
   poison (always raise). For an error of the surroundings (a missing module, no connection) every message is a witness,
   and the number of witnesses does not matter.
 
-Small claims of one worker give evidence together: see `Evidence`.
+The failures of several claims of one worker count together: see `Evidence`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class EverythingFails(Exception):
 
 
 class Evidence:
-    """The failures of several claims of one worker, which together can show that everything fails."""
+    """The failures of several small claims of one worker, which together can show that everything fails."""
 
     def __init__(self) -> None:
         self._failed: list[RowError] = []
@@ -76,13 +77,14 @@ class Evidence:
 class Isolation:
     """The search for the culprits of one claim.
 
-    `attempt` tries a part of the claim. For a worker it computes, writes and acknowledges the part.
+    `attempt` tries a part of the claim. For a worker of `Queue.work` it computes, writes and acknowledges the part. For
+    a consumer it writes and acknowledges the part, or only compares its rows with the output table's columns.
     """
 
     def __init__(self, grant: Grant, attempt: Callable[[Grant], None]) -> None:
         self._grant, self._attempt = replace(grant, order=None), attempt
         self.culprits: list[Culprit] = []
-        #: The messages that were tried alone.
+        #: The messages that were tried alone and raised, and a witness that succeeded. They are not tried again.
         self._alone = grant.runs.slice(0, 0)
         self._any_succeeded = self._judged = False
 
@@ -90,7 +92,7 @@ class Isolation:
         """Return the culprits of a claim that raised `error` as a whole.
 
         Afterwards `attempt` has succeeded for all other messages. Raises EverythingFails if all drawn witnesses raised
-        alike. Raises what `attempt` raises, if the error is not of the function or its rows.
+        alike. Raises what `attempt` raises, if the error is not of the function or its rows (see `is_of_function`).
         """
         self._search(self._grant, row_error(error))
         return self.culprits
@@ -112,7 +114,7 @@ class Isolation:
             self._search(halves[1], second)
 
     def _try(self, part: Grant) -> RowError | None:
-        """Attempt a part, without the messages that were tried alone. Return its error; None if the part is done."""
+        """Attempt a part, without the messages of `_alone`. Return the error of the attempt; None if it succeeded."""
         untried = replace(part, runs=others_of_claim(part.runs, self._alone.select(RUNS.names)))
         if not untried.count:
             return None

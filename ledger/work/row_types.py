@@ -1,9 +1,9 @@
-"""The Arrow types of columns of Python values, found in the values of one commit.
+"""The Arrow types of columns of Python values, found in the rows that one settlement writes.
 
 Handlers return Python values, and only the values show the type of a column. If a column has whole numbers and
 fractions, all become fractions. If a column has short and long numbers, all become long. If values have no common type
-(numbers and texts), the column gets the type of most values. Rows with other values are refused, with an error that
-names the column and both types. A row is also refused if the column's type would change its value.
+(numbers and texts), the column gets the type of most values. Rows with values of other types are refused, with an error
+that names the column and both types. A row is also refused if the column's type would change its value.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from ledger.output_tables.arrow_values import first_changed
 
-#: Errors for a value that has no Arrow type, or not the type that was asked for. Arrow and Python raise some of these
-#: errors. Code of the user's objects may raise any Exception.
+#: Errors for a value that has no Arrow type, or that does not fit the type that was asked for. This is any Exception,
+#: because Arrow calls code of the user's objects.
 CONVERSION_ERRORS = (Exception,)
 Row = Mapping[str, Any]
 
@@ -28,8 +28,8 @@ def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int,
         answers: the rows of each message.
 
     Returns:
-        The columns, in the order of their first rows. And the errors of refused rows, by the message's place in
-        `answers`.
+        A tuple of two: the columns, in the order in which rows first have them, and the errors of refused rows, by the
+        message's place in `answers`.
     """
     names = dict.fromkeys(name for rows in answers for row in rows for name in row)
     fields, refused = [], dict[int, TypeError]()
@@ -54,7 +54,7 @@ def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
             by_kind.setdefault(kind, []).extend(fitting)
     common = pa.null()
     for kind in sorted(by_kind, key=lambda one: len(by_kind[one]), reverse=True):
-        # A struct without fields is false: compare with None.
+        # Arrow's type of a struct without fields is false, so compare with None.
         unified = _unified(common, kind)
         common = common if unified is None else unified
     for kind, places in by_kind.items():
@@ -108,7 +108,7 @@ def _refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
 
 
 def _unified(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds all values of two types; None if there is none."""
+    """Return the type to which Arrow promotes both types; None if there is none, or if only one of them is a text."""
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):

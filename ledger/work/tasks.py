@@ -30,7 +30,7 @@ MOST_CONCURRENCY, MOST_PROCESSES = 4_096, 256
 
 @dataclass(frozen=True)
 class Work:
-    """The arguments of a worker; as in Queue.work."""
+    """The arguments of a worker; as in Queue.work. Raises InvalidParameterValue."""
 
     function: Callable[[DataFrame], Any]
     output: Any
@@ -46,8 +46,8 @@ class Work:
     schema: Any = None
     say: Callable[[str], None] = work_log.info
     bar: bool | None = None
-    #: Whether the reasons are exceptions that were caught for single rows. If so, a function that always fails raises
-    #: nothing.
+    #: Whether the reasons are exceptions that were caught for single rows. If so, a function that fails for every row
+    #: raises nothing.
     per_row: bool = False
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class Consumption:
     #: The folder in which processes share the limits of groups.
     limits_folder: str | os.PathLike[str] | None = None
     say: Callable[[str], None] = log.info
-    #: The function that is called with each line that the caller should see.
+    #: The function that is called with each warning, a line of text.
     warn: Callable[[str], None] = log.warning
     #: The function that is called with the counts so far, after each settlement and each lost claim.
     on_progress: Callable[[Consumed], None] = ignore
@@ -151,7 +151,7 @@ def _positive(name: str, value: Any, unit: str) -> None:
 
 
 def require_handler(handler: Any) -> None:
-    """Raise InvalidParameterValue if a handler does not take one argument, or yields its answer."""
+    """Raise InvalidParameterValue if a handler is no function of one argument, or yields its answer."""
     if not callable(handler):
         raise InvalidParameterValue("handler", type(handler).__name__, "Must be a function")
     called = _called(handler)
@@ -165,7 +165,7 @@ def require_handler(handler: Any) -> None:
         bound = f"Must take one argument, a message, or with batch= a list of them ({error})"
         raise InvalidParameterValue("handler", _name(handler), bound) from None
     except ValueError:
-        pass  # Some built-in functions do not tell what they take.
+        pass  # Python does not know the arguments of some built-in functions. They are accepted.
 
 
 def _is_async(handler: Any) -> bool:

@@ -11,22 +11,22 @@ from ledger.errors import InvalidParameterValue
 class RetryLater(Exception):
     """A handler of `Queue.consume` raises this if the message is not to blame: a rate limit, an outage.
 
-    The message is given back, and hidden until the given time, in whole seconds. It is hidden for no longer than its
-    receipt may hold it (V7). The receive does not bring the message nearer to the queue's maxReceiveCount, unless it is
-    `counted`.
+    The message is given back, and hidden until the given time, in whole seconds. The message is hidden for no longer
+    than its receipt may hold it (V7). The receive does not bring the message nearer to the queue's maxReceiveCount,
+    unless `counted` is true.
 
     Args:
         seconds: How many seconds the message stays hidden, from the commit that gives it back.
         until: In place of `seconds`: the instant until which the message stays hidden, a datetime with a time zone.
         group: True closes the message's own group: for `seconds` from the raise, or until `until`. A text closes the
-            message group of that name. The consumer, in all its processes, begins no call for messages of a closed
-            group. It gives them back uncounted, hidden until the group opens. A process that did not close the group
-            itself learns of it a moment later. Other consumers do not know that the group is closed.
-        counted: True counts the receive.
+            message group of that name. The consumer begins no call for messages of a closed group. It gives these
+            messages back uncounted, hidden until the group opens. The consumer's other processes do the same a moment
+            later, when they learn that the group is closed. Other consumers do not learn of it.
+        counted: True counts the receive, so that it brings the message nearer to maxReceiveCount.
         reason: The reason that the view `receipts` shows for the message.
 
     Raises:
-        InvalidParameterValue: The time or the group is invalid, or both times are given, or none.
+        InvalidParameterValue: The time or the group is invalid, or both `seconds` and `until` are given, or neither.
     """
 
     def __init__(

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     pass
 
 log = logging.getLogger("ledger.work")
-#: How long a receive waits for messages before the worker checks whether any may come, in seconds. With until="once" a
-#: receive does not wait.
+#: How long a receive waits for messages, in seconds. After an empty receive the worker checks whether messages may
+#: come. With until="once" a receive does not wait. With until="forever" the worker receives again without a check.
 WAIT = 2.0
 
 
