@@ -197,3 +197,18 @@ def test_d2_redriven_fifo_messages_come_behind_what_is_there_in_their_order(make
     claim = queue.receive(None)
     assert bodies(claim) == ["a2", "a0", "a1", "a3"]
     assert bodies(queue.claim(claim.receipt_id)) == ["a2", "a0", "a1", "a3"]
+
+
+def test_v8_a_handle_of_before_a_redrive_is_stale_and_not_unheard_of(ledger, make_queue, clock):
+    """A delete by it succeeds, and deletes nothing, as before the redrive."""
+    dead = make_queue()
+    queue = make_queue(RedrivePolicy={"deadLetterTargetArn": dead.name, "maxReceiveCount": 1}, VisibilityTimeout=30)
+    queue.send("a")
+    handle = queue.receive(1).messages()[0].receipt_handle
+    clock.advance(31)
+    assert not queue.receive(1)
+    assert queue.delete([handle])[0].outcome == "stale"
+    assert dead.redrive() == 1
+    assert queue.delete([handle])[0].outcome == "stale" and queue.counts().visible == 1
+    (message,) = queue.receive(1).messages()
+    assert message.receive_count == 1
