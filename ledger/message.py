@@ -90,7 +90,7 @@ def public_messages(
 ) -> list[Message]:
     """Return stored messages as users see them. With a `receipt_id` each has a receipt handle."""
     # Many messages of a claim share their instants, so make each instant once.
-    instants, retention = _Instants(), queue.retention
+    instants, retention = _SharedInstants(), queue.retention
 
     def public(one: StoredMessage) -> Message:
         record = one.record
@@ -112,7 +112,7 @@ def public_messages(
     return [public(one) for one in stored]
 
 
-class _Instants(dict[int | None, Any]):
+class _SharedInstants(dict[int | None, Any]):
     """Instants by milliseconds. An instant is made when it is first looked up."""
 
     def __missing__(self, milliseconds: int | None) -> datetime | None:

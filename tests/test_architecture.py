@@ -116,7 +116,7 @@ def test_the_client_of_deltas_log_names_no_table_and_no_column_of_ours():
 
 
 def test_nothing_imports_pyspark_when_it_is_itself_imported_but_what_always_has_a_session():
-    allowed = {"ledger.delta_log.by_spark", "ledger.store.delta.by_spark"}
+    allowed = {"ledger.delta_log.by_spark", "ledger.delta_log.spark_commits", "ledger.store.delta.by_spark"}
     wrong = {
         each.importer
         for each in all_imports()

@@ -35,8 +35,8 @@ from ledger.delta_log.delta_rs_commits import (
     properties,
     publish,
     require_plain,
-    require_removable,
     require_staged,
+    run_merge,
     with_all_columns,
 )
 from ledger.delta_log.failures import translate_storage_errors
@@ -57,7 +57,6 @@ from ledger.delta_log.log import DirectTable
 from ledger.delta_log.maintenance import find_unneeded_checkpoints, find_unneeded_files
 from ledger.delta_log.paths import Paths, no_purpose
 from ledger.delta_log.protocol import (
-    EXPECTED_REVISION,
     Commit,
     Conflict,
     LogReplaced,
@@ -74,7 +73,7 @@ from ledger.delta_log.reading import NOTHING, wanted_rows, within
 from ledger.delta_log.replay import DeltaRsReplay, Files, LatestVersions
 from ledger.delta_log.rewrite import require_expected
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec, kept_by
-from ledger.delta_log.statements import SOURCE, SOURCE_VIEW, TARGET, Merge, append_statement, plain_merge
+from ledger.delta_log.statements import SOURCE_VIEW, append_statement, plain_merge
 from ledger.delta_log.storage import AT_ONCE, LocalFiles, TableStorage, table_files
 from ledger.errors import LedgerDamaged, TableAltered
 from ledger.rules.location import recorded
@@ -474,26 +473,3 @@ class DeltaRsTables:
         with self._direct[table].writer.guarding(), self._using(table) as loaded:
             self._require_written(table, loaded, appends=True)
             yield loaded
-
-
-def run_merge(loaded: DeltaTable, merge: Merge, edits: pa.Table, commit: Mapping[str, Any]) -> None:
-    """Run a MERGE of edits on a loaded table, and commit it with the arguments `commit`.
-
-    Raises what delta-rs and `require_removable` raise.
-    """
-    require_removable(loaded)
-    merger = loaded.merge(
-        edits.drop_columns([EXPECTED_REVISION]),
-        merge.on,
-        source_alias=SOURCE,
-        target_alias=TARGET,
-        **commit,
-    )
-    for clause in merge.clauses:
-        if clause.action == "DELETE":
-            merger = merger.when_matched_delete(clause.condition)
-        elif clause.action == "UPDATE":
-            merger = merger.when_matched_update(dict(clause.values), predicate=clause.condition)
-        else:
-            merger = merger.when_not_matched_insert(dict(clause.values), predicate=clause.condition)
-    merger.execute()

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from delta import exceptions as delta_exceptions
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from ledger.delta_log.alterations import APPEND_ONLY, FORGETS, TableRefusal, alteration_at, describe_alterations
 from ledger.delta_log.damage import damage_causing_failure
 from ledger.delta_log.failures import translate_storage_errors
-from ledger.delta_log.history import is_gap, parse_metadata, retry_while_gap
+from ledger.delta_log.history import parse_metadata, retry_while_gap
 from ledger.delta_log.join import Joining
 from ledger.delta_log.paths import Paths, no_purpose, path_of
 from ledger.delta_log.protocol import (
     Commit,
-    Conflict,
     NotDirect,
     Seen,
     Snapshot,
@@ -34,6 +31,7 @@ from ledger.delta_log.protocol import (
 from ledger.delta_log.reading import NOTHING, wanted_rows, within
 from ledger.delta_log.replay import Files, LatestVersions
 from ledger.delta_log.rewrite import require_expected
+from ledger.delta_log.spark_commits import commit_layout, commit_nothing, commit_rows, committed_version, committing
 from ledger.delta_log.spark_replay import direct_tables, files_at, statistics_of
 from ledger.delta_log.spark_sessions import (
     EVERY_TRANSACTION,
@@ -44,105 +42,13 @@ from ledger.delta_log.spark_sessions import (
     temporary_view,
 )
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
-from ledger.delta_log.statements import CHANGED_MEANWHILE, SOURCE_VIEW, append_statement, checking_merge
+from ledger.delta_log.statements import SOURCE_VIEW, append_statement, checking_merge
 from ledger.errors import LedgerDamaged, TableAltered
 from ledger.rules.location import recorded
 from ledger.runtime.forks import require_own
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-#: Delta's errors for a lost race. They have no class of their own in common, so each is named.
-CONFLICTS = (
-    delta_exceptions.ConcurrentAppendException,
-    delta_exceptions.ConcurrentDeleteReadException,
-    delta_exceptions.ConcurrentDeleteDeleteException,
-    delta_exceptions.ConcurrentWriteException,
-    delta_exceptions.ConcurrentTransactionException,
-    delta_exceptions.DeltaConcurrentModificationException,
-    delta_exceptions.MetadataChangedException,
-    delta_exceptions.ProtocolChangedException,
-)
-
-USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-LAST_VERSION = "spark.databricks.delta.lastCommitVersionInSession"
-
-
-@contextmanager
-def committing(
-    session: SparkSession, metadata: Mapping[str, Any], jobs: AbstractContextManager[None]
-) -> Iterator[SparkSession]:
-    """Return a context in which the session's commits carry this metadata. `jobs` is a context that names its jobs.
-
-    Raises Conflict for a lost race, for edits that no longer fit the table, and for a listing of the log that has a
-    gap.
-    """
-    session.conf.set(USER_METADATA, json.dumps(metadata))
-    session.conf.unset(LAST_VERSION)
-    try:
-        with jobs:
-            yield session
-    except CONFLICTS as conflict:
-        raise Conflict(str(conflict)) from conflict
-    except Exception as error:
-        if CHANGED_MEANWHILE in str(error):
-            raise Conflict(CHANGED_MEANWHILE) from error
-        if is_gap(error):
-            raise Conflict(str(error)) from error
-        raise
-    finally:
-        session.conf.unset(USER_METADATA)
-
-
-def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, int]) -> None:
-    """Commit a transaction that carries only versions of applications."""
-    _commit(session, begun, _marks(session, transactions))
-
-
-def commit_rows(session: SparkSession, begun: Any, frame: DataFrame, *transactions: tuple[str, int]) -> None:
-    """Commit a transaction that appends rows and carries versions of applications. Spark's own writer can carry one of
-    these at most."""
-    converters = jvm_of(session).scala.jdk.javaapi.CollectionConverters
-    files = list(converters.asJava(begun.writeFiles(frame._jdf)))
-    _commit(session, begun, [*_marks(session, transactions), *files])
-
-
-def _marks(session: SparkSession, transactions: Iterable[tuple[str, int]]) -> list[Any]:
-    jvm = jvm_of(session)
-    delta, none = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
-    return [delta.actions.SetTransaction(application, version, none) for application, version in transactions]
-
-
-def commit_layout(session: SparkSession, begun: Any, properties: Mapping[str, str]) -> None:
-    """Commit a transaction that gives its table further properties."""
-    current = begun.metadata()
-    configuration = current.configuration()
-    for name, value in properties.items():
-        configuration = configuration.updated(name, value)
-    columns = (current.schemaString(), current.partitionColumns(), configuration, current.createdTime())
-    begun.updateMetadata(
-        current.copy(current.id(), current.name(), current.description(), current.format(), *columns), False
-    )
-    _commit(session, begun, [])
-
-
-def _commit(session: SparkSession, begun: Any, actions: list[Any]) -> None:
-    jvm = jvm_of(session)
-    operation = getattr(getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$ManualUpdate$"), "MODULE$")
-    begun.commit(jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq(), operation)
-
-
-def committed_version(session: SparkSession) -> int:
-    """Return the version that was committed since `committing` began.
-
-    Raises Conflict if there is none: Delta silently skips a write under a transaction that another writer has committed
-    meanwhile.
-    """
-    version = session.conf.get(LAST_VERSION)
-    if version is None:
-        raise Conflict("nothing was committed: the transaction was committed before")
-    return int(version)
-
+    from pyspark.sql import SparkSession
 
 #: The errors that Spark raises when it cannot read or write.
 FAILURES = (PySparkException, Py4JError)

@@ -29,7 +29,8 @@ from deltalake.transaction import AddAction
 
 from ledger.delta_log.actions import commit_info
 from ledger.delta_log.history import Generations, checkpointed, hinted_checkpoint, is_gap, retry_while_gap, versions_in
-from ledger.delta_log.protocol import Conflict, StagedFile
+from ledger.delta_log.protocol import EXPECTED_REVISION, Conflict, StagedFile
+from ledger.delta_log.statements import SOURCE, TARGET, Merge
 from ledger.delta_log.storage import (
     AT_ONCE,
     LOG,
@@ -441,3 +442,26 @@ def remove_log(stored: TableStorage) -> None:
 
 def _entry(actions: Mapping[str, Any]) -> bytes:
     return log_entry({action: about} for action, about in actions.items())
+
+
+def run_merge(loaded: DeltaTable, merge: Merge, edits: pa.Table, commit: Mapping[str, Any]) -> None:
+    """Run a MERGE of edits on a loaded table, and commit it with the arguments `commit`.
+
+    Raises what delta-rs and `require_removable` raise.
+    """
+    require_removable(loaded)
+    merger = loaded.merge(
+        edits.drop_columns([EXPECTED_REVISION]),
+        merge.on,
+        source_alias=SOURCE,
+        target_alias=TARGET,
+        **commit,
+    )
+    for clause in merge.clauses:
+        if clause.action == "DELETE":
+            merger = merger.when_matched_delete(clause.condition)
+        elif clause.action == "UPDATE":
+            merger = merger.when_matched_update(dict(clause.values), predicate=clause.condition)
+        else:
+            merger = merger.when_not_matched_insert(dict(clause.values), predicate=clause.condition)
+    merger.execute()

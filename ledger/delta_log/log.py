@@ -23,11 +23,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial, reduce
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ledger.delta_log.actions import APPENDED, Action, add_action, commit_info, remove_action, txn_action
 from ledger.delta_log.data_files import FILE, Encoded, new_path, split_rows
@@ -46,7 +45,7 @@ from ledger.delta_log.protocol import (
     require_next,
 )
 from ledger.delta_log.replay import Files, LogFollower, Replay
-from ledger.delta_log.rewrite import Rewrite, distinct, plan_rewrite
+from ledger.delta_log.rewrite import Rewrite, distinct, filter_partitions, plan_rewrite
 from ledger.delta_log.spec import Partition, PartitionFilter, TableSpec
 from ledger.delta_log.storage import SMALL, FileRows, LocalFiles, Storage, log_entry, log_file
 from ledger.delta_log.values import partition_text
@@ -639,16 +638,6 @@ class DirectTable:
     def _plan_rewrite(self, partition: Mapping[str, Any], files: Iterable[str], edits: pa.Table) -> Rewrite:
         rows = {path: self.rows.of(_values_of(partition), path) for path in files}
         return plan_rewrite(rows, edits, self._table)
-
-
-def filter_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return the rows of some partitions."""
-    conditions = [
-        reduce(pc.and_, [pc.equal(rows[name], value) for name, value in partition.items()])
-        for partition in partitions
-        if partition
-    ]
-    return rows.filter(reduce(pc.or_, conditions)) if conditions else rows
 
 
 def _all_named_are_touched(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:

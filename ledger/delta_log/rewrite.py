@@ -22,6 +22,7 @@ millisecond and more. With queries, a small commit would plan twenty of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -217,3 +218,13 @@ def _settled(rows: pa.Table, table: TableSpec) -> np.ndarray:
     for name, value in (table.still_changing or {}).items():
         is_settled = is_settled & pc.not_equal(rows[name], value).to_numpy()
     return is_settled
+
+
+def filter_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return the rows of some partitions."""
+    conditions = [
+        reduce(pc.and_, [pc.equal(rows[name], value) for name, value in partition.items()])
+        for partition in partitions
+        if partition
+    ]
+    return rows.filter(reduce(pc.or_, conditions)) if conditions else rows

@@ -44,7 +44,7 @@ class SparkOutputTables:
         # Spark's writer of DataFrames commits a version of a transaction id if it is above the committed version. So a
         # fence by that writer could follow a committed write. Delta's transaction, begun here, finds any version of the
         # id in its snapshot. It conflicts with any version of the id that is committed after the snapshot.
-        from ledger.delta_log.by_spark import commit_nothing
+        from ledger.delta_log.spark_commits import commit_nothing
 
         with unreadable(location), self._engine.committing({"verb": "fence"}) as session:
             transaction = self._engine.begin(session, for_spark(location))

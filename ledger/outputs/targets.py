@@ -91,7 +91,7 @@ def empty_writer(
     new table: callers that know of a table give none. Spark's writer cannot set these properties, so another statement
     does.
     """
-    from ledger.delta_log.by_spark import CONFLICTS
+    from ledger.delta_log.spark_commits import CONFLICTS
 
     spark, nothing = rows.sparkSession, rows.limit(0).write.format("delta").mode("ignore")
     # Two writers may find no table at the same time. One of them makes the table. The other gets a conflict, which is

@@ -61,7 +61,7 @@ class SparkAppend:
         The append can lose to another send under the transaction, to a change of the table, or because another ledger
         replaced this one. Raises QueueDoesNotExist if the queue does not exist any more before the write.
         """
-        from ledger.delta_log.by_spark import CONFLICTS
+        from ledger.delta_log.spark_commits import CONFLICTS
 
         engine = self._store.engine
         operation, since = secrets.token_hex(8), engine.version("messages")

@@ -1,0 +1,109 @@
+"""Commits of Delta through Spark: their metadata, their transactions, and a lost race as Conflict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from delta import exceptions as delta_exceptions
+
+from ledger.delta_log.history import is_gap
+from ledger.delta_log.protocol import Conflict
+from ledger.delta_log.spark_sessions import jvm_of
+from ledger.delta_log.statements import CHANGED_MEANWHILE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Delta's errors for a lost race. They have no class of their own in common, so each is named.
+CONFLICTS = (
+    delta_exceptions.ConcurrentAppendException,
+    delta_exceptions.ConcurrentDeleteReadException,
+    delta_exceptions.ConcurrentDeleteDeleteException,
+    delta_exceptions.ConcurrentWriteException,
+    delta_exceptions.ConcurrentTransactionException,
+    delta_exceptions.DeltaConcurrentModificationException,
+    delta_exceptions.MetadataChangedException,
+    delta_exceptions.ProtocolChangedException,
+)
+
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+LAST_VERSION = "spark.databricks.delta.lastCommitVersionInSession"
+
+
+@contextmanager
+def committing(
+    session: SparkSession, metadata: Mapping[str, Any], jobs: AbstractContextManager[None]
+) -> Iterator[SparkSession]:
+    """Return a context in which the session's commits carry this metadata. `jobs` is a context that names its jobs.
+
+    Raises Conflict for a lost race, for edits that no longer fit the table, and for a listing of the log that has a
+    gap.
+    """
+    session.conf.set(USER_METADATA, json.dumps(metadata))
+    session.conf.unset(LAST_VERSION)
+    try:
+        with jobs:
+            yield session
+    except CONFLICTS as conflict:
+        raise Conflict(str(conflict)) from conflict
+    except Exception as error:
+        if CHANGED_MEANWHILE in str(error):
+            raise Conflict(CHANGED_MEANWHILE) from error
+        if is_gap(error):
+            raise Conflict(str(error)) from error
+        raise
+    finally:
+        session.conf.unset(USER_METADATA)
+
+
+def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, int]) -> None:
+    """Commit a transaction that carries only versions of applications."""
+    _commit(session, begun, _marks(session, transactions))
+
+
+def commit_rows(session: SparkSession, begun: Any, frame: DataFrame, *transactions: tuple[str, int]) -> None:
+    """Commit a transaction that appends rows and carries versions of applications. Spark's own writer can carry one of
+    these at most."""
+    converters = jvm_of(session).scala.jdk.javaapi.CollectionConverters
+    files = list(converters.asJava(begun.writeFiles(frame._jdf)))
+    _commit(session, begun, [*_marks(session, transactions), *files])
+
+
+def _marks(session: SparkSession, transactions: Iterable[tuple[str, int]]) -> list[Any]:
+    jvm = jvm_of(session)
+    delta, none = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
+    return [delta.actions.SetTransaction(application, version, none) for application, version in transactions]
+
+
+def commit_layout(session: SparkSession, begun: Any, properties: Mapping[str, str]) -> None:
+    """Commit a transaction that gives its table further properties."""
+    current = begun.metadata()
+    configuration = current.configuration()
+    for name, value in properties.items():
+        configuration = configuration.updated(name, value)
+    columns = (current.schemaString(), current.partitionColumns(), configuration, current.createdTime())
+    begun.updateMetadata(
+        current.copy(current.id(), current.name(), current.description(), current.format(), *columns), False
+    )
+    _commit(session, begun, [])
+
+
+def _commit(session: SparkSession, begun: Any, actions: list[Any]) -> None:
+    jvm = jvm_of(session)
+    operation = getattr(getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$ManualUpdate$"), "MODULE$")
+    begun.commit(jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq(), operation)
+
+
+def committed_version(session: SparkSession) -> int:
+    """Return the version that was committed since `committing` began.
+
+    Raises Conflict if there is none: Delta silently skips a write under a transaction that another writer has committed
+    meanwhile.
+    """
+    version = session.conf.get(LAST_VERSION)
+    if version is None:
+        raise Conflict("nothing was committed: the transaction was committed before")
+    return int(version)
