@@ -418,10 +418,13 @@ class DeltaRsTables:
             actions = pa.table(loaded.get_add_actions(flatten=True))
         if not actions.num_rows:
             return None
-        paths_without_maximum = actions.filter(actions[f"max.{column}"].is_null())["path"].to_pylist()
+        # If no file has statistics of the column, the listing lacks it.
+        name = f"max.{column}"
+        listed = actions[name] if name in actions.column_names else pa.nulls(actions.num_rows, pa.int64())
+        paths_without_maximum = actions.filter(pc.is_null(listed))["path"].to_pylist()
         # A direct commit of edits writes no statistics, so the log lacks the maximum of its files.
         columns_read = [self._files[table].column([unquote(path)], column) for path in paths_without_maximum]
-        maxima = [pc.max(values).as_py() for values in (actions[f"max.{column}"], *columns_read) if values is not None]
+        maxima = [pc.max(values).as_py() for values in (listed, *columns_read) if values is not None]
         return max((maximum for maximum in maxima if maximum is not None), default=None)
 
     def history(self, table: str, since: int) -> list[Commit]:

@@ -67,7 +67,13 @@ class FileStatistics:
             "path",
             *("num_records" if fact.source == "rows" else f"{fact.source}.{fact.column}" for fact in spec.facts),
         ]
-        columns = [_as_column(actions[source], field.type) for source, field in zip(sources, schema)]
+        # A column is missing if no file has its statistics, as a property of the table may ask of an engine.
+        columns = [
+            _as_column(actions[source], field.type)
+            if source in actions.column_names
+            else pa.nulls(actions.num_rows, field.type)
+            for source, field in zip(sources, schema)
+        ]
         return cls(spec, pa.table(columns, schema=schema))
 
     @property

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from ledger.errors import MessageDoesNotExist
 from ledger.results import Settled
@@ -290,3 +291,26 @@ def test_files_without_statistics_are_kept_and_their_messages_are_found(open_one
     ledger.upkeep()
     assert queue.counts().stored == 0 and not queue.receive(None)
     assert ledger.upkeep().segments_dropped == 0, "nobody knows their ages"
+
+
+@pytest.mark.parametrize(
+    "asked", [{"delta.dataSkippingStatsColumns": "body"}, {"delta.dataSkippingNumIndexedCols": "0"}], ids=str
+)
+def test_tables_that_ask_for_other_statistics_are_worked_at_and_tidied(open_one, root, clock, asked):
+    """Each send and each round ended with a KeyError."""
+    queue = open_one().create_queue("jobs", {"Lanes": 1})
+    queue.send(["a", "b"])
+    for table in ("messages", "receipts"):
+        DeltaTable(f"{root}/{table}").alter.set_table_properties(asked, raise_if_not_exists=False)
+    queue.send("c")
+    DeltaTable(f"{root}/messages").optimize.compact()
+    ledger = open_one()
+    queue = ledger.queue("jobs")
+    queue.send("d")
+    claim = queue.receive(None)
+    assert sorted(message.body for message in claim) == ["a", "b", "c", "d"]
+    claim.delete()
+    clock.advance(10 * KEPT)
+    for _ in range(2):
+        ledger.upkeep()
+    assert queue.counts().stored == 0 and ledger.health().queues
