@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ledger.errors import InvalidParameterValue, LeaseLost, OverLimit, StorageFailed
+from ledger.rules.visibility import Verb
 from ledger.store.delta.state.choosing import Deal
 from ledger.store.delta.state.snapshot import Loaded
+from ledger.store.protocol import RUNS, Action
 
 #: Long enough for a thread to stand in a line, on a busy machine.
 SOON = 20.0
@@ -95,6 +97,25 @@ def test_what_comes_first_in_the_line_counts_and_the_second_is_told_so(line, que
     assert (line.commits, deleted.messages) == (1, 3)
     assert isinstance(error, LeaseLost)
     assert queue.counts().deleted == 3
+
+
+@pytest.mark.parametrize("first", ["reject", "receive"])
+def test_a_rejection_and_a_receive_agree_of_a_queue_that_is_its_own_dead_letter_queue(line, queue, clock, first):
+    """A commit has the targets of one of its verbs: the rejection leaves the queue itself out, the receive does not."""
+    queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": "jobs", "maxReceiveCount": 1}})
+    old, held = queue.receive(10), queue.receive(1, 600)
+    clock.advance(61)
+    runs = held.grant.runs.select(RUNS.names)
+    action = Action(Verb.CHANGE, held.receipt_id, runs, 0, True, reason="no good")
+    calls = {
+        "reject": lambda: queue.access.store.reject(queue.access.record(), [action], queue.access.clock),
+        "receive": lambda: queue.receive(None),
+    }
+    order = [first, *({*calls} - {first})]
+    answers = dict(zip(order, line.run(*(calls[name] for name in order))))
+    assert line.commits == 1 and answers["reject"] is None, "there is no other queue"
+    assert [m.receive_count for m in answers["receive"]] == [1] * 9, "those of before begin anew, and are not granted"
+    assert queue.claim(held.receipt_id).count == 1 and queue.receive(None).count == old.count
 
 
 def test_an_error_is_one_verbs_own_and_leaves_nothing(line, queue):

@@ -49,18 +49,17 @@ class Rejecter:
     def reject(self, queue: QueueRecord, actions: Sequence[Action], clock: Clock) -> int | None:
         """See Store.reject."""
 
-        def targets() -> list[QueueRecord]:
-            return [target for target in dead_letter_queues(self._queues, queue) if target.id != queue.id]
-
         def decide(loaded: Loaded, losses: int) -> Decision[int | None]:
             events = Events()
-            if not loaded.targets:
+            # A receive of the same commit has loaded the same targets: a queue may be its own dead-letter queue (M4).
+            others = [target for target in loaded.targets if target.id != queue.id]
+            if not others:
                 return Decision(Runs.empty(), events, lambda version: None)
             given_back = [self._given_back(loaded, action, events) for action in actions]
             runs = Runs.concatenated([Runs.empty(), *given_back]).in_order()
             if not len(runs):
                 return Decision(Runs.empty(), events, lambda version: 0)
-            listing, target = loaded.classify(self._opened.listings).listing, loaded.targets[0]
+            listing, target = loaded.classify(self._opened.listings).listing, others[0]
             require_apart(loaded.lanes, runs, listing.doubled(queue.id))
             fifo, origin = is_fifo(queue.attributes), queue.id
             arrives = partial(redrive.dead_letter, origin=origin, now=loaded.now, fifo=fifo, target=target.id)
@@ -68,6 +67,7 @@ class Rejecter:
             arriving = {target.id: sides.arriving}
             return Decision(sides.leaving, events, lambda version: runs.count, arriving=arriving)
 
+        targets = partial(dead_letter_queues, self._queues, queue)
         return self._shared.run(GroupedCall("reject", queue, clock, decide, targets=targets))
 
     @staticmethod
