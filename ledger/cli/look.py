@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import Counter
@@ -364,17 +365,19 @@ def top(
     if json:
         print_json(*rows(ledger, prefix, rates))
         return
-    while True:
-        queue_rows = rows(ledger, prefix, rates)
-        text = table_of(queue_rows) if queue_rows else "no queues"
-        if once:
-            click.echo(text)
-            return
-        click.echo(f"{_CLEAR}ledger top  {require_root(root)}  {time.strftime('%H:%M:%S')}  (Ctrl-C ends it)\n\n{text}")
-        try:
+    if once:
+        click.echo(_queues_as_text(ledger, prefix, rates))
+        return
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            head = f"ledger top  {require_root(root)}  {time.strftime('%H:%M:%S')}  (Ctrl-C ends it)"
+            click.echo(f"{_CLEAR}{head}\n\n{_queues_as_text(ledger, prefix, rates)}")
             time.sleep(interval)
-        except KeyboardInterrupt:
-            return
+
+
+def _queues_as_text(ledger: Ledger, prefix: str, rates: Rates) -> str:
+    queue_rows = rows(ledger, prefix, rates)
+    return table_of(queue_rows) if queue_rows else "no queues"
 
 
 def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:

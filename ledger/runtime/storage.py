@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import tempfile
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from ledger.errors import InvalidParameterValue
 from ledger.place import here
@@ -30,7 +29,7 @@ def local_path(root: str) -> Path | None:
 
 def is_s3(root: str) -> bool:
     """Tell whether `root` is a place on S3."""
-    return urlsplit(root).scheme.lower() in S3
+    return root.partition("://")[0].lower() in S3
 
 
 def object_store(root: str) -> str | None:
