@@ -132,7 +132,7 @@ class Heartbeat:
 
     def _beat_until_stopped(self, stop: queue.SimpleQueue[object]) -> None:
         following = time.monotonic() + self._every
-        while not _comes_within(stop, following - time.monotonic()):
+        while not _has_signal_within(stop, following - time.monotonic()):
             following += self._every
             try:
                 self._beat()
@@ -161,7 +161,7 @@ class Heartbeat:
         self.error, self.at_ceiling = None, beat.at_ceiling
 
 
-def _comes_within(signals: queue.SimpleQueue[object], seconds: float) -> bool:
+def _has_signal_within(signals: queue.SimpleQueue[object], seconds: float) -> bool:
     """Tell whether a signal comes within so many seconds."""
     try:
         signals.get(timeout=max(0.0, seconds))

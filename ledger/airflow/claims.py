@@ -45,21 +45,21 @@ def require_told(claim: object) -> Mapping[str, Any]:
     raise InvalidParameterValue("claim", type(claim).__name__, "Must be one claim of a LedgerReceiveOperator", fix)
 
 
-def was_acknowledged(queue: Queue, told_of: Mapping[str, Any], get_queue: Callable[[str], Queue]) -> bool:
+def was_acknowledged(queue: Queue, description: Mapping[str, Any], get_queue: Callable[[str], Queue]) -> bool:
     """Tell whether a claim that holds no message any more was finished: somebody deleted its messages.
 
-    `told_of` is the claim's description. The call looks only at the description's `message_id`. If neither the queue
-    nor its dead-letter queue has this message any more, the answer is True. Most likely upkeep has removed the message,
-    which was deleted or had expired. A message that the dead-letter queue has was not acknowledged. `get_queue` returns
-    a queue by its name.
+    `description` is the claim's description. The call looks only at the description's `message_id`. If neither the
+    queue nor its dead-letter queue has this message any more, the answer is True. Most likely upkeep has removed the
+    message, which was deleted or had expired. A message that the dead-letter queue has was not acknowledged.
+    `get_queue` returns a queue by its name.
     """
     try:
-        return queue.peek(told_of["message_id"]).status is Status.DELETED
+        return queue.peek(description["message_id"]).status is Status.DELETED
     except MessageDoesNotExist:
         policy = policy_of(queue.access.record().attributes)
     try:
         if policy is not None:
-            get_queue(policy.target).peek(told_of["message_id"])
+            get_queue(policy.target).peek(description["message_id"])
             return False
     except (MessageDoesNotExist, QueueDoesNotExist):
         pass

@@ -74,11 +74,11 @@ class Announcements:
         if self._announced is None:
             return True
         receivers, since = self._announced
-        return not counts.in_flight and (receivers != _receivers(counts) or now - since >= self.again_after)
+        return not counts.in_flight and (receivers != _settling_counts(counts) or now - since >= self.again_after)
 
     def announced(self, counts: Counts, now: float) -> None:
         """Note that the work of these counts was announced, and that the event will not be lost."""
-        self._announced = _receivers(counts), now
+        self._announced = _settling_counts(counts), now
 
 
 def event_of(ledger_conn_id: str, ledger_queue: str, counts: Counts) -> dict[str, Any]:
@@ -91,6 +91,6 @@ def event_of(ledger_conn_id: str, ledger_queue: str, counts: Counts) -> dict[str
     }
 
 
-def _receivers(counts: Counts) -> tuple[int, ...]:
+def _settling_counts(counts: Counts) -> tuple[int, ...]:
     """Return the counts that change when somebody receives, or settles received messages."""
     return counts.in_flight, counts.deleted, counts.moved

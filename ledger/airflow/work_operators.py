@@ -90,7 +90,7 @@ class LedgerWorkOperator(LedgerOperator):
         work = MessageWork(self.function, place, self.reason, self.hide_failed, self.log.info)
         self._works = True
         try:
-            done = self._carry_on(work, require_told(self.claim), context)
+            done = self._work_on_claim(work, require_told(self.claim), context)
         finally:
             self._works = False
         return {**done, **({"output_table": place} if anchored else {})}
@@ -103,7 +103,7 @@ class LedgerWorkOperator(LedgerOperator):
         if self._works and threading.current_thread() is threading.main_thread():
             raise SystemExit(TERMINATED)
 
-    def _carry_on(self, work: MessageWork, description: Mapping[str, Any], context: Context) -> dict[str, int]:
+    def _work_on_claim(self, work: MessageWork, description: Mapping[str, Any], context: Context) -> dict[str, int]:
         queue = self.hook.get_queue(self.ledger_queue or description["ledger_queue"])
         claim = queue.claim(description["receipt_id"])
         if not claim:

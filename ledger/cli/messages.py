@@ -247,7 +247,7 @@ def release(
         raise click.UsageError("--postponed takes no handles: --receipt ID, or nothing for all.")
     held_queue = open_ledger(root, settings).queue(queue)
     if postponed:
-        if receipt == "-" and (receipt := _receipt()) is None:
+        if receipt == "-" and (receipt := _receipt_on_stdin()) is None:
             # A receive that found nothing has no receipt: nothing was given back under it.
             messages = 0
         else:
@@ -304,7 +304,7 @@ def _settled(
     if (receipt is None) == (not handles):
         raise click.UsageError("Give receipt handles (- reads them from stdin), or --receipt ID for a whole claim.")
     if receipt is not None:
-        if receipt == "-" and (receipt := _receipt()) is None:
+        if receipt == "-" and (receipt := _receipt_on_stdin()) is None:
             report(json, {"receipt": None, "outcome": participle, "messages": 0, "lost": 0}, f"{participle} 0 messages")
             return 0
         claim = queue.claim(receipt)
@@ -342,7 +342,7 @@ def _handles(handles: Iterable[str]) -> Iterator[str | None]:
                 yield _receipt_field(line.strip(), number, "receipt_handle")
 
 
-def _receipt() -> str | None:
+def _receipt_on_stdin() -> str | None:
     """Return the receipt on stdin, or None for the line of a receive that found nothing: its receipt is null.
 
     Raises WrongInput unless stdin has exactly one line that is not blank.

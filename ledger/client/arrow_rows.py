@@ -107,7 +107,7 @@ def _json_rows(table: pa.Table) -> Iterator[str]:
     Raises InvalidParameterValue for a column that only Spark writes as JSON, and for a number that JSON does not have.
     """
     for field in table.schema:
-        unwritable = _without_json(field.name, field.type)
+        unwritable = _find_part_without_json(field.name, field.type)
         if unwritable is not None:
             raise InvalidParameterValue(
                 "column",
@@ -119,12 +119,12 @@ def _json_rows(table: pa.Table) -> Iterator[str]:
         try:
             yield json.dumps(_without_nulls(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         except ValueError:
-            name = next((name for name, value in row.items() if not _is_json(value)), "")
+            name = next((name for name, value in row.items() if not _is_writable_as_json(value)), "")
             fix = f"A row has it in the column {name}. Nothing was sent. Give null for it, or filter such rows."
             raise InvalidParameterValue("messages", f"row {number}", NOT_IN_JSON, fix) from None
 
 
-def _is_json(value: Any) -> bool:
+def _is_writable_as_json(value: Any) -> bool:
     try:
         json.dumps(value, allow_nan=False)
     except ValueError:
@@ -132,13 +132,15 @@ def _is_json(value: Any) -> bool:
     return True
 
 
-def _without_json(path: str, kind: pa.DataType) -> tuple[str, pa.DataType] | None:
+def _find_part_without_json(path: str, kind: pa.DataType) -> tuple[str, pa.DataType] | None:
     """Return the path and type of the first part of a column that has no JSON here; None if all parts have."""
     types = pa.types
     if types.is_struct(kind):
-        return next((found for field in kind if (found := _without_json(f"{path}.{field.name}", field.type))), None)
+        return next(
+            (found for field in kind if (found := _find_part_without_json(f"{path}.{field.name}", field.type))), None
+        )
     if types.is_list(kind) or types.is_large_list(kind):
-        return _without_json(f"{path}.element", kind.value_type)
+        return _find_part_without_json(f"{path}.element", kind.value_type)
     has_json = (
         types.is_null(kind)
         or types.is_boolean(kind)

@@ -74,7 +74,7 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
     import pandas as pd
 
     dicts = [None if is_missing else value for value, is_missing in zip(column, column.isna())]
-    return messages.assign(**{COLUMN: pd.arrays.ArrowExtensionArray(_maps(dicts, _of_value))})
+    return messages.assign(**{COLUMN: pd.arrays.ArrowExtensionArray(_map_array(dicts, _of_value))})
 
 
 def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
@@ -89,7 +89,7 @@ def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
     if not _has_attributes(table, body) or is_attributes(table[COLUMN].type):
         return table
     read = _required_reader(table[COLUMN].type)
-    made = _maps(table[COLUMN].to_pylist(), read)
+    made = _map_array(table[COLUMN].to_pylist(), read)
     return table.set_column(table.column_names.index(COLUMN), COLUMN, made)
 
 
@@ -165,7 +165,7 @@ def _of_value(value: object) -> object:
 
 
 def _of_struct(fields: Mapping[str, object]) -> dict[str, object]:
-    return {name: _in_full(value) for name, value in fields.items() if value is not None}
+    return {name: _sqs_form_of(value) for name, value in fields.items() if value is not None}
 
 
 def _of_items(items: Sequence[Mapping[str, object] | None]) -> dict[str, object]:
@@ -175,7 +175,7 @@ def _of_items(items: Sequence[Mapping[str, object] | None]) -> dict[str, object]
 
 
 def _of_pairs(pairs: Any) -> dict[str, object]:
-    return {name: _in_full(value) for name, value in require_distinct_keys(pairs)}
+    return {name: _sqs_form_of(value) for name, value in require_distinct_keys(pairs)}
 
 
 def require_distinct_keys(pairs: Any) -> Any:
@@ -200,11 +200,11 @@ def in_full(attribute: Mapping[str, Any]) -> dict[str, Any]:
     return {"DataType": kind, **value}
 
 
-def _in_full(attribute: object) -> object:
+def _sqs_form_of(attribute: object) -> object:
     return in_full(attribute) if isinstance(attribute, Mapping) and set(attribute) == _FIELDS else attribute
 
 
-def _maps(values: Iterable[object], read: Callable[[Any], object]) -> pa.Array:
+def _map_array(values: Iterable[object], read: Callable[[Any], object]) -> pa.Array:
     """Return a map of attributes in full for each row's value, which `read` reads. Null stays null.
 
     Raises a LedgerError, with the row's number, for attributes that are wrong.

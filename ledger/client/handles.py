@@ -163,11 +163,11 @@ def requests_of_list(
     return [HandleRequest.checked(handle, verb, seconds, limits) for handle, seconds in zip(handles, timeout)]
 
 
-def outcome_table(wishes: Sequence[HandleRequest], outcomes: Sequence[HandleOutcome]) -> pa.Table:
+def outcome_table(requests: Sequence[HandleRequest], outcomes: Sequence[HandleOutcome]) -> pa.Table:
     """Return a table with the schema OUTCOMES: a row for each request, in order."""
     columns = [
-        [wish.handle for wish in wishes],
-        [_action(wish) for wish in wishes],
+        [wish.handle for wish in requests],
+        [_action(wish) for wish in requests],
         [outcome.outcome for outcome in outcomes],
         [outcome.error_code for outcome in outcomes],
         [outcome.error_message for outcome in outcomes],
@@ -184,10 +184,10 @@ def runs_of_ids(message_ids: Sequence[object]) -> pa.Table:
     return _runs({ReceiptHandle("", -1, segment, seq, "") for segment, seq in places}) if places else RUNS.empty_table()
 
 
-def _action(wish: HandleRequest) -> str:
-    if wish.verb is Verb.DELETE:
+def _action(request: HandleRequest) -> str:
+    if request.verb is Verb.DELETE:
         return "delete"
-    return "extend" if wish.timeout or wish.refused is not None else "release"
+    return "extend" if request.timeout or request.refused is not None else "release"
 
 
 def _read(handle: object, queue: QueueRecord) -> ReceiptHandle | None:

@@ -141,7 +141,9 @@ def count_outside(runs: pa.Table, others: pa.Table) -> int:
     # Put an empty run first, so that every position has a run before it.
     start, end = np.concatenate([[-1], start]), np.concatenate([[-2], end])
     before = np.concatenate([[0], np.cumsum(np.maximum(end - start + 1, 0))])
-    return count_messages(runs) - int((_below(last + 1, start, end, before) - _below(first, start, end, before)).sum())
+    return count_messages(runs) - int(
+        (_count_covered_below(last + 1, start, end, before) - _count_covered_below(first, start, end, before)).sum()
+    )
 
 
 def _positions(runs: pa.Table, names: pa.Array) -> tuple[np.ndarray, np.ndarray]:
@@ -149,7 +151,7 @@ def _positions(runs: pa.Table, names: pa.Array) -> tuple[np.ndarray, np.ndarray]
     return segment + runs["first_seq"].to_numpy(), segment + runs["last_seq"].to_numpy()
 
 
-def _below(at: np.ndarray, start: np.ndarray, end: np.ndarray, before: np.ndarray) -> np.ndarray:
+def _count_covered_below(at: np.ndarray, start: np.ndarray, end: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Return for each position in `at` how many lower positions the sorted runs cover.
 
     `before` has for each run how many positions the runs before it cover.

@@ -146,9 +146,9 @@ def release_postponed(access: Access, receipt_id: str | None, reason: str | None
 
 
 def _apply_list(
-    access: Access, record: QueueRecord, wishes: Sequence[HandleRequest], limits: bounds.Limits
+    access: Access, record: QueueRecord, requests: Sequence[HandleRequest], limits: bounds.Limits
 ) -> list[HandleOutcome]:
-    request = HandleList(record, wishes, limits)
+    request = HandleList(record, requests, limits)
     return request.outcomes(apply(access, record, request.actions)) if request.actions else request.outcomes([])
 
 
@@ -157,8 +157,8 @@ def _for_reason(actions: Sequence[Action], reason: str | None) -> list[Action]:
     return [replace(action, reason=reason) if action.verb is Verb.CHANGE else action for action in actions]
 
 
-def _with_reason(wish: HandleRequest, reason: str | None) -> HandleRequest:
-    return replace(wish, reason=reason)
+def _with_reason(request: HandleRequest, reason: str | None) -> HandleRequest:
+    return replace(request, reason=reason)
 
 
 def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
@@ -184,11 +184,11 @@ def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
     return iter(each)
 
 
-def _apply_one(access: Access, record: QueueRecord, wish: HandleRequest) -> None:
-    decode(wish.handle, record.id)
+def _apply_one(access: Access, record: QueueRecord, request: HandleRequest) -> None:
+    decode(request.handle, record.id)
     limits = attribute_rules.limits_of(record.attributes)
-    outcome = Outcome(_apply_list(access, record, [wish], limits)[0].outcome)
-    error = error_of(wish.verb, outcome, wish.handle, wish.timeout, limits.maximum_visibility_timeout)
+    outcome = Outcome(_apply_list(access, record, [request], limits)[0].outcome)
+    error = error_of(request.verb, outcome, request.handle, request.timeout, limits.maximum_visibility_timeout)
     if error is not None:
         raise error
 

@@ -98,7 +98,7 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
     except UnreadableByLibrary as error:
         if not hasattr(value, "columns") and ("non-struct" in str(error) or hasattr(value, "__array__")):
             raise _column(field, value) from None
-        raise _unreadable(field, value, error) from error.__cause__
+        raise _error_of_unreadable(field, value, error) from error.__cause__
     _require_as_given(value, table)
     table = table.drop_columns([name for name in table.column_names if _INDEX.fullmatch(name)])
     _require_names(table.column_names)
@@ -349,7 +349,7 @@ def _column(field: str, value: object) -> InvalidParameterValue:
     )
 
 
-def _unreadable(field: str, value: Any, error: Exception) -> InvalidParameterValue:
+def _error_of_unreadable(field: str, value: Any, error: Exception) -> InvalidParameterValue:
     """Return the error for a table that cannot be read.
 
     The error names the first column that Arrow cannot read by itself. If Arrow can read each column, the error is about

@@ -59,7 +59,7 @@ MOST_EDITS_OF_SMALL = 5_000
 MEANWHILE = 10
 
 
-def _unnamed(spark: SparkSession, metadata: Mapping[str, Any]) -> AbstractContextManager[None]:
+def _name_no_jobs(spark: SparkSession, metadata: Mapping[str, Any]) -> AbstractContextManager[None]:
     """Give jobs no names."""
     return nullcontext()
 
@@ -80,7 +80,7 @@ class SparkTables:
         by_statement: bool = False,
         read_metadata: Callable[[str | None], dict[str, Any]] = parse_metadata,
         purpose_of: Callable[[Mapping[str, Any]], str] = no_purpose,
-        name_jobs: Callable[[SparkSession, Mapping[str, Any]], AbstractContextManager[None]] = _unnamed,
+        name_jobs: Callable[[SparkSession, Mapping[str, Any]], AbstractContextManager[None]] = _name_no_jobs,
     ) -> None:
         """`specs` and `locations` have the spec and the location of each table, by its name. `sync`: on a local path
         commits survive a power cut, and on HDFS direct commits do. `by_statement`: only statements of Spark commit
@@ -126,7 +126,7 @@ class SparkTables:
         alterations += [FORGETS] if FORGETS in properties else []
         return describe_alterations(table, self.locations[table], alterations) if alterations else None
 
-    def _require_kept(self, table: str) -> None:
+    def _require_transactions_kept(self, table: str) -> None:
         """Raise TableAltered for a table that forgets its writers' transactions."""
         if FORGETS in self._direct[table].writer.followed.altered():
             raise TableAltered(self.locations[table], *describe_alterations(table, self.locations[table], [FORGETS]))
@@ -205,7 +205,7 @@ class SparkTables:
         reason: str,
     ) -> int:
         """Commit edits as one MERGE that Spark runs. The MERGE fails if a row is not as its edit supposes."""
-        self._require_kept(table)
+        self._require_transactions_kept(table)
         self._direct[table].require_same(snapshot)
         small, metadata = edits.num_rows <= MOST_EDITS_OF_SMALL, {**metadata, **late()}
         with self.committing(metadata, small=small) as session, temporary_view(session, edits) as source:
@@ -245,7 +245,7 @@ class SparkTables:
         `DeltaTables.add_rows`."""
         if still_valid is not None:
             raise NotDirect(reason)
-        self._require_kept(table)
+        self._require_transactions_kept(table)
         self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
         for transaction in transactions:
             require_next(transaction, self.transaction_version(table, transaction[0]))
@@ -279,7 +279,7 @@ class SparkTables:
         return checking_merge(spec, where).sql(place, source)
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
-        self._require_kept(table)
+        self._require_transactions_kept(table)
         with self.committing(metadata) as session:
             begun = self.begin(session, self.locations[table])
             committed = begun.txnVersion(transactions[0][0])

@@ -139,7 +139,7 @@ def find_damage(
     files = table_files(location, storage_options)
     paths = files.log_paths()
     versions = versions_in(paths)
-    bad, intact = _checkpoints(files, paths, deep=deep)
+    bad, intact = _bad_and_intact(files, paths, deep=deep)
     newest = versions[-1] if versions else -1
     flaws = dict(flaws_in(files, [version for version in versions if version > intact], needs_info=needs_info))
     missing = missing_entries(files, versions, intact + 1, newest)
@@ -150,7 +150,7 @@ def find_damage(
     try:
         loaded = opened(location, storage_options)
     except DeltaError:
-        bad = bad or _checkpoints(files, paths, deep=True)[0]
+        bad = bad or _bad_and_intact(files, paths, deep=True)[0]
         if bad:
             return TableDamage(newest, {}, bad, {}, not missing)
         raise
@@ -182,7 +182,7 @@ def read_checkpoints(location: str, storage_options: Mapping[str, str] | None) -
     """Read the checkpoints of a table. Raises what the storage raises."""
     files = table_files(location, storage_options)
     paths = files.log_paths()
-    bad, intact = _checkpoints(files, paths, deep=True)
+    bad, intact = _bad_and_intact(files, paths, deep=True)
     return Checkpoints(bad, intact, _old_checkpoints(files, paths, intact) if recorded(location).is_local else ())
 
 
@@ -206,7 +206,7 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
     files = table_files(location, storage_options)
     paths = files.log_paths()
     is_deep = intact is not None
-    intact = _checkpoints(files, paths)[1] if intact is None else intact
+    intact = _bad_and_intact(files, paths)[1] if intact is None else intact
     versions = versions_in(paths)
     begins = first_version(versions)
     past = [version for version in versions if begins <= version <= intact]
@@ -322,7 +322,7 @@ class LogTail:
         if self._whole is None or version - since > MOST_BEFORE_CHECKPOINTS:
             # Do not check entries that a checkpoint sums up. A restored log begins at the next million. Without the
             # checkpoint, this check could try a million entries that do not exist.
-            since = max(since, _summed_up(self._files, version))
+            since = max(since, _summed_up_to(self._files, version))
         for flawed in flaws_in(self._files, range(since + 1, version + 1)):
             content = self._files.read(log_file(flawed))
             if content is not None:
@@ -341,7 +341,7 @@ def require_whole_log(location: str, version: int | None) -> None:
         return
     files = table_files(location, None)
     newest = version if version is not None else max(filter(None, map(version_of, files.log_paths())), default=0)
-    versions: Sequence[int] = range(_summed_up(files, newest) + 1, newest + 1)
+    versions: Sequence[int] = range(_summed_up_to(files, newest) + 1, newest + 1)
     for pause in (*PAUSES, 0):
         flaws = flaws_in(files, versions, needs_info=False)
         if not flaws:
@@ -352,7 +352,7 @@ def require_whole_log(location: str, version: int | None) -> None:
     raise Flawed(f"version {flawed} of its log is damaged: {log_file(flawed)} {what}")
 
 
-def _summed_up(files: TableStorage, version: int) -> int:
+def _summed_up_to(files: TableStorage, version: int) -> int:
     """Return the version of a readable checkpoint, at most `version`: of the one that `_last_checkpoint` names (if it
     is one file), or else of the newest one. Only the end of its files is read. If there is no such checkpoint, return
     the version before the first entry."""
@@ -392,7 +392,7 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
     if not deep and not _misses_checkpoint(place):
         return []
     paths = files.log_paths()
-    bad, intact = _checkpoints(files, paths, deep=deep)
+    bad, intact = _bad_and_intact(files, paths, deep=deep)
     old = _old_checkpoints(files, paths, intact) if deep else ()
     versions = {*versions_in(paths)}
     newest = max(versions, default=-1)
@@ -432,7 +432,7 @@ def _misses_checkpoint(place: Path) -> bool:
         return True
 
 
-def _checkpoints(files: TableStorage, paths: list[str], *, deep: bool = False) -> tuple[tuple[str, ...], int]:
+def _bad_and_intact(files: TableStorage, paths: list[str], *, deep: bool = False) -> tuple[tuple[str, ...], int]:
     """Return the damaged checkpoint files that are newer than the newest intact checkpoint, and the version of the
     intact one, or -1.
 
@@ -508,15 +508,15 @@ def find_faulty_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) ->
     return dict(_file_faults(named, sizes, files if deep else None))
 
 
-def _file_faults(named: Any, sizes: Mapping[str, int], deep: TableStorage | None) -> Iterator[tuple[str, str]]:
+def _file_faults(named: Any, sizes: Mapping[str, int], read_in_full: TableStorage | None) -> Iterator[tuple[str, str]]:
     for path, size, rows in named:
         size_there = sizes.get(path)
         if size_there is None:
             yield path, MISSING
         elif size_there != size:
             yield path, "is empty" if not size_there else f"has {size_there:,} bytes, and the log says {size:,}"
-        elif deep is not None:
-            rows_there = _count_rows(deep, path)
+        elif read_in_full is not None:
+            rows_there = _count_rows(read_in_full, path)
             if rows_there is None:
                 yield path, "cannot be read as Parquet"
             elif rows is not None and rows_there != rows:

@@ -202,13 +202,13 @@ class LoadedTables:
         self,
         open_table: Callable[[], DeltaTable],
         files: TableStorage,
-        passing: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic,
         check: Callable[[int], None] = lambda version: None,
         generations: Generations | None = None,
     ) -> None:
         """`check` raises LedgerDamaged if the log up to a version is not whole. `generations` counts the replacements
         of the ledger's tables."""
-        self._open, self._files, self._passing, self._check = open_table, files, passing, check
+        self._open, self._files, self._passing, self._check = open_table, files, clock, check
         self._generations = generations or Generations()
         #: A stack: the table that was used last is on top, and has the least to catch up on.
         self._idle: deque[LoadedTable] = deque(maxlen=KEPT)

@@ -177,7 +177,7 @@ class Durability:
             if version - earlier >= MOST_UNMARKED:
                 os.sync()
                 break
-            self.sync_files([*_named_in(content), path])
+            self.sync_files([*_added_paths(content), path])
         if not are_marked:
             self.sync_checkpoints(os.path.dirname(entry_of(version)))  # noqa: PTH120
         self._prepared = max(self._prepared, version)
@@ -243,7 +243,7 @@ def _is_marked(entry: bytes) -> bool:
         return False
 
 
-def _named_in(entry: bytes) -> list[str]:
+def _added_paths(entry: bytes) -> list[str]:
     """Return the paths of the files that a commit adds below its table.
 
     Unreadable lines are left out: the reader of the log raises the error about such lines.

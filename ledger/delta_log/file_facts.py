@@ -43,9 +43,9 @@ class FileStatistics:
         spec: TableSpec,
         files: pa.Table,
         added: tuple[dict[str, Any], ...] = (),
-        ends: Mapping[str, int] | None = None,
+        last_ordinals: Mapping[str, int] | None = None,
     ) -> None:
-        self._spec, self._parts, self._last_ordinals = spec, (files, added), dict(ends or {})
+        self._spec, self._parts, self._last_ordinals = spec, (files, added), dict(last_ordinals or {})
 
     @property
     def _files(self) -> pa.Table:
@@ -135,12 +135,14 @@ class FileStatistics:
             gone = pc.is_in(files[_PATH.name], pa.array(removed, pa.string()))
             return FileStatistics(self._spec, files.filter(pc.invert(gone)), facts_of_added)
         files, before = self._parts
-        following = FileStatistics(self._spec, files, before + facts_of_added, self._ends_after(facts_of_added))
+        following = FileStatistics(
+            self._spec, files, before + facts_of_added, self._last_ordinals_after(facts_of_added)
+        )
         if len(before) + len(facts_of_added) < self.MOST_ADDED:
             return following
         return FileStatistics(self._spec, following._files)
 
-    def _ends_after(self, added: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    def _last_ordinals_after(self, added: Iterable[Mapping[str, Any]]) -> dict[str, int]:
         ends = dict(self._last_ordinals)
         if not ends:
             return ends

@@ -310,7 +310,7 @@ def history(
     its log. Raises what the storage raises, and LedgerDamaged for an entry that is flawed (see `require_whole`) or lost
     (see `find_lost_entries`).
     """
-    commits = _following(stored, table, read_metadata, since + 1, MOST_BY_NAME)
+    commits = _consecutive_commits(stored, table, read_metadata, since + 1, MOST_BY_NAME)
     if 0 < len(commits) < MOST_BY_NAME and commits[-1].version >= newest:
         return commits
     # Three cases are left: there are MOST_BY_NAME commits or more, there are none, or the next entry is missing.
@@ -331,7 +331,7 @@ def history(
                 if version > last:
                     raise damaged(table, version, MISSING)
         commits += existing
-        commits += _following(stored, table, read_metadata, max(later) + 1)
+        commits += _consecutive_commits(stored, table, read_metadata, max(later) + 1)
     return commits
 
 
@@ -352,7 +352,7 @@ def find_first_commit(
     return None
 
 
-def _following(
+def _consecutive_commits(
     stored: TableStorage, table: str, read: ReadMetadata, first: int, most: int | None = None
 ) -> list[Commit]:
     """Return the commits from a version up to the first one that does not exist; at most `most` of them."""

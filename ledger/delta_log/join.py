@@ -63,10 +63,10 @@ class File(NamedTuple):
 class Joining:
     """Joins files of a table whose rows have ordinals. `small` has the writer of the table's direct commits."""
 
-    def __init__(self, table: TableSpec, small: DirectTable) -> None:
+    def __init__(self, table: TableSpec, direct: DirectTable) -> None:
         assert table.ordinals is not None
         self._table, self._ordinals = table, table.ordinals
-        self._writer, self._rows = small.writer, small.rows
+        self._writer, self._rows = direct.writer, direct.rows
 
     def join(self, where: PartitionFilter, *, growing: bool) -> bool | None:
         """Join files of the partitions that `where` names, a commit for each join. Return whether any were joined.

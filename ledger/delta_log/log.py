@@ -219,7 +219,7 @@ class LogWriter:
             Errors of `still_valid` and of the storage.
         """
         generation, at = self.followed.generation(), time.monotonic()
-        files, late = self._write_beside(commit)
+        files, late = self._write_with_late_metadata(commit)
         if read_at is not None and time.monotonic() - read_at > LISTED_AFTER:
             on = self.newest(listing=True)
         # Take the time as late as possible: removed files are kept for a time that begins then, for readers of older
@@ -267,7 +267,7 @@ class LogWriter:
             actions.append(add_action(path, sizes[path], rows, partition, now, named, is_change=commit.is_change))
         return actions
 
-    def _write_beside(self, commit: NewCommit) -> tuple[Encoded, Mapping[str, Any]]:
+    def _write_with_late_metadata(self, commit: NewCommit) -> tuple[Encoded, Mapping[str, Any]]:
         """Write the files that a commit is to name, and return them with the commit's late metadata.
 
         On other storages than a local path, each request takes time. There the late metadata is looked up while the

@@ -249,11 +249,11 @@ class LogFollower:
         table: TableSpec,
         replay: Replay,
         stored: Storage,
-        passing: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic,
         generations: Generations | None = None,
     ) -> None:
         """`generations` counts the replacements of the ledger's tables."""
-        self._table, self._replay, self._stored, self._passing = table, replay, stored, passing
+        self._table, self._replay, self._stored, self._passing = table, replay, stored, clock
         self._generations = generations or Generations()
         self._seen, self._is_told = _SeenLog(), False
         self._lock = threading.Lock()

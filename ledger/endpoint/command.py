@@ -95,7 +95,7 @@ def run(
 
 
 def _serve(
-    opened: Callable[[], Ledger],
+    open_ledger: Callable[[], Ledger],
     options: Options,
     say: Callable[[str], None],
     announce: Callable[[str], None],
@@ -107,7 +107,7 @@ def _serve(
     except OSError as error:
         raise LedgerError(f"Cannot listen on {options.host}:{options.port}: {error.strerror}") from None
     try:
-        ledger = opened()
+        ledger = open_ledger()
     except BaseException:
         sock.close()
         raise

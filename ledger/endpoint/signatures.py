@@ -160,10 +160,10 @@ class _SeenSignatures:
         #: same minute.
         self._dated: dict[int, tuple[dict[bytes, int], set[bytes]]] = {}
 
-    def is_new(self, signature: str, tried: tuple[str, ...], signed_at: int, now: int) -> bool:
+    def is_new(self, signature: str, invocation: tuple[str, ...], signed_at: int, now: int) -> bool:
         """Remember a request. Return True if it is new, False if it is a replay (see the module)."""
         key = bytes.fromhex(signature)[:16]
-        attempt = hashlib.blake2b(key + "\n".join(tried).encode(), digest_size=16).digest()
+        attempt = hashlib.blake2b(key + "\n".join(invocation).encode(), digest_size=16).digest()
         minute = signed_at // MINUTE
         with self._lock:
             if minute not in self._dated:
@@ -178,8 +178,8 @@ class _SeenSignatures:
             if first is None:
                 # A signature that first comes without these headers may not come again, with or without these headers.
                 # Therefore its time counts as over.
-                first_seen[key] = now if any(tried) else now - TOGETHER - 1
-            is_new = first is None or (any(tried) and now - first <= TOGETHER)
+                first_seen[key] = now if any(invocation) else now - TOGETHER - 1
+            is_new = first is None or (any(invocation) and now - first <= TOGETHER)
             if is_new:
                 # A refused request is not remembered: it would be refused later, too.
                 tries.add(attempt)

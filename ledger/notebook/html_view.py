@@ -20,7 +20,7 @@ BAR = (
 )
 #: A table shows at most this many queues of a ledger, and at most this many outcomes.
 MOST_QUEUES, MOST_OUTCOMES = 50, 20
-_OF_OUTCOMES = ("message_id", "receipt_handle", "outcome", "sequence_number", "error_code", "error_message")
+_OUTCOME_COLUMNS = ("message_id", "receipt_handle", "outcome", "sequence_number", "error_code", "error_message")
 _CELL = "text-align:left;padding:2px 12px 2px 0"
 
 
@@ -78,7 +78,7 @@ def of_outcomes(outcomes: Sequence[Any]) -> str:
     if not outcomes:
         return "<b>no outcomes</b>"
     failed = sum(not outcome for outcome in outcomes)
-    names = [name for name in _OF_OUTCOMES if any(getattr(outcome, name, None) is not None for outcome in outcomes)]
+    names = [name for name in _OUTCOME_COLUMNS if any(getattr(outcome, name, None) is not None for outcome in outcomes)]
     head = "".join(f'<th style="{_CELL}">{escape(_words(name))}</th>' for name in ("", *names))
     first = sorted(range(len(outcomes)), key=lambda place: bool(outcomes[place]))[:MOST_OUTCOMES]
     lines = []

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ledger.rules.limits import MILLISECONDS
 
 #: How one message of an event changes the numbers of stored, in-flight and deleted messages. Other events change none.
-_STEPS = {
+_CHANGES_BY_EVENT = {
     "granted": (-1, 1, 0),
     "released": (1, -1, 0),
     "deleted": (0, -1, 1),
@@ -89,8 +89,8 @@ class Timeline:
         """
         changes: list[tuple[float, int, int, int]] = [(at, count, 0, 0) for at, count in sent]
         for event in self.events:
-            if event["event"] in _STEPS:
-                changes.append((event["at"], *(step * event["messages"] for step in _STEPS[event["event"]])))
+            if event["event"] in _CHANGES_BY_EVENT:
+                changes.append((event["at"], *(step * event["messages"] for step in _CHANGES_BY_EVENT[event["event"]])))
             elif event["event"] == "expired" and event["receipt_id"] is not None:
                 changes.append((event["visible_at"], event["messages"], -event["messages"], 0))
         last = now if now is not None else max((event["at"] for event in self.events), default=0.0)

@@ -76,7 +76,7 @@ def _figure(
     begin = 0.0 if last is None else max(0.0, now - last)
     end = begin + max(now - begin, 1) * 1.02
     moments = [moment._replace(at=zero + moment.at / _DAY) for moment in moments]
-    holds = [_on_days(hold, zero) for hold in holds]
+    holds = [_in_days(hold, zero) for hold in holds]
     begin, end, now = (zero + seconds / _DAY for seconds in (begin, end, now))
     with plt.rc_context(STYLE):
         figure, (upper, lower) = plt.subplots(
@@ -101,7 +101,7 @@ def _figure(
     return figure
 
 
-def _on_days(hold: ClaimSpan, zero: float) -> ClaimSpan:
+def _in_days(hold: ClaimSpan, zero: float) -> ClaimSpan:
     """Return the same claim with matplotlib's instants, which count days. `zero` is the instant of second 0."""
     end = None if hold.end is None else zero + hold.end / _DAY
     hidden = {zero + until / _DAY: zero + since / _DAY for until, since in hold.hidden.items()}

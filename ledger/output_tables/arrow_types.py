@@ -78,7 +78,7 @@ def delta_type(kind: pa.DataType) -> Any:
         return {"type": "map", **inner, "valueContainsNull": True}
     if is_list(kind):
         return {"type": "array", "elementType": _inner_type("element", kind.value_type), "containsNull": True}
-    raise NotPlain(f"It is {kind}, for which Delta tables have no type", _cast_of(kind))
+    raise NotPlain(f"It is {kind}, for which Delta tables have no type", _advice_on(kind))
 
 
 def _inner_type(step: str, kind: pa.DataType) -> Any:
@@ -86,7 +86,7 @@ def _inner_type(step: str, kind: pa.DataType) -> Any:
         return delta_type(kind)
 
 
-def _cast_of(kind: pa.DataType) -> str:
+def _advice_on(kind: pa.DataType) -> str:
     """Return a sentence of an error: what the user can do about values of a type that Delta does not have."""
     if types.is_time(kind):
         return 'Cast it in the rows to a text, or to a whole number (pyarrow: column.cast("string"))'

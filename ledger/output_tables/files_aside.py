@@ -79,7 +79,7 @@ class RowsAside:
 
 
 #: An instant in the form in which delta-rs writes it as a partition.
-_LOCAL = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
+_INSTANT_WITHOUT_ZONE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
 #: The least and the greatest value of each column of decimals, by the column's path. None instead of such a mapping
 #: means that the files get no bounds at all.
 Bounds = Mapping[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] | None
@@ -110,7 +110,9 @@ def corrected(file: StagedFile, bounds: Bounds, schema: Mapping[str, Any]) -> St
     """
     instants = {one["name"] for one in schema["fields"] if one["type"] == "timestamp"}
     partition = {
-        name: f"{value.replace(' ', 'T')}Z" if name in instants and value and _LOCAL.fullmatch(value) else value
+        name: f"{value.replace(' ', 'T')}Z"
+        if name in instants and value and _INSTANT_WITHOUT_ZONE.fullmatch(value)
+        else value
         for name, value in file.partition.items()
     }
     return replace(file, partition=partition, statistics=_with_bounds(file.statistics, bounds))

@@ -44,7 +44,7 @@ _DISK_SENTENCES = "No space left on device|Disk quota exceeded|Read-only file sy
 _NUMBER = re.compile(rf"(?P<said>{_DISK_SENTENCES}) \(os error \d+\)|\[[Ee]rrno \d+\] (?P<python>{_DISK_SENTENCES})")
 #: How Java writes such an error. The exception's class begins the text or a line, or follows one of three beginnings of
 #: a line: a colon, "Caused by: ", or a text that ends with an executor's name and "): ".
-_OF_JAVA = re.compile(
+_DISK_ERROR_OF_JAVA = re.compile(
     r"^(?:: |Caused by: |[^\n]*\): )?(?:[\w.$]+: )*[\w.$]*(?:IOException|FileSystemException|FSError)"
     rf": [^\n]*?(?P<said>{_DISK_SENTENCES})",
     re.MULTILINE,
@@ -148,7 +148,7 @@ def failure_of_storage(error: BaseException) -> str | None:
     if type(first) is OSError or _is_of(first, "deltalake", "_internal"):
         match = _NUMBER.search(str(first))
         return None if match is None else match["said"] or match["python"]
-    match = _OF_JAVA.search(_text_of_spark(first))
+    match = _DISK_ERROR_OF_JAVA.search(_text_of_spark(first))
     return None if match is None else match["said"]
 
 

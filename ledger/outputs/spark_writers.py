@@ -75,12 +75,12 @@ class _DataFrameWriter:
             yield
             return
         with contextlib.ExitStack() as until_written:
-            kept = self._computed(until_written)
+            kept = self._evaluate_once(until_written)
             is_done = kept[quoted(self._failed)].isNull()
             self._rows, self._exceptions = kept.where(is_done).drop(self._failed), kept.where(~is_done)
             yield
 
-    def _computed(self, until_written: contextlib.ExitStack) -> DataFrame:
+    def _evaluate_once(self, until_written: contextlib.ExitStack) -> DataFrame:
         try:
             return until_written.enter_context(evaluated_once(self._rows))
         except LedgerError:
@@ -234,7 +234,7 @@ class SparkWriter(_DataFrameWriter):
     def evaluated(self) -> Iterator[None]:
         with contextlib.ExitStack() as until_written:
             # If there is a column of failures, `_parted` computes the rows.
-            self._rows = self._rows if self._failed else self._computed(until_written)
+            self._rows = self._rows if self._failed else self._evaluate_once(until_written)
             with self._parted():
                 yield
 

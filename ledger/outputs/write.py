@@ -115,7 +115,7 @@ def write_output(
     rows: Any,
     table: object,
     decide: Callable[[QueueRecord, Writer], Acknowledgement],
-    ending: Callable[[pa.Table], contextlib.AbstractContextManager[Any]],
+    open_ending: Callable[[pa.Table], contextlib.AbstractContextManager[Any]],
     failed: str | None = None,
     asked: ColumnsAsked = NOTHING_ASKED,
 ) -> WrittenOutput:
@@ -127,7 +127,8 @@ def write_output(
         rows: the rows, a DataFrame or an Arrow table.
         table: the output table.
         decide: is called after the rows are computed, and returns what becomes of the messages.
-        ending: is called with the messages (RUNS) that are acknowledged or released, and returns the context for that.
+        open_ending: is called with the messages (RUNS) that are acknowledged or released, and returns the context for
+        that.
         failed: a column of the rows, or None. Rows with a value in this column are not written.
         asked: what is asked of the table's columns.
     """
@@ -142,7 +143,7 @@ def write_output(
         if done.num_rows:
             access.store.require_messages(record, grant, done)
         ended = pa.concat_tables([done, *(action.runs for action in beside if action.ends)])
-        with ending(ended) if ended.num_rows else contextlib.nullcontext():
+        with open_ending(ended) if ended.num_rows else contextlib.nullcontext():
             changed, earlier = _written(access, record, grant.receipt_id, writer, table, done, beside)
     return WrittenOutput(count_messages(done), changed, earlier)
 

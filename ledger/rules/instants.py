@@ -76,8 +76,9 @@ def require_steady(now: int, expected: int, maximum_skew: float) -> None:
         )
 
 
-def explains(others: Iterable[int], now: int, expected: int, maximum_skew: float) -> bool:
-    """Tell whether commits of others, at the instants `others`, explain that a clock says `now` and not `expected`.
+def explains(commit_instants: Iterable[int], now: int, expected: int, maximum_skew: float) -> bool:
+    """Tell whether commits of others, at the instants `commit_instants`, explain that a clock says `now` and not
+    `expected`.
 
     They explain only a step forward: one commit is later than `expected` by more than the skew, at most WITNESSED
     seconds before `now`, and at most the skew after `now`. Commits prove nothing about a step back: a commit before the
@@ -85,16 +86,16 @@ def explains(others: Iterable[int], now: int, expected: int, maximum_skew: float
     """
     skew = round(maximum_skew * MILLISECONDS)
     recent = now - WITNESSED * MILLISECONDS
-    return any(max(expected + skew, recent) < at <= now + skew for at in others)
+    return any(max(expected + skew, recent) < at <= now + skew for at in commit_instants)
 
 
-def contradicts(others: Iterable[int], at: int, maximum_skew: float) -> bool:
+def contradicts(commit_instants: Iterable[int], at: int, maximum_skew: float) -> bool:
     """Tell whether a commit that came after the note of the instant `at` has a much earlier instant.
 
-    `others` are the instants of these commits. Much earlier means by more than `maximum_skew` seconds. If so, a clock
-    that was ahead noted `at`, or the clock of such a commit is behind.
+    `commit_instants` are the instants of these commits. Much earlier means by more than `maximum_skew` seconds. If so,
+    a clock that was ahead noted `at`, or the clock of such a commit is behind.
     """
-    return any(other < at - round(maximum_skew * MILLISECONDS) for other in others)
+    return any(other < at - round(maximum_skew * MILLISECONDS) for other in commit_instants)
 
 
 def put_back(

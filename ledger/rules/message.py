@@ -59,7 +59,7 @@ _GIVEN = {field.name for field in GIVEN}
 #: columns of such a table.
 WITH_WHOLE_ROWS = ("message_group_id", "message_deduplication_id")
 #: Other names that users give to columns (without separators between words), and the fields that they mean.
-_SHORTER = {
+_OTHER_NAMES = {
     "groupid": "message_group_id",
     "deduplicationid": "message_deduplication_id",
     "dedupid": "message_deduplication_id",
@@ -126,7 +126,7 @@ def meant_by(name: str, absent: Collection[str]) -> str | None:
     """
     plain = re.sub(r"[\W_]", "", name.lower())
     for column in absent:
-        if plain == column.replace("_", "") or _SHORTER.get(plain) == column:
+        if plain == column.replace("_", "") or _OTHER_NAMES.get(plain) == column:
             return column
     near = difflib.get_close_matches(name.lower(), absent, 1, 0.8)
     return near[0] if near else None

@@ -71,10 +71,10 @@ def _is_statement(one: object) -> bool:
     )
 
 
-def _is_named(statement: Mapping[str, Any], member: str, _has_member: int, *, by_kind: bool = False) -> bool:
+def _is_named(statement: Mapping[str, Any], member: str, least_members: int, *, by_kind: bool = False) -> bool:
     members = [statement[name] for name in (member, f"Not{member}") if name in statement]
     texts = [list(one.values()) if by_kind and isinstance(one, Mapping) else [one] for one in members]
-    return _has_member <= len(members) <= 1 and all(_are_texts(one) for several in texts for one in several)
+    return least_members <= len(members) <= 1 and all(_are_texts(one) for several in texts for one in several)
 
 
 def _are_texts(given: object) -> bool:

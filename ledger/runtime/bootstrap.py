@@ -21,8 +21,8 @@ from typing import Any
 CHECKOUT = Path(__file__).resolve().parents[2]
 OLDEST_PYTHON = (3, 10)
 
-_OFF = "LEDGER_BOOTSTRAP"
-_RESTARTED = "LEDGER_BOOTSTRAP_RESTARTED"
+_OFF_VARIABLE = "LEDGER_BOOTSTRAP"
+_RESTARTED_VARIABLE = "LEDGER_BOOTSTRAP_RESTARTED"
 _STAMP = "ledger-stamp.json"
 _UV = "uv==0.13.9"
 
@@ -40,7 +40,7 @@ def ensure_environment(extras: Iterable[str] = (), folder: str = ".venv") -> Non
 
     With `LEDGER_BOOTSTRAP=off` do nothing: the running Python must have all packages.
     """
-    if os.environ.get(_OFF, "").lower() in ("off", "0", "no"):
+    if os.environ.get(_OFF_VARIABLE, "").lower() in ("off", "0", "no"):
         return
     environment = Environment(CHECKOUT, folder)
     try:
@@ -51,15 +51,15 @@ def ensure_environment(extras: Iterable[str] = (), folder: str = ".venv") -> Non
             )
         environment.bring_up_to_date(extras)
         if environment.is_running():
-            os.environ.pop(_RESTARTED, None)
+            os.environ.pop(_RESTARTED_VARIABLE, None)
             return
-        if os.environ.get(_RESTARTED) == str(environment.folder):
+        if os.environ.get(_RESTARTED_VARIABLE) == str(environment.folder):
             raise BootstrapError(
                 f"{environment.python} does not run inside {environment.folder}: delete that folder and start again"
             )
     except BootstrapError as error:
         sys.exit(f"ledger: {error}")
-    os.environ[_RESTARTED] = str(environment.folder)
+    os.environ[_RESTARTED_VARIABLE] = str(environment.folder)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(environment.python, [str(environment.python), *sys.orig_argv[1:]])

@@ -60,7 +60,7 @@ def examine(root: str | None = None) -> Iterator[Finding]:
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("python", _python),
         *((name, partial(_package, name, wanted)) for name, wanted in _required()),
-        *(_of_spark() if importlib.util.find_spec("pyspark") else ()),
+        *(_checks_of_spark() if importlib.util.find_spec("pyspark") else ()),
         ("time zone", _time_zone),
         ("clock", partial(_clock, root)),
     ]
@@ -84,7 +84,7 @@ def examine(root: str | None = None) -> Iterator[Finding]:
             yield Finding("FAIL", subject, found, advice)
 
 
-def _of_spark() -> list[tuple[str, Callable[[], Finding]]]:
+def _checks_of_spark() -> list[tuple[str, Callable[[], Finding]]]:
     return [
         ("java", _java),
         ("delta jars", partial(_jars, "delta jars", delta_packages, "--fetch")),

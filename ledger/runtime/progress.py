@@ -45,7 +45,7 @@ class Meter:
             raise InvalidParameterValue("bar", show, "Must be True, False or None")
         self._what, self._total, self._say = what, total, say
         self._begun = self._said = time.monotonic()
-        self._bar = _bar(what, total) if show or (show is None and _is_seen()) else None
+        self._bar = _bar(what, total) if show or (show is None and _can_show_bar()) else None
         if show and self._bar is None:
             raise InvalidParameterValue("bar", show, "A bar needs rich", "pip install 'ledger-queue[progress]'.")
 
@@ -93,7 +93,7 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def _is_seen() -> bool:
+def _can_show_bar() -> bool:
     return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
 
 

@@ -233,7 +233,7 @@ class MemoryReceives(MemoryQueues):
                         )
                         if remaining is None:
                             remaining = self._bury(queue, stored, free, now)
-                        places, remaining = _dealt(queue, stored, remaining, most)
+                        places, remaining = _take_for_receive(queue, stored, remaining, most)
                         in_flight += len(places)
                         _record(stored, places, request, now)
                 except LedgerError as error:
@@ -395,7 +395,7 @@ def _held_by(queue: QueueRecord, stored: dict[Place, MemoryMessage], attempt_id:
     return order_of_found_claim(queue, stored, [p for p, m in same.items() if m.record.receipt_id == last])
 
 
-def _dealt(
+def _take_for_receive(
     queue: QueueRecord, stored: dict[Place, MemoryMessage], remaining: list[Place], most: int | None
 ) -> tuple[list[Place], list[Place]]:
     """Return the places that one receive takes, and the places left for the next receive of the same commit."""

@@ -167,7 +167,7 @@ class ArrowOutputs(Protocol):
         application: str,
         version: int,
         metadata: Mapping[str, Any],
-        asked: ColumnsAsked,
+        columns_asked: ColumnsAsked,
     ) -> None:
         """Append rows under a transaction id (`application` and `version`) of which no version is committed yet.
 
@@ -247,12 +247,13 @@ class OutputWrites(Protocol):
         """
 
     def finish(
-        self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock, beside: Sequence[Any] = ()
+        self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock, further_actions: Sequence[Any] = ()
     ) -> int:
-        """Delete the messages whose rows are written. Apply the actions `beside` to other messages in the same commit.
+        """Delete the messages whose rows are written. Apply the actions `further_actions` to other messages in the same
+        commit.
 
         Messages whose deletion another process has already recorded stay as they are. Returns how many messages the
-        actions `beside` changed.
+        actions `further_actions` changed.
 
         Raises:
             LeaseLost: No record of these messages has the write's id: the ledger was replaced, or the messages were

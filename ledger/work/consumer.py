@@ -54,42 +54,44 @@ class Consumer:
             message was claimed.
     """
 
-    def __init__(self, access: Access, told: Consumption) -> None:
+    def __init__(self, access: Access, options: Consumption) -> None:
         record = access.record()
         limits = limits_of(record.attributes)
-        self._access, self._told = access, told
-        self._source = ClaimSource(access, told.visibility_timeout, told.attempt_id, told.say, told.share)
+        self._access, self._options = access, options
+        self._source = ClaimSource(access, options.visibility_timeout, options.attempt_id, options.say, options.share)
         for name in ("park", "retry_after"):
-            bounds.visibility_timeout(getattr(told, name), limits, name)
-        if told.until == "empty" and told.park <= self._source.timeout:
+            bounds.visibility_timeout(getattr(options, name), limits, name)
+        if options.until == "empty" and options.park <= self._source.timeout:
             bound = f"Must be more than the {self._source.timeout} seconds that a claim is held"
             fix = (
                 'What is parked would be received again without end: park it longer, or give until="once" or "forever".'
             )
-            raise InvalidParameterValue("park", told.park, bound, fix)
-        bounds.maximum_messages(told.max_messages, limits, "max_messages")
-        if told.output is not None:
-            require_output(access, told)
+            raise InvalidParameterValue("park", options.park, bound, fix)
+        bounds.maximum_messages(options.max_messages, limits, "max_messages")
+        if options.output is not None:
+            require_output(access, options)
         self._most_received = limits.maximum_messages_per_receive
         self._in_order = is_fifo(record.attributes)
-        self._backlog = Backlog(told.batch, in_order=self._in_order)
+        self._backlog = Backlog(options.batch, in_order=self._in_order)
         self.closed = ClosedGroups(access.clock)
         group_limits = None
-        if told.group_limits is not None:
-            assert told.limits_folder is not None, "consume() makes one"
-            group_limits = GroupLimits(require_limits(told.group_limits), told.limits_folder, access.clock)
-        self._handlers = Handlers(told, self._backlog, self.closed, self._tell, group_limits, in_order=self._in_order)
+        if options.group_limits is not None:
+            assert options.limits_folder is not None, "consume() makes one"
+            group_limits = GroupLimits(require_limits(options.group_limits), options.limits_folder, access.clock)
+        self._handlers = Handlers(
+            options, self._backlog, self.closed, self._tell, group_limits, in_order=self._in_order
+        )
         self._told_of: collections.deque[tuple[ClaimInHand, list[Handled]]] = collections.deque()
         self._wake = threading.Event()
         self._in_hand: list[ClaimInHand] = []
         self._evidence = HandlerEvidence()
-        self._first_rows = FirstRows(access, told)
+        self._first_rows = FirstRows(access, options)
         self._broken: Handled | None = None
         self._attempts = self._source.attempts()
         self._draining: Drain | None = None
         self._is_exhausted = False
         self._next_receive = 0.0
-        self._size = told.max_messages or max(2 * told.at_once, 100)
+        self._size = options.max_messages or max(2 * options.at_once, 100)
         self.consumed = Consumed()
 
     def run(self) -> Consumed:
@@ -151,33 +153,33 @@ class Consumer:
         """Receive a claim if the handlers will soon have nothing to do; return whether it has messages."""
         unsettled = sum(one.claim.count - one.settled for one in self._in_hand)
         waits = len(self._backlog) + sum(one.unread for one in self._in_hand)
-        is_full = waits > self._told.at_once or unsettled >= 2 * self._size
+        is_full = waits > self._options.at_once or unsettled >= 2 * self._size
         if self._is_exhausted or is_full or (self._in_hand and time.monotonic() < self._next_receive):
             return False
         attempt_id, held = next(self._attempts)
         most = max(self._size, held)
         if self._most_received is not None:
             most = min(most, self._most_received)
-        once, is_idle = self._told.until == "once", not self._in_hand and self._next_receive > 0
+        once, is_idle = self._options.until == "once", not self._in_hand and self._next_receive > 0
         claim = self._source.receive(attempt_id, most, WAIT_SECONDS if is_idle and not once else 0)
         if claim.count:
-            self._in_hand.append(ClaimInHand(self._access, self._told, claim))
+            self._in_hand.append(ClaimInHand(self._access, self._options, claim))
             self.consumed = self.consumed.and_then(Consumed(claims=1))
-            self._told.say(f"claimed {claim.count:,} messages (receipt {claim.receipt_id})")
+            self._options.say(f"claimed {claim.count:,} messages (receipt {claim.receipt_id})")
         self._next_receive = 0.0 if claim.count else time.monotonic() + WAIT_SECONDS
-        nothing = not claim.count and not self._in_hand and self._told.until != "forever"
+        nothing = not claim.count and not self._in_hand and self._options.until != "forever"
         if once or (nothing and not self._source.may_get_more()):
             self._is_exhausted = True
         return bool(claim.count)
 
     def _feed(self) -> None:
-        """Read messages for the handlers, while few messages wait and memory has room (or see `_is_stuck`)."""
+        """Read messages for the handlers, while few messages wait and memory has room (or see `_must_read_more`)."""
         for claim in self._in_hand:
             # While waiting messages are shuffled, each message of the claim must have the same chance to come next. So
             # read as many as memory holds, however many wait.
-            while claim.unread and (len(self._backlog) <= self._told.at_once or self._evidence.is_suspicious):
-                room = self._told.max_bytes - self._bytes_held()
-                if room <= 0 and not self._is_stuck():
+            while claim.unread and (len(self._backlog) <= self._options.at_once or self._evidence.is_suspicious):
+                room = self._options.max_bytes - self._bytes_held()
+                if room <= 0 and not self._must_read_more():
                     return
                 behind = self._backlog.add(claim, claim.read(READ_AT_ONCE, room))
                 if behind:
@@ -188,7 +190,7 @@ class Consumer:
     def _bytes_held(self) -> int:
         return sum(one.bytes_held for one in self._in_hand)
 
-    def _is_stuck(self) -> bool:
+    def _must_read_more(self) -> bool:
         """Tell whether to read more although memory is full.
 
         The answer is yes if no message that was read waits for a handler or is with one, and no outcome can be settled.
@@ -198,15 +200,15 @@ class Consumer:
             return False
         return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
 
-    def _is_full(self) -> bool:
+    def _must_settle_now(self) -> bool:
         """Tell whether to settle now: the pending rows cost `flush_cost`, or memory is full and no message waits.
 
         Messages that wait count only if they were read.
         """
-        told = self._told
-        if told.flush_cost is not None and sum(one.pending_cost for one in self._in_hand) >= told.flush_cost:
+        options = self._options
+        if options.flush_cost is not None and sum(one.pending_cost for one in self._in_hand) >= options.flush_cost:
             return True
-        return self._bytes_held() >= told.max_bytes and not len(self._backlog)
+        return self._bytes_held() >= options.max_bytes and not len(self._backlog)
 
     def _tell(self, call: HandlerCall, steps: CallSteps) -> None:
         """Note that a call has ended. The threads of the handlers, or their event loop, call this method."""
@@ -216,12 +218,12 @@ class Consumer:
         self._told_of.append((call.claim, steps.handled))
         for claim, message in dropped:
             self._told_of.append((claim, [Handled(message, Verdict.BEHIND)]))
-        if len(self._backlog) <= self._told.at_once or self._first_rows.are_awaited:
+        if len(self._backlog) <= self._options.at_once or self._first_rows.are_awaited:
             self._wake.set()
 
     def _judge(self, of: ClaimInHand, handled: Handled) -> None:
         """Check whether one more outcome shows that the handler is broken."""
-        running = self._backlog.calls * (self._told.batch or 1)
+        running = self._backlog.calls * (self._options.batch or 1)
         may_judge = not any(held.unread for held in list(self._in_hand))
         suspicion = self._evidence.add(of, of.claim.count, handled, running, may_judge=may_judge)
         if suspicion is Suspicion.SUSPICIOUS:
@@ -247,7 +249,7 @@ class Consumer:
             self._broken = self._broken or self._evidence.judge_all()
         if self._broken is not None and self._broken.raised is not None:
             assert self._broken.error is not None
-            self._told.say(
+            self._options.say(
                 f"everything fails alike, so the messages are not the cause: {self._broken.error.text}. They are given "
                 "back, and this receive does not count"
             )
@@ -259,7 +261,7 @@ class Consumer:
 
     def _settle_due(self) -> bool:
         """Settle each claim that is due, and forget lost claims. Return whether a claim was due."""
-        settled, is_full = False, self._is_full()
+        settled, is_full = False, self._must_settle_now()
         for claim in list(self._in_hand):
             if claim.heartbeat.lost:
                 self._forget_lost(claim, "its heartbeat found others with its messages")
@@ -281,51 +283,53 @@ class Consumer:
             self._forget_lost(claim, str(lost))
             return
         except EverythingFails as everything:
-            self._told.say(f"the output refuses all rows alike: {everything.error.text}")
+            self._options.say(f"the output refuses all rows alike: {everything.error.text}")
             raise (everything.__cause__ or everything.__context__ or everything) from None
-        self._told.say(f"settled {claim.settled - before:,} messages in {time.monotonic() - started:.2f} s")
+        self._options.say(f"settled {claim.settled - before:,} messages in {time.monotonic() - started:.2f} s")
         if claim.is_over:
             self._in_hand.remove(claim)
             self._evidence.forget(claim)
             self._backlog.forget(claim)
             claim.end()
-            self._grow(claim)
+            self._adapt_claim_size(claim)
 
-    def _grow(self, one: ClaimInHand) -> None:
+    def _adapt_claim_size(self, one: ClaimInHand) -> None:
         """Adapt the size of the next claims to the messages that are settled in `flush_seconds`, within bounds.
 
         If the caller gave `max_messages`, leave the size as it is.
         """
-        if self._told.max_messages is not None:
+        if self._options.max_messages is not None:
             return
         seconds = max(time.monotonic() - one.received_at, 0.001)
         rate = one.claim.count / seconds
-        least = max(2 * self._told.at_once, 100)
-        most = min(int(rate * self._told.flush_seconds), 4 * self._size, self._told.flush_rows)
+        least = max(2 * self._options.at_once, 100)
+        most = min(int(rate * self._options.flush_seconds), 4 * self._size, self._options.flush_rows)
         self._size = max(least, most)
         if one.bytes_read:
             # A larger claim would not fit in memory, and would be held while its messages wait to be read.
-            self._size = max(1, min(self._size, self._told.max_bytes * one.claim.count // one.bytes_read))
+            self._size = max(1, min(self._size, self._options.max_bytes * one.claim.count // one.bytes_read))
 
-    def _forget_lost(self, one: ClaimInHand, why: str) -> None:
-        self._told.warn(f"lost the claim {one.claim.receipt_id}, others do its messages: {why}")
+    def _forget_lost(self, claim: ClaimInHand, why: str) -> None:
+        self._options.warn(f"lost the claim {claim.claim.receipt_id}, others do its messages: {why}")
         self._source.part_ways()
-        self._backlog.remove(one)
-        self._backlog.forget(one)
-        self._in_hand.remove(one)
-        self._evidence.forget(one)
-        self._count(Consumed(lost=one.claim.count - one.settled))
-        one.end()
+        self._backlog.remove(claim)
+        self._backlog.forget(claim)
+        self._in_hand.remove(claim)
+        self._evidence.forget(claim)
+        self._count(Consumed(lost=claim.claim.count - claim.settled))
+        claim.end()
 
     def _count(self, counts: Consumed) -> None:
         self.consumed = self.consumed.and_then(counts)
-        self._told.on_progress(self.consumed)
+        self._options.on_progress(self.consumed)
 
     def _drain(self) -> None:
         """Wait for the calls that have begun, settle all outcomes, and give back all other messages."""
         waiting = self._backlog.remove() + sum(one.unread for one in self._in_hand)
         running = self._backlog.calls
-        self._told.say(f"drains: waits for {running:,} calls, and gives back {waiting:,} messages that are not begun")
+        self._options.say(
+            f"drains: waits for {running:,} calls, and gives back {waiting:,} messages that are not begun"
+        )
         while self._backlog.calls:
             self._wake.wait(LOOK_SECONDS)
             self._wake.clear()
@@ -356,12 +360,12 @@ class Consumer:
         given_back = sum(one.give_back(reason) for one in self._in_hand)
         self._in_hand.clear()
         if given_back:
-            self._told.say(f"gives back {given_back:,} messages: {reason}")
+            self._options.say(f"gives back {given_back:,} messages: {reason}")
 
 
-def require_output(access: Access, told: Consumption) -> None:
+def require_output(access: Access, options: Consumption) -> None:
     """Raise the error that each write to the output would raise: its place, its schema or this ledger allows none."""
     access.store.outputs.require_writable()
     nothing = pa.table({NAMES_MESSAGE: pa.array([], pa.string())})
-    writer_of(access, nothing, told.output, None, columns_asked(told.schema))
-    require_declared(access, told.output, told.schema)
+    writer_of(access, nothing, options.output, None, columns_asked(options.schema))
+    require_declared(access, options.output, options.schema)

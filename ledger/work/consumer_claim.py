@@ -69,9 +69,9 @@ CEILING_MARGIN_SECONDS = 60
 class ClaimInHand:
     """A claim of a consumer, under a heartbeat. Only the consumer's own thread changes the object."""
 
-    def __init__(self, access: Access, told: Consumption, claim: Claim) -> None:
+    def __init__(self, access: Access, options: Consumption, claim: Claim) -> None:
         assert claim.grant is not None
-        self._access, self._told, self.claim, self._grant = access, told, claim, claim.grant
+        self._access, self._options, self.claim, self._grant = access, options, claim, claim.grant
         self._unread = iter(claim)
         self.unread = claim.count
         #: The messages that are handled and not settled yet.
@@ -117,7 +117,7 @@ class ClaimInHand:
         if handled and not self.pending:
             self.pending_since = time.monotonic()
         self.pending += handled
-        self.pending_cost += sum(cost_of(one.rows, self._told.cost) for one in handled)
+        self.pending_cost += sum(cost_of(one.rows, self._options.cost) for one in handled)
         self.handled += len(handled)
 
     def ripe(self, withheld: Collection[Handled]) -> list[Handled]:
@@ -137,8 +137,8 @@ class ClaimInHand:
         if self.pending_since is None or not self.pending:
             return False
         ripe = len(self.ripe(withheld)) if withheld else len(self.pending)
-        waits = time.monotonic() - self.pending_since >= self._told.flush_seconds
-        return ripe > 0 and (is_full or self.is_handled or ripe >= self._told.flush_rows or waits)
+        waits = time.monotonic() - self.pending_since >= self._options.flush_seconds
+        return ripe > 0 and (is_full or self.is_handled or ripe >= self._options.flush_rows or waits)
 
     def settle(self, withheld: Collection[Handled] = ()) -> Consumed:
         """Settle the pending outcomes except the `withheld`.
@@ -158,7 +158,7 @@ class ClaimInHand:
         settled = {id(one) for one in ripe}
         self.pending = [one for one in self.pending if id(one) not in settled]
         self.pending_since = time.monotonic() if self.pending else None
-        self.pending_cost = sum(cost_of(one.rows, self._told.cost) for one in self.pending)
+        self.pending_cost = sum(cost_of(one.rows, self._options.cost) for one in self.pending)
         self.bytes_held -= sum(_size_of(one.message) for one in ripe)
         self.settled += len(ripe)
         return counts
@@ -203,8 +203,8 @@ class ClaimInHand:
         self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int, error: Exception
     ) -> Consumed:
         """Settle messages in parts, after their rows could not be written together because of `error`."""
-        self._told.say(f"the rows could not be written, and are tried again in parts: {_why(error)}")
-        refused = self._search(done, lambda some: require_fitting(self._access, self._told, some, types))
+        self._options.say(f"the rows could not be written, and are tried again in parts: {_why(error)}")
+        refused = self._search(done, lambda some: require_fitting(self._access, self._options, some, types))
         if refused:
             # The table has no columns for these rows. First try to write all other rows together again.
             culprits = {one.message.message_id for one in refused}
@@ -276,9 +276,9 @@ class ClaimInHand:
         return self._counted(record, done, others, written, changed, rows)
 
     def _write(self, rows: pa.Table, decide: Callable[[QueueRecord, Writer], Acknowledgement]) -> WrittenOutput:
-        told, ending = self._told, self.claim.endings.ending
-        write = partial(write_output, self._access, self._grant, rows, told.output, decide, ending)
-        return retry_lost_races(partial(write, asked=columns_asked_by(told)))
+        options, ending = self._options, self.claim.endings.ending
+        write = partial(write_output, self._access, self._grant, rows, options.output, decide, ending)
+        return retry_lost_races(partial(write, asked=columns_asked_by(options)))
 
     def _reject(self, others: list[Handled], mark: int = 0) -> tuple[Consumed, list[Handled], int]:
         """Move the messages that no retry can help to the dead-letter queue, each with its reason, in one commit.
@@ -334,10 +334,12 @@ class ClaimInHand:
     ) -> Consumed:
         verdicts = [one.verdict for one in others]
         lost = max(0, len(done) - written) + max(0, len(others) - changed)
-        column = self._told.cost
+        column = self._options.cost
         if column is not None and rows and not self._is_cost_missing and not any(has_cost(row, column) for row in rows):
             self._is_cost_missing = True
-            self._told.warn(f"no row has a number in the column {column!r}, which cost= names: the cost is told as 0")
+            self._options.warn(
+                f"no row has a number in the column {column!r}, which cost= names: the cost is told as 0"
+            )
         return Consumed(
             messages=written,
             failed=verdicts.count(Verdict.FAILED) + verdicts.count(Verdict.REFUSED),
@@ -347,7 +349,7 @@ class ClaimInHand:
             rejected=verdicts.count(Verdict.REJECTED),
             lost=lost,
             rows=len(rows),
-            cost=cost_of(rows, self._told.cost),
+            cost=cost_of(rows, self._options.cost),
         )
 
     def _give_back_actions(self, record: QueueRecord, others: list[Handled], mark: int) -> list[Action]:
@@ -363,14 +365,14 @@ class ClaimInHand:
 
     def _way_back(self, record: QueueRecord, one: Handled) -> tuple[int, Postponed, bool]:
         """Return how a message is given back: the seconds that it is hidden, the kind, whether its receive counts."""
-        told = self._told
+        options = self._options
         if one.verdict is Verdict.FAILED:
-            most = redrive.receives_before_parking(record.attributes, told.maximum_receives)
+            most = redrive.receives_before_parking(record.attributes, options.maximum_receives)
             if most is None or one.message.receive_count < most:
-                return self._within_ceiling(record, told.retry_after), Postponed.RETRY, True
-            return self._within_ceiling(record, told.park), Postponed.PARKED, True
+                return self._within_ceiling(record, options.retry_after), Postponed.RETRY, True
+            return self._within_ceiling(record, options.park), Postponed.PARKED, True
         if one.verdict in HOPELESS:
-            return self._within_ceiling(record, told.park), Postponed.PARKED, True
+            return self._within_ceiling(record, options.park), Postponed.PARKED, True
         if one.verdict in (Verdict.RETRIED, Verdict.LIMITED):
             assert isinstance(one.raised, RetryLater)
             seconds = math.ceil(one.raised.seconds_from(self._access.clock() / MILLISECONDS))
@@ -399,21 +401,21 @@ def _size_of(message: Message) -> int:
     return sys.getsizeof(message.body)
 
 
-def columns_asked_by(told: Consumption) -> ColumnsAsked:
+def columns_asked_by(options: Consumption) -> ColumnsAsked:
     """Return the columns that a consumer asks of its table.
 
     If the table lacks a column that `schema` does not declare, the values that are written first decide its type. Later
     values may make a column of numbers wider.
     """
-    return replace(columns_asked(told.schema), by_chance=True)
+    return replace(columns_asked(options.schema), by_chance=True)
 
 
-def require_fitting(access: Access, told: Consumption, done: Sequence[Handled], types: pa.Schema) -> None:
+def require_fitting(access: Access, options: Consumption, done: Sequence[Handled], types: pa.Schema) -> None:
     """Raise OutputNotWritten if the output table has no columns for the rows of messages. Write nothing."""
     rows = [row for one in done for row in one.rows]
     if rows:
         ArrowWriter(
-            access.store.outputs, table_of(rows, types), told.output, None, columns_asked_by(told)
+            access.store.outputs, table_of(rows, types), options.output, None, columns_asked_by(options)
         ).require_fitting()
 
 
@@ -477,11 +479,11 @@ class FirstRows:
     Only the consumer's own thread uses the object.
     """
 
-    def __init__(self, access: Access, told: Consumption) -> None:
-        self._access, self._told = access, told
+    def __init__(self, access: Access, options: Consumption) -> None:
+        self._access, self._options = access, options
         self._refused = 0
         #: Whether there is an output table, and no message's rows have fitted yet.
-        self.are_awaited = told.output is not None
+        self.are_awaited = options.output is not None
 
     def look(self, handled: Sequence[Handled]) -> None:
         """Compare the rows of some messages with the table's columns.
@@ -497,7 +499,7 @@ class FirstRows:
             if refused:
                 continue
             try:
-                require_fitting(self._access, self._told, [one], types)
+                require_fitting(self._access, self._options, [one], types)
             except OutputNotWritten:
                 self._refused += one.message.receive_count <= 1
                 if self._refused >= LEAST_WITNESSES:

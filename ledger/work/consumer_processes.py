@@ -41,32 +41,32 @@ LOOK_SECONDS = 0.1
 END, CLOSED, PROGRESS, STEP, WARNING, RAISED = "end", "closed", "progress", "step", "warning", "raised"
 
 
-def consume(access: Access, told: Consumption, bar: bool | None) -> Consumed:
+def consume(access: Access, options: Consumption, bar: bool | None) -> Consumed:
     """Consume a queue in this process or in several, and show the progress; see Queue.consume."""
     counts = access.store.counts(access.record(), access.clock).by_status
-    meter = Meter("messages", sum(counts.get(status, 0) for status in STORED), told.say, show=bar)
-    told = replace(told, on_progress=lambda done: meter.update(done.messages, done.failed, done.cost))
-    with limits_folder(told) as folder:
-        told = replace(told, limits_folder=folder)
-        consumer = Consumer(access, told) if told.processes == 1 else ConsumerProcesses(access, told)
+    meter = Meter("messages", sum(counts.get(status, 0) for status in STORED), options.say, show=bar)
+    options = replace(options, on_progress=lambda done: meter.update(done.messages, done.failed, done.cost))
+    with limits_folder(options) as folder:
+        options = replace(options, limits_folder=folder)
+        consumer = Consumer(access, options) if options.processes == 1 else ConsumerProcesses(access, options)
         with meter:
             done = consumer.run()
         if done.parked:
-            told.warn(
-                f"{done.parked:,} messages are parked: hidden for {told.park:,} seconds since they failed. The view "
+            options.warn(
+                f"{done.parked:,} messages are parked: hidden for {options.park:,} seconds since they failed. The view "
                 f"in_flight has their reasons; `ledger release {access.name} --postponed` has them visible at once"
             )
         return done
 
 
 @contextlib.contextmanager
-def limits_folder(told: Consumption) -> Iterator[str | os.PathLike[str] | None]:
+def limits_folder(options: Consumption) -> Iterator[str | os.PathLike[str] | None]:
     """Yield the folder in which processes share the limits of groups: the folder that the caller named, or a new one.
 
     A new folder is removed at the end. Yield None if there are no limits.
     """
-    if told.group_limits is None or told.limits_folder is not None:
-        yield told.limits_folder
+    if options.group_limits is None or options.limits_folder is not None:
+        yield options.limits_folder
         return
     with tempfile.TemporaryDirectory(prefix="ledger-limits-") as folder:
         yield folder
@@ -80,11 +80,11 @@ class ConsumerProcesses:
             `Consumer` raises.
     """
 
-    def __init__(self, access: Access, told: Consumption) -> None:
-        require_importable(told.handler)
-        self._reopen, self._told = require_reopened(access), told
+    def __init__(self, access: Access, options: Consumption) -> None:
+        require_importable(options.handler)
+        self._reopen, self._options = require_reopened(access), options
         # Raise the errors of wrong arguments before a process is started.
-        Consumer(access, told)
+        Consumer(access, options)
         self._context = multiprocessing.get_context("spawn")
         self._children: dict[Connection, _Child] = {}
         self._done: dict[int, Consumed] = {}
@@ -102,7 +102,7 @@ class ConsumerProcesses:
         """
         with draining() as drain:
             try:
-                for number in range(self._told.processes):
+                for number in range(self._options.processes):
                     self._start(number)
                 while self._children:
                     self._listen_once()
@@ -123,7 +123,7 @@ class ConsumerProcesses:
             drain.end()
         if self._raised:
             raise self._raised[0]
-        if self._killed == self._told.processes:
+        if self._killed == self._options.processes:
             raise LedgerError(
                 f"All {self._killed} processes were killed. What they held comes back when its lease ends; start again"
             )
@@ -131,10 +131,10 @@ class ConsumerProcesses:
 
     def _start(self, number: int) -> None:
         own_end, child_end = self._context.Pipe()
-        told = replace(
-            self._told,
+        options = replace(
+            self._options,
             processes=1,
-            share=Share(number, self._told.processes),
+            share=Share(number, self._options.processes),
             # These functions can be sent to the child. `_consume` replaces them by functions that use the pipe.
             say=log.info,
             warn=log.warning,
@@ -142,7 +142,7 @@ class ConsumerProcesses:
         )
         # Children are not daemons: a child may start processes of its own.
         process = self._context.Process(
-            target=_consume, args=(child_end, self._reopen, told), name=f"consumer {number}"
+            target=_consume, args=(child_end, self._reopen, options), name=f"consumer {number}"
         )
         # Start multiprocessing's resource tracker (a process) first. Otherwise the first child's start also starts the
         # tracker, and the tracker's start ends the block of interrupts.
@@ -168,11 +168,11 @@ class ConsumerProcesses:
             return
         if kind == PROGRESS:
             (self._done[child.number],) = values
-            self._told.on_progress(self._sum())
+            self._options.on_progress(self._sum())
         elif kind == STEP:
-            self._told.say(f"process {child.number}: {values[0]}")
+            self._options.say(f"process {child.number}: {values[0]}")
         elif kind == WARNING:
-            self._told.warn(f"process {child.number}: {values[0]}")
+            self._options.warn(f"process {child.number}: {values[0]}")
         elif kind == CLOSED:
             self._tell_all((CLOSED, *values), but=connection)
         elif kind == RAISED:
@@ -186,9 +186,9 @@ class ConsumerProcesses:
             return
         self._killed += 1
         how = f"was killed by signal {-code}" if code < 0 else f"ended with the exit code {code}"
-        self._told.warn(
+        self._options.warn(
             f"process {child.number} (pid {child.process.pid}) {how}: its messages come back when their lease ends. "
-            f"{len(self._children)} of {self._told.processes} processes go on"
+            f"{len(self._children)} of {self._options.processes} processes go on"
         )
 
     def _tell_all(self, message: tuple[Any, ...], but: Connection | None = None) -> None:
@@ -239,7 +239,7 @@ def require_importable(handler: Any) -> None:
         raise InvalidParameterValue("handler", name, bound, fix)
 
 
-def _consume(connection: Connection, reopen: Callable[[], Access], told: Consumption) -> None:
+def _consume(connection: Connection, reopen: Callable[[], Access], options: Consumption) -> None:
     """Run one child."""
     # Ctrl-C reaches every process of a terminal. Only the parent reacts to it.
     ignore_interrupts()
@@ -250,14 +250,14 @@ def _consume(connection: Connection, reopen: Callable[[], Access], told: Consump
         with lock, contextlib.suppress(OSError):
             connection.send(what)
 
-    told = replace(
-        told,
+    options = replace(
+        options,
         say=lambda step: tell((STEP, step)),
         warn=lambda line: tell((WARNING, line)),
         on_progress=lambda done: tell((PROGRESS, done)),
     )
     try:
-        consumer = Consumer(reopen(), told)
+        consumer = Consumer(reopen(), options)
         consumer.closed.on_close = lambda group, until: tell((CLOSED, group, until))
         listener = threading.Thread(target=_listen, args=(connection, consumer), daemon=True, name="ledger-parent")
         listener.start()

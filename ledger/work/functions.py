@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: The fields of a safe function's result.
 VALUE, ERROR = "value", "error"
 #: Spark's numbers (evalType) for kinds of UDFs: of values without Arrow, of values with Arrow, and of pandas.Series.
-_OF_VALUES, _OF_SERIES = (100, 101), 200
+_VALUE_EVAL_TYPES, _OF_SERIES = (100, 101), 200
 #: The column of `rowwise` that tells why a message failed.
 REASON = "_failed"
 
@@ -40,7 +40,7 @@ def safely(function: Any) -> Any:
             iterators, groups or whole tables.
     """
     kind = getattr(function, "evalType", None)
-    if kind not in (*_OF_VALUES, _OF_SERIES):
+    if kind not in (*_VALUE_EVAL_TYPES, _OF_SERIES):
         fix = "Give udf(f, 'double') or pandas_udf(f, 'double') of pyspark.sql.functions."
         bound = "Must be a UDF of values or of pandas.Series"
         raise InvalidParameterValue("function", getattr(function, "__name__", type(function).__name__), bound, fix)

@@ -73,7 +73,7 @@ class CallSteps:
     def __init__(
         self,
         call: HandlerCall,
-        told: Consumption,
+        options: Consumption,
         closed: ClosedGroups,
         waiting: AsideMessages,
         limits: GroupLimits | None = None,
@@ -81,8 +81,8 @@ class CallSteps:
         in_order: bool,
     ) -> None:
         self._waiting = waiting
-        self._todo, self._told, self._closed, self._in_order = [call.messages], told, closed, in_order
-        self._permits = None if limits is None else limits.for_call()
+        self._todo, self._options, self._closed, self._in_order = [call.messages], options, closed, in_order
+        self._call_permits = None if limits is None else limits.for_call()
         self._given_back: set[str] = set()
         self.handled: list[Handled] = []
         #: Messages that their group's limit does not allow yet, each with the seconds until the limit is asked again.
@@ -109,12 +109,12 @@ class CallSteps:
                     part.append(message)
             if part:
                 self._part = part
-                return part if self._told.batch else part[0]
+                return part if self._options.batch else part[0]
         return None
 
     def _refuse(self, message: Message) -> RetryLater | Aside | None:
         """Return what happens to a message if its group's limit allows no call now; None if a call may have it."""
-        if self._permits is None:
+        if self._call_permits is None:
             return None
         group = message.message_group_id
         before = sum(other.message_group_id == group for other, _ in self.aside)
@@ -123,15 +123,15 @@ class CallSteps:
         waited = self._waiting.waited(message)
         if not waited and not self._in_order:
             before += self._waiting.count(group)
-        refusal = self._permits.refuse(message, waited, before)
+        refusal = self._call_permits.refuse(message, waited, before)
         if not isinstance(refusal, Aside):
             self._waiting.forget(message)
         return refusal
 
     def end(self) -> None:
         """Give back the slots that the call holds of its groups' limits."""
-        if self._permits is not None:
-            self._permits.end()
+        if self._call_permits is not None:
+            self._call_permits.end()
 
     @property
     def given_back(self) -> set[str]:
@@ -140,14 +140,14 @@ class CallSteps:
 
     def answered(self, answer: Any) -> None:
         """Note what the handler returned for the argument."""
-        part, told, answers = self._part, self._told, [answer]
-        if told.batch:
+        part, options, answers = self._part, self._options, [answer]
+        if options.batch:
             answers = [None] * len(part) if answer is None else answer
             if not isinstance(answers, (list, tuple)) or len(answers) != len(part):
                 many = f" of {len(answers)}" if isinstance(answers, (list, tuple)) else ""
                 problem = f"the handler returned a {type(answer).__name__}{many} for a batch of {len(part)} messages"
                 problem = f"{problem}: it must return None, or a list with an answer for each message, in their order"
-                told.warn(f"{problem}. More than one message is handed out again in halves")
+                options.warn(f"{problem}. More than one message is handed out again in halves")
                 self.raised(TypeError(problem))
                 return
         for message, own_answer in zip(part, answers):
@@ -174,7 +174,7 @@ class CallSteps:
     def _note_answer(self, message: Message, answer: Any) -> None:
         try:
             rows = rows_of(answer, message.message_id)
-            if rows and self._told.output is None:
+            if rows and self._options.output is None:
                 raise TypeError("the handler returned a row, and there is no output to write it to: name output=")
         except Exception as error:
             # `rows_of` runs code of the user's objects, which may raise any Exception. The handler has done its work,
@@ -211,15 +211,21 @@ class Handlers:
 
     def __init__(
         self,
-        told: Consumption,
+        options: Consumption,
         backlog: Backlog,
         closed: ClosedGroups,
-        tell: Callable[[HandlerCall, CallSteps], None],
+        on_call_end: Callable[[HandlerCall, CallSteps], None],
         limits: GroupLimits | None = None,
         *,
         in_order: bool,
     ) -> None:
-        self._told, self._backlog, self._closed, self._tell, self._in_order = told, backlog, closed, tell, in_order
+        self._options, self._backlog, self._closed, self._tell, self._in_order = (
+            options,
+            backlog,
+            closed,
+            on_call_end,
+            in_order,
+        )
         self._limits = limits
         self.fatal: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -227,10 +233,10 @@ class Handlers:
 
     def start(self) -> None:
         """Start the threads; for an async handler, the one thread that runs the event loop."""
-        if self._told.is_async:
+        if self._options.is_async:
             threads = [threading.Thread(target=self._run_loop, name="ledger-consume-loop", daemon=True)]
         else:
-            names = (f"ledger-consume-{number}" for number in range(self._told.concurrency))
+            names = (f"ledger-consume-{number}" for number in range(self._options.concurrency))
             threads = [threading.Thread(target=self._run_thread, name=name, daemon=True) for name in names]
         for thread in threads:
             thread.start()
@@ -254,7 +260,7 @@ class Handlers:
                 with self._steps(call) as steps:
                     while (argument := steps.next()) is not None:
                         try:
-                            answer = self._told.handler(argument)
+                            answer = self._options.handler(argument)
                         except Exception as error:
                             steps.raised(error)
                         else:
@@ -280,10 +286,10 @@ class Handlers:
                 loop.call_soon_threadsafe(more.set)
 
         self._loop, self._backlog.wake = loop, wake
-        await asyncio.gather(*(self._run_task(more) for _ in range(self._told.concurrency)))
+        await asyncio.gather(*(self._run_task(more) for _ in range(self._options.concurrency)))
 
     async def _run_task(self, more: asyncio.Event) -> None:
-        handler = self._told.handler
+        handler = self._options.handler
         while True:
             more.clear()
             call = self._backlog.take()
@@ -313,7 +319,7 @@ class Handlers:
     @contextlib.contextmanager
     def _steps(self, call: HandlerCall) -> Iterator[CallSteps]:
         waiting = self._backlog.aside
-        steps = CallSteps(call, self._told, self._closed, waiting, self._limits, in_order=self._in_order)
+        steps = CallSteps(call, self._options, self._closed, waiting, self._limits, in_order=self._in_order)
         try:
             yield steps
         finally:

@@ -44,7 +44,7 @@ class Suspicion(Enum):
     BROKEN = "everything fails alike"
 
 
-class _OfClaim:
+class _ClaimEvidence:
     """What the outcomes of one claim show about the handler so far."""
 
     def __init__(self, messages: int) -> None:
@@ -60,7 +60,7 @@ class HandlerEvidence:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of: dict[Any, _OfClaim] = {}
+        self._of: dict[Any, _ClaimEvidence] = {}
         self._in_a_row: list[Handled] = []
         self._has_succeeded = False
 
@@ -78,7 +78,7 @@ class HandlerEvidence:
             What the outcome shows.
         """
         with self._lock:
-            of_claim = self._of.setdefault(claim, _OfClaim(messages))
+            of_claim = self._of.setdefault(claim, _ClaimEvidence(messages))
             if handled.verdict is Verdict.DONE:
                 self._acquit(of_claim)
                 return Suspicion.NOTHING
@@ -134,7 +134,7 @@ class HandlerEvidence:
         with self._lock:
             self._of.pop(claim, None)
 
-    def _acquit(self, of_claim: _OfClaim) -> None:
+    def _acquit(self, of_claim: _ClaimEvidence) -> None:
         self._has_succeeded = True
         of_claim.is_acquitted = True
         of_claim.failures.clear()

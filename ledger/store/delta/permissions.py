@@ -67,7 +67,7 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
             if mode != stat.S_IMODE(entry.mode) or entry.group != number:
                 os.fchmod(descriptor, mode)
             if entry.is_folder:
-                is_inherited = _hand_down(descriptor, everyone=everyone) and is_inherited
+                is_inherited = _set_default_acl(descriptor, everyone=everyone) and is_inherited
         except PermissionError as error:
             raise _only_its_owner_may(entry, group) from error
         folders, files = folders + entry.is_folder, files + (not entry.is_folder)
@@ -216,7 +216,7 @@ def _of(path: str, status: os.stat_result, *, is_lock: bool = False) -> LocalEnt
     return LocalEntry(path, status.st_mode, status.st_uid, status.st_gid, is_lock=is_lock and is_file)
 
 
-def _hand_down(folder: int, *, everyone: bool) -> bool:
+def _set_default_acl(folder: int, *, everyone: bool) -> bool:
     """Share later files in an open folder by a default ACL. Return False if the file system or the operating system has
     none."""
     try:

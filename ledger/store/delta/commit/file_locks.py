@@ -101,7 +101,7 @@ class TableLock:
         """
         with contextlib.ExitStack() as held:
             if self._take_gate(held):
-                held.enter_context(_renewing_time(self._gate))
+                held.enter_context(_touching_gate(self._gate))
                 with contextlib.ExitStack() as until_left:
                     self._take_turn_alone(until_left, seconds)
                 held.enter_context(_locked(self._turn, fcntl.LOCK_SH))
@@ -194,7 +194,7 @@ def _is_recent(file: Path, seconds: float) -> bool:
 
 
 @contextlib.contextmanager
-def _renewing_time(gate: Path) -> Iterator[None]:
+def _touching_gate(gate: Path) -> Iterator[None]:
     """Touch the gate's file again and again. A stopped process does not, so others see that it is stopped."""
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
     end = partial(over.put, None)

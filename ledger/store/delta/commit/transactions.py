@@ -70,7 +70,7 @@ class Transactions:
         self,
         tables: Tables,
         locks: Mapping[str, Any],
-        alone: bool,
+        needs_exclusive: bool,
         settings: Settings,
         owner: str,
         on_step: Callable[[str], None] | None = None,
@@ -78,7 +78,13 @@ class Transactions:
         turns: Turns | None = None,
         read_only: bool = False,
     ) -> None:
-        self._tables, self.locks, self._alone, self._settings, self.owner = tables, locks, alone, settings, owner
+        self._tables, self.locks, self._alone, self._settings, self.owner = (
+            tables,
+            locks,
+            needs_exclusive,
+            settings,
+            owner,
+        )
         self.on_step = on_step or (lambda step: None)
         self.before_turn = before_turn or (lambda: None)
         #: Gets each commit that `commit` made: its table, its version and its instant.
@@ -232,15 +238,15 @@ class Transactions:
         self.on_step(name)
 
     def metadata(
-        self, operation: str, verb: str, queue: str, at: int, events: list[dict[str, Any]], losses: int = 0
+        self, commit_id: str, verb: str, queue: str, at: int, events: list[dict[str, Any]], losses: int = 0
     ) -> dict[str, Any]:
         """Return the metadata of a commit. The table `receipts` is filled from the metadata of commits to `visibility`.
 
-        `operation` is a random id of one try to commit. `queue` is a queue's id, or empty. `losses` is how often the
+        `commit_id` is a random id of one try to commit. `queue` is a queue's id, or empty. `losses` is how often the
         verb has lost to other writers. If `losses` is 0, the metadata does not have it.
         """
         entries = {
-            "operation": operation,
+            "operation": commit_id,
             "verb": verb,
             "queue": queue,
             "at": at,
@@ -296,12 +302,12 @@ class Transactions:
                 yield calls
 
     @contextmanager
-    def together(self, table: str, queue: str, call: PendingCall[Any], losses: int = 0) -> Iterator[list[Any]]:
-        """Take the threads' turn as `group_turn` does, but no file lock. If nothing is committed, `table` is a purpose,
-        such as "reading"."""
-        with self._turns.together((table, queue), call, MOST_TOGETHER >> losses) as calls:
+    def together(self, purpose: str, queue: str, call: PendingCall[Any], losses: int = 0) -> Iterator[list[Any]]:
+        """Take the threads' turn as `group_turn` does, but no file lock. If nothing is committed, `purpose` is a
+        purpose, such as "reading"."""
+        with self._turns.together((purpose, queue), call, MOST_TOGETHER >> losses) as calls:
             if calls:
-                self.tally.together(table, len(calls))
+                self.tally.together(purpose, len(calls))
             yield calls
 
     @contextmanager

@@ -325,18 +325,18 @@ def _same(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def _sequence_number(send: int, ordinal: Column, lanes: int) -> Column:
+def _sequence_number(send: int, number_in_send: Column, lanes: int) -> Column:
     """Return the column of sequence numbers. Twin of rules.fifo.sequence_number.
 
-    `ordinal` is the number of a message in the send. The expression fails the task of a row beyond the bound, because
-    the row's sequence number would be one of the next send.
+    `number_in_send` is the number of a message in the send. The expression fails the task of a row beyond the bound,
+    because the row's sequence number would be one of the next send.
     """
     from pyspark.sql import functions as F
 
     most_per_lane = (1 << fifo.ORDINAL_BITS) // lanes
     return checked(
-        F.lit(fifo.sequence_number(send, 0)) + ordinal,
-        ordinal < F.lit(1 << fifo.ORDINAL_BITS),
+        F.lit(fifo.sequence_number(send, 0)) + number_in_send,
+        number_in_send < F.lit(1 << fifo.ORDINAL_BITS),
         "MessageGroupId",
         f"One send takes at most {most_per_lane:,} messages of groups that share a lane. Send the DataFrame in parts",
         "bigint",

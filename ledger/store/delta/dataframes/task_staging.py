@@ -117,7 +117,7 @@ class TaskStaging:
         tasks = parallelism(self._spark)
         job = self._job(placed, unplaced, place, tasks)
         try:
-            rows = _with_barrier_column(unplaced.rows).coalesce(tasks)
+            rows = _with_column_between_coalesces(unplaced.rows).coalesce(tasks)
             written = rows.mapInArrow(_by_value(task_files).writing(job), task_files.ANSWER)
             self._store.transactions.step("staging")
             answers = written.collect()
@@ -214,7 +214,7 @@ class TaskStaging:
                 raise StorageFailed(str(file), bound, "send")
 
 
-def _with_barrier_column(rows: DataFrame) -> DataFrame:
+def _with_column_between_coalesces(rows: DataFrame) -> DataFrame:
     """Return the rows with a further column, which tasks do not read.
 
     Spark merges two `coalesce` calls that follow each other. The merge would drop the user's call, which may keep the

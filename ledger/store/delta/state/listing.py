@@ -227,7 +227,7 @@ class Listing:
             *(runs[name].to_numpy() for name in COLUMNS[2:]),
         )
 
-    def _inside(self, queue: str, _read_segments: tuple[str, ...], files: pa.Table) -> pa.Table:
+    def _inside(self, queue: str, segments: tuple[str, ...], files: pa.Table) -> pa.Table:
         """Read the runs of segments from their files, because the log does not show enough about the files.
 
         The files are read at the newest version, which may be later than the listing's. A message never changes, so the
@@ -242,7 +242,7 @@ class Listing:
         is about them any more.
         """
         rows = self._engine.messages(
-            Where(queue, None, _read_segments), ["lane", "segment", "seq", "sent_at", "available_at"]
+            Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
         )
         rows = rows.filter(pa.array(_listed(rows, files)))
         rows = rows.sort_by([("segment", "ascending"), ("seq", "ascending")])

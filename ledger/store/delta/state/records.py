@@ -130,13 +130,13 @@ class Records:
         answers = [field == value for field in self._field_of_unstored(name)]
         return self._column((name, value), answers, lambda: pc.fill_null(pc.equal(self._stored[name], value), False))
 
-    def _column(self, question: tuple[str, object], met: list[Any], of_stored: Callable[[], Any]) -> np.ndarray:
+    def _column(self, question: tuple[str, object], of_unstored: list[Any], of_stored: Callable[[], Any]) -> np.ndarray:
         """Return the answers to `question` for all records: the untouched record, the stored records, then all others.
 
-        `met` has the answers for the untouched record and for the records that are not stored. `of_stored` computes
-        those of the stored records.
+        `of_unstored` has the answers for the untouched record and for the records that are not stored. `of_stored`
+        computes those of the stored records.
         """
-        answers = np.array(met)
+        answers = np.array(of_unstored)
         if not self._stored.num_rows:
             return answers
         if question not in self._columns:

@@ -152,12 +152,12 @@ def _last_send(store: DeltaStore, queue: QueueRecord, now: int) -> int:
 
 
 def _set_times(
-    store: DeltaStore, queue: QueueRecord, clock: Clock, last: int = 0, *, dry_run: bool
+    store: DeltaStore, queue: QueueRecord, clock: Clock, refusing_send: int = 0, *, dry_run: bool
 ) -> tuple[ClockRepair | None, int]:
     """Put a queue's time right in one commit to `visibility`. Return the change, and the new time of its lanes.
 
-    The new time is now, or in a FIFO queue the latest of the new arrivals (see `_Order`). `last` is the instant of the
-    last message sent to a FIFO queue, if sends are refused because of that instant, else 0.
+    The new time is now, or in a FIFO queue the latest of the new arrivals (see `_Order`). `refusing_send` is the
+    instant of the last message sent to a FIFO queue, if sends are refused because of that instant, else 0.
     """
     skew = store.settings.skew
 
@@ -165,16 +165,16 @@ def _set_times(
         snapshot = store.engine.load("visibility", Where(queue.id))
         lanes, now = Lanes(queue.id, snapshot.rows), clock()
         times = {lane: at for lane, at in lanes.heads.times.items() if at > now + skew}
-        latest, sent_ahead = max([*times.values(), last or now]), _sent_ahead(store, queue, now + skew)
-        order = _Order.of(store, queue, lanes, now) if is_fifo(queue.attributes) and (times or last) else None
+        latest, sent_ahead = max([*times.values(), refusing_send or now]), _sent_ahead(store, queue, now + skew)
+        order = _Order.of(store, queue, lanes, now) if is_fifo(queue.attributes) and (times or refusing_send) else None
         right_code = partial(_right_code, lanes, queue, now, skew, {} if order is None else order.moved)
         changed = _changed(lanes, times, right_code)
         ahead, at = (latest - now) / MILLISECONDS, now if order is None else order.last
-        repair = ClockRepair(queue.name, ahead, len(times), changed.count, sent_ahead, bool(last))
+        repair = ClockRepair(queue.name, ahead, len(times), changed.count, sent_ahead, bool(refusing_send))
         result = repair if times or sent_ahead else None
         edits = NO_EDITS
         if not dry_run:
-            if last and order is not None:
+            if refusing_send and order is not None:
                 lanes.supersede(_with_arrivals(order, lanes, now + skew))
             lanes.supersede(_changed(lanes, times, right_code))
             if times and lanes.heads.purged_at is not None:

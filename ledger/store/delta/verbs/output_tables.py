@@ -46,7 +46,7 @@ class OutputTables:
     def __init__(self, engine: ForeignTables, by_spark: SparkOutputTables | None, settings: Settings) -> None:
         self._engine, self._by_spark, self._settings, self._fences = engine, by_spark, settings, True
         self._silent: dict[str, tuple[float, OutputUnreadable]] = {}
-        self._tried: dict[str, float] = {}
+        self._puts_checked_at: dict[str, float] = {}
 
     def only_looking(self) -> OutputTables:
         """Return the same tables, to be asked without a commit: a write that is not in counts as fenced off."""
@@ -67,13 +67,13 @@ class OutputTables:
         scheme, publishing = recorded(table).scheme, self._engine.output_publishing(table)
         if publishing is None or scheme not in DELTA_RS_COMMITS:
             return None
-        if scheme in S3 and time.monotonic() - self._tried.get(table, -TRUSTED_SECONDS) >= TRUSTED_SECONDS:
+        if scheme in S3 and time.monotonic() - self._puts_checked_at.get(table, -TRUSTED_SECONDS) >= TRUSTED_SECONDS:
             # The output may be on another store than the ledger, so the ledger's own check proves nothing about that
             # store.
             from ledger.delta_log.object_store import ObjectStore
 
             require_conditional_puts(ObjectStore(table, publishing.storage_options))
-            self._tried[table] = time.monotonic()
+            self._puts_checked_at[table] = time.monotonic()
         return publishing
 
     def table_id(self, table: str) -> str:

@@ -173,7 +173,7 @@ class Outputs:
             lanes, events = loaded.lanes, Events()
             pieces = lanes.cut(runs)
             if not lanes.per_code(pieces.code, lambda r: r.write_id == identifier, bool).any():
-                raise _unknown(runs)
+                raise _unknown_write_error(runs)
             written = _recorded(lanes, pieces, lambda r: output_doubts.finish(r, identifier, loaded.now))
             if len(written):
                 events.add("deleted", lanes.record(written.code[0]), written)
@@ -282,7 +282,7 @@ def _lost(receipt_id: str, kinds: Collection[Part]) -> LeaseLost:
     )
 
 
-def _unknown(runs: pa.Table) -> LeaseLost:
+def _unknown_write_error(runs: pa.Table) -> LeaseLost:
     return LeaseLost(
         f"The rows of this write are in its table, and none of its {count_messages(runs)} messages was acknowledged: "
         "the ledger does not know of the write. It was replaced by a backup or made anew meanwhile, or what the write "

@@ -127,7 +127,7 @@ class Receiver:
         # Commit even if no deadline changes. The version of a grant is its fencing token, so it must be the version of
         # the commit that made the grant.
         always = any(len(part.runs) for part in repeated.values())
-        meeting = _meeting(loaded.queue, attempts)
+        meeting = _lanes_to_count_up(loaded.queue, attempts)
         return Decision(replacement, events, lambda version: None, meeting, arriving, always, granted_runs), parts
 
     def _fresh(
@@ -227,7 +227,7 @@ def _again(
     return None
 
 
-def _meeting(queue: QueueRecord, attempts: Collection[str]) -> tuple[int, ...]:
+def _lanes_to_count_up(queue: QueueRecord, attempts: Collection[str]) -> tuple[int, ...]:
     """Return lanes that receives count up even if they take no messages from these lanes, so that two receives
     conflict.
 

@@ -163,14 +163,14 @@ def _planned(table: str, place: Path) -> TableRepair:
     whole = intact
     while whole < newest and _flaw(files, whole + 1) is None:
         whole += 1
-    wrong = {} if whole < 0 else _wrong_at(place, whole)
+    wrong = {} if whole < 0 else _faults_at(place, whole)
     while wrong and table != TABLE_WITH_EXPENDABLE_FILES:
         added = min(_added_at(files, path, intact, whole) for path in wrong)
         if added <= max(intact, 0):
             first_paths = ", ".join([*wrong][:3])
             raise LedgerDamaged(f"The table {table} cannot be repaired: it needs {first_paths}", BACKUP)
         whole = added - 1
-        wrong = _wrong_at(place, whole)
+        wrong = _faults_at(place, whole)
     if whole < 0:
         raise LedgerDamaged(f"The table {table} cannot be repaired: no version of it is whole", BACKUP)
     commits = tuple(_lost(files, version) for version in range(whole + 1, newest + 1))
@@ -183,7 +183,7 @@ def _flaw(files: Any, version: int) -> str | None:
     return MISSING if content is None else flaw_of(content)
 
 
-def _wrong_at(place: Path, version: int) -> dict[str, str]:
+def _faults_at(place: Path, version: int) -> dict[str, str]:
     """Return the faults of the data files of a version, by path. All rows of each file are read.
 
     If delta-rs cannot load the version because of an unreadable checkpoint, the result is empty.

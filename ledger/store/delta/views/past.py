@@ -65,7 +65,7 @@ def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | 
         )
         raise InvalidParameterValue("version", version, bound, KEPT)
     _require_all_noted(then, commits, None)
-    return PastMoment(_at_of(then), _versions(tables, then, commits, None))
+    return PastMoment(_instant_of(then), _versions(tables, then, commits, None))
 
 
 def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str) -> PastMoment:
@@ -78,7 +78,7 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
     by_then = _commits_until(commits, at)
     then = by_then[-1] if by_then else None
     if then is None or not then.version:
-        first = _at_of(commits[0]) if then is None and commits else _beginning(tables)
+        first = _instant_of(commits[0]) if then is None and commits else _beginning(tables)
         if then is None or at < first:
             bound = f"Must be {instant(first).isoformat()} or later: of what was before, nothing is known"
             raise InvalidParameterValue("timestamp", shown(timestamp), bound, KEPT)
@@ -100,14 +100,14 @@ def _milliseconds(timestamp: datetime | str) -> int:
     return milliseconds_of(parsed.replace(microsecond=parsed.microsecond // 1_000 * 1_000))
 
 
-def _at_of(commit: Commit) -> int:
+def _instant_of(commit: Commit) -> int:
     at: int = commit.metadata.get("at", commit.timestamp)
     return at
 
 
 def _beginning(tables: Tables) -> int:
     """Return the instant of the first commit to any of the tables, as far as their logs reach back."""
-    return min(_at_of(commit) for name in VERSIONED for commit in tables.history(name, -1))
+    return min(_instant_of(commit) for name in VERSIONED for commit in tables.history(name, -1))
 
 
 def _commits_until(commits: Sequence[Commit], at: int) -> list[Commit]:
@@ -116,7 +116,7 @@ def _commits_until(commits: Sequence[Commit], at: int) -> list[Commit]:
     That first commit was decided, and so landed, after `at`. All commits after it in the log landed after `at`, too,
     even those that were decided before `at`. Version 0 made the table, and always counts.
     """
-    return list(takewhile(lambda commit: not commit.version or _at_of(commit) <= at, commits))
+    return list(takewhile(lambda commit: not commit.version or _instant_of(commit) <= at, commits))
 
 
 def _versions(tables: Tables, then: Commit, commits: Sequence[Commit], at: int | None) -> dict[str, int]:
@@ -126,7 +126,7 @@ def _versions(tables: Tables, then: Commit, commits: Sequence[Commit], at: int |
     for name, version in versions.items():
         first = find_first_readable(tables.place(name))
         if version < first:
-            raise _cut_below(name, first, version, then, at)
+            raise _error_of_cut_log(name, first, version, then, at)
     return versions
 
 
@@ -159,7 +159,7 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
         by_then = [version for version in by_then if version <= noted_next]
     version = max(by_then, default=history[0].version if noted_by_then is None else noted_by_then)
     if version < history[0].version:
-        raise _cut_below(name, history[0].version, version, then, at)
+        raise _error_of_cut_log(name, history[0].version, version, then, at)
     return version
 
 
@@ -174,10 +174,10 @@ def _require_all_noted(then: Commit, commits: Sequence[Commit], at: int | None) 
     if since is None and not then.metadata and then.version == commits[0].version > 0:
         since = then.version - 2
     if since is not None and since + 1 < commits[0].version:
-        raise _cut_below("visibility", commits[0].version, since + 1, then, at)
+        raise _error_of_cut_log("visibility", commits[0].version, since + 1, then, at)
 
 
-def _cut_below(name: str, first: int, wanted: int, then: Commit, at: int | None) -> InvalidParameterValue:
+def _error_of_cut_log(name: str, first: int, wanted: int, then: Commit, at: int | None) -> InvalidParameterValue:
     bound = f"The log of the table {name} begins at version {first}, and version {wanted} belongs to it"
     if at is None:
         return InvalidParameterValue("version", then.version, bound, KEPT)

@@ -38,7 +38,7 @@ _SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
 _COMMENTS = "comments"
 #: The words that a query may begin with. Statements with another first word could write files: COPY does, even behind
 #: EXPLAIN ANALYZE (see `_Session.require_query`).
-_READS = ("select", "with", "values", "describe", "explain")
+_FIRST_WORDS = ("select", "with", "values", "describe", "explain")
 #: After explain or describe come options, then a name or a query. The group is the name or the query.
 _EXPLAINED = re.compile(r"\s*(?:explain|describe)(?:\s+(?:analyze|verbose|format\s+\w+))*\s(.*)", re.DOTALL | re.I)
 _NAME = re.compile(r"\s*\w+\s*;?\s*")
@@ -225,8 +225,8 @@ def _views_in(query: str) -> list[str]:
 
 def _require_reading(query: object) -> None:
     first = re.match(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(\w+)", query, re.DOTALL) if isinstance(query, str) else None
-    if first is None or first[1].lower() not in _READS:
-        bound = f"Must be one that reads: {', '.join(_READS)}"
+    if first is None or first[1].lower() not in _FIRST_WORDS:
+        bound = f"Must be one that reads: {', '.join(_FIRST_WORDS)}"
         raise InvalidParameterValue(
             "query", shown(query), bound, f"The views are {', '.join(VIEWS)}; comments says what each is."
         )

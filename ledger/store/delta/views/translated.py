@@ -13,7 +13,7 @@ _INSTANT = """'Timestamp(Microsecond, Some("UTC"))'"""
 #: The place of the sender among the attributes, from 1 on; null if there is none.
 _PLACE = f"arrow_cast(array_position(map_keys(message_attributes), '{SENDER}'), 'Int64')"
 #: Expressions of Spark's SQL with functions that have no twin in DataFusion. They are replaced as a whole.
-_PIECES = {
+_REPLACED_EXPRESSIONS = {
     USER_ATTRIBUTES: f"""CASE
         WHEN map_keys(message_attributes) = make_array('{SENDER}') THEN NULL
         WHEN {_PLACE} IS NULL THEN message_attributes
@@ -56,7 +56,7 @@ _TWINS: dict[str, Callable[..., str]] = {
 
 def translated(sql: str) -> str:
     """Translate a statement of `statements.view_statement` for DataFusion."""
-    for piece, twin in _PIECES.items():
+    for piece, twin in _REPLACED_EXPRESSIONS.items():
         sql = sql.replace(piece, twin)
     return _translated(sql)
 
