@@ -81,7 +81,7 @@ class Consumer:
         self._handlers = Handlers(
             options, self._backlog, self.closed, self._tell, group_limits, in_order=self._in_order
         )
-        self._told_of: collections.deque[tuple[ClaimInHand, list[Handled]]] = collections.deque()
+        self._outcomes: collections.deque[tuple[ClaimInHand, list[Handled]]] = collections.deque()
         self._wake = threading.Event()
         self._in_hand: list[ClaimInHand] = []
         self._evidence = HandlerEvidence()
@@ -183,7 +183,7 @@ class Consumer:
                     return
                 behind = self._backlog.add(claim, claim.read(READ_AT_ONCE, room))
                 if behind:
-                    self._told_of.append((claim, [Handled(message, Verdict.BEHIND) for message in behind]))
+                    self._outcomes.append((claim, [Handled(message, Verdict.BEHIND) for message in behind]))
                 if self._evidence.is_suspicious:
                     self._backlog.shuffle()
 
@@ -196,7 +196,7 @@ class Consumer:
         The answer is yes if no message that was read waits for a handler or is with one, and no outcome can be settled.
         Otherwise the consumer would wait for ever.
         """
-        if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._told_of:
+        if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._outcomes:
             return False
         return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
 
@@ -215,9 +215,9 @@ class Consumer:
         dropped = self._backlog.finish(call, steps.given_back, steps.aside)
         for one in steps.handled:
             self._judge(call.claim, one)
-        self._told_of.append((call.claim, steps.handled))
+        self._outcomes.append((call.claim, steps.handled))
         for claim, message in dropped:
-            self._told_of.append((claim, [Handled(message, Verdict.BEHIND)]))
+            self._outcomes.append((claim, [Handled(message, Verdict.BEHIND)]))
         if len(self._backlog) <= self._options.at_once or self._first_rows.are_awaited:
             self._wake.set()
 
@@ -239,8 +239,8 @@ class Consumer:
 
         Raise also `Handlers.fatal`, and what `FirstRows.look` raises.
         """
-        while self._told_of:
-            claim, handled = self._told_of.popleft()
+        while self._outcomes:
+            claim, handled = self._outcomes.popleft()
             claim.note(handled)
             self._first_rows.look(handled)
         if self._handlers.fatal is not None:

@@ -90,7 +90,7 @@ class ConsumerProcesses:
         self._done: dict[int, Consumed] = {}
         self._raised: list[BaseException] = []
         self._killed = 0
-        self._is_told = False
+        self._has_sent_end = False
 
     def run(self) -> Consumed:
         """Run the children until all have ended; return the sum of their counts.
@@ -106,15 +106,15 @@ class ConsumerProcesses:
                     self._start(number)
                 while self._children:
                     self._listen_once()
-                    if (drain.asked or self._raised) and not self._is_told:
-                        self._is_told = True
+                    if (drain.asked or self._raised) and not self._has_sent_end:
+                        self._has_sent_end = True
                         self._tell_all((END,))
             except BaseException:
                 # A second signal came, or a pipe or the start of a child failed. A child that gets END twice gives back
                 # all messages at once.
-                for _ in range(1 if self._is_told else 2):
+                for _ in range(1 if self._has_sent_end else 2):
                     self._tell_all((END,))
-                self._is_told = True
+                self._has_sent_end = True
                 raise
             finally:
                 # Read until every child has ended: a child may wait until the parent reads its pipe.
@@ -182,7 +182,11 @@ class ConsumerProcesses:
     def _note_end(self, child: _Child) -> None:
         child.process.join()
         code = child.process.exitcode or 0
-        if code == 0 or child.has_raised or (self._is_told and abs(code) in (signal.SIGTERM, 128 + signal.SIGTERM)):
+        if (
+            code == 0
+            or child.has_raised
+            or (self._has_sent_end and abs(code) in (signal.SIGTERM, 128 + signal.SIGTERM))
+        ):
             return
         self._killed += 1
         how = f"was killed by signal {-code}" if code < 0 else f"ended with the exit code {code}"
