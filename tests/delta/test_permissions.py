@@ -130,7 +130,13 @@ def test_a_user_who_owns_a_part_of_it_alone_cannot_share_it_and_may_call_again(p
 
 
 @as_root
-@pytest.mark.parametrize("closed", [".", "visibility", "visibility/*", "visibility/_delta_log", "_locks"])
+@pytest.mark.parametrize(
+    "closed",
+    [
+        *(".", "visibility/*"),
+        *(pytest.param(one, marks=pytest.mark.soak) for one in ("visibility", "visibility/_delta_log", "_locks")),
+    ],
+)
 def test_a_folder_that_its_user_may_not_open_is_named_and_never_passed_by(place, closed):
     root = place / "ledger"
     become(ALICE, root, MAKE)
