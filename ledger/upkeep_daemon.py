@@ -12,8 +12,8 @@ round is due, and `store.delta.verbs.rounds` how the record and the lease work.
 (`Ledger.upkeep` by itself takes no lease.) If another process holds the lease, the Upkeeper leaves the round to that
 process. A killed holder never gives the lease back. Therefore an Upkeeper that has seen the same lease held for
 LEASE_SECONDS takes the next lease. The Upkeeper measures these seconds by the machine's uptime, not by the wall clock.
-An Upkeeper that looks only once sees no time pass. It takes the next lease if the held one is twice as old by the
-clock. If the holder was only slow, two rounds run at once, which is safe.
+A process that looks only once, as cron's, sees no time pass. It takes the next lease if the held one is older than
+OLD_LEASE_SECONDS by the clocks. If the holder was only slow, two rounds run at once, which is safe.
 
 **Failures.** A look or a round that failed is logged with its cause and tried again. After each failure in a row the
 pause doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level
@@ -57,6 +57,8 @@ Wait = Callable[[float], bool]
 #: If an Upkeeper has seen the same lease held for this many seconds, it takes the next lease. The longest measured
 #: round took 10 seconds (docs/explanation/disk.md, "A long run": 100,000 verbs).
 LEASE_SECONDS = 900.0
+#: A process that looks once takes the next lease if the held one was taken so many seconds ago, by the clocks.
+OLD_LEASE_SECONDS = 3_600.0
 #: The longest pause after failures, in seconds. If the period is longer, the pause is the period.
 LONGEST_PAUSE = 3_600.0
 #: Each pause is up to this fraction longer or shorter, at random. Processes that started together therefore do not look
@@ -142,7 +144,7 @@ class Upkeeper:
     def look(self, is_ended: Callable[[], bool] = lambda: False) -> float:
         """Look once, run a round if one is due, log what failed, and return the seconds until the next look."""
         try:
-            self.run_if_due(is_ended)
+            self.run_if_due(is_ended, once=False)
         except _Ended:
             log.info("the round of upkeep ends before it is done: the process was told to end")
         except Exception as error:
@@ -153,13 +155,15 @@ class Upkeeper:
             self._failures = 0
         return self._pause()
 
-    def run_if_due(self, is_ended: Callable[[], bool] = lambda: False) -> UpkeepReport | None:
+    def run_if_due(self, is_ended: Callable[[], bool] = lambda: False, *, once: bool = True) -> UpkeepReport | None:
         """Run a round if one is due and this process gets the lease. Return its report, or None if no round ran.
+
+        `once`: this process does not look again.
 
         Raises what `Ledger.upkeep` raises, StorageFailed, and _Ended if `is_ended` returns True during the round.
         """
         looked, now = self._rounds.look(), self._ledger.clock()
-        over = self._is_over(looked, now)
+        over = self._is_over(looked, now if once else None)
         why = why_due(looked.load(now), self._log_retention(looked))
         if why is None:
             log.debug("no round of upkeep is due")
@@ -181,11 +185,12 @@ class Upkeeper:
             self._report(done)
         return done
 
-    def _is_over(self, looked: Look, now: int) -> bool:
+    def _is_over(self, looked: Look, now: int | None) -> bool:
         """Tell whether this process may take the next lease. Note the time at which a lease is first seen held.
 
-        The process may take it if the lease of the look was given back, or was seen held for LEASE_SECONDS, or was
-        taken more than twice as long ago.
+        The process may take it if the lease of the look was given back, or was seen held for LEASE_SECONDS. A
+        process that looks once (`now`; None: it looks again) may also take it if the held lease is older than
+        OLD_LEASE_SECONDS.
         """
         if not looked.is_held:
             self._seen = None
@@ -193,8 +198,8 @@ class Upkeeper:
         passed = self._passing()
         if self._seen is None or self._seen[0] != looked.lease:
             self._seen = looked.lease, passed
-        is_old = looked.leased_at is not None and now - looked.leased_at > 2 * LEASE_SECONDS * MILLISECONDS
-        return is_old or passed - self._seen[1] >= LEASE_SECONDS
+        age = 0 if now is None or looked.leased_at is None else now - looked.leased_at
+        return age > OLD_LEASE_SECONDS * MILLISECONDS or passed - self._seen[1] >= LEASE_SECONDS
 
     def _log_retention(self, looked: Look) -> int:
         if self._retention is None or self._retention[0] != looked.last:

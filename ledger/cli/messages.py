@@ -13,7 +13,6 @@ from click.core import ParameterSource
 
 from ledger.cli.opening import IN_PART, WrongInput, as_json, open_ledger, with_root
 from ledger.cli.printing import many, print_blocks, print_json, report
-from ledger.client.settling import ALL
 from ledger.errors import InvalidParameterValue, LedgerError
 
 if TYPE_CHECKING:
@@ -251,7 +250,8 @@ def release(
             # A receive that found nothing has no receipt: nothing was given back under it.
             messages = 0
         else:
-            messages = held_queue.release_postponed(ALL if receipt is None else receipt, reason)
+            under = {} if receipt is None else {"receipt_id": receipt}
+            messages = held_queue.release_postponed(reason=reason, **under)
         report(
             json,
             {"receipt": receipt, "outcome": "released", "messages": messages},

@@ -126,9 +126,13 @@ class ForeignTables(Protocol):
 
 
 def require_remembered(location: str, properties: Mapping[str, str]) -> None:
-    """Raise OutputUnreadable for a table that forgets transactions. If it shows no transaction, that proves nothing."""
+    """Raise OutputUnreadable for a table that forgets transactions: that it lacks a transaction proves nothing.
+
+    Once the property is unset, a missing transaction counts as not committed, also if a checkpoint dropped it before.
+    """
     if forgetful := why_forgetful(properties):
-        raise OutputUnreadable(location, forgetful)
+        look = "Look for the rows of these messages in it first: once it is unset, what it forgot counts as not written"
+        raise OutputUnreadable(location, f"{forgetful}. {look}")
 
 
 @contextmanager

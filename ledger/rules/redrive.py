@@ -239,10 +239,10 @@ def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: st
 def redriven(now: int, origin: str | None = None) -> Record:
     """D2: return the destination's record of a message that is redriven from `origin`.
 
-    By this record the message was never received, and its retention begins now. V8: a receipt of before the redrive is
-    stale.
+    By this record the message was never received, and its retention begins now. A receipt of before the redrive is
+    therefore unknown.
     """
-    return Record(enqueued_at=now, origin_queue=origin, visible_at=now)
+    return Record(enqueued_at=now, origin_queue=origin)
 
 
 def _map(text: str) -> dict[str, Any] | None:

@@ -199,16 +199,16 @@ def test_d2_redriven_fifo_messages_come_behind_what_is_there_in_their_order(make
     assert bodies(queue.claim(claim.receipt_id)) == ["a2", "a0", "a1", "a3"]
 
 
-def test_v8_a_handle_of_before_a_redrive_is_stale_and_not_unheard_of(ledger, make_queue, clock):
-    """A delete by it succeeds, and deletes nothing, as before the redrive."""
-    dead = make_queue()
-    queue = make_queue(RedrivePolicy={"deadLetterTargetArn": dead.name, "maxReceiveCount": 1}, VisibilityTimeout=30)
-    queue.send("a")
-    handle = queue.receive(1).messages()[0].receipt_handle
+def test_f2_a_redrive_leaves_its_group_where_it_was_in_the_order(make_fifo, clock):
+    """A group whose earlier message comes back is received before a group that became receivable later."""
+    dead = make_fifo()
+    queue = make_fifo(RedrivePolicy=policy(dead), VisibilityTimeout=30)
+    queue.send("a0", message_group_id="a", message_deduplication_id="a0")
+    queue.receive(1)
     clock.advance(31)
     assert not queue.receive(1)
-    assert queue.delete([handle])[0].outcome == "stale"
+    for body in ("a1", "b1"):
+        queue.send(body, message_group_id=body[0], message_deduplication_id=body)
+        clock.advance(1)
     assert dead.redrive() == 1
-    assert queue.delete([handle])[0].outcome == "stale" and queue.counts().visible == 1
-    (message,) = queue.receive(1).messages()
-    assert message.receive_count == 1
+    assert [message.body for message in queue.receive(10)] == ["a1", "a0", "b1"]
