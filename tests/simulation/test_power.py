@@ -11,7 +11,7 @@ SOON = {
     "rows are on the disk before messages are done": ("power", 100),
     "a step of the clock is refused": ("quick", 10),
     "what is old is marked before it is dropped": ("quick", 10),
-    "an unconfirmed clock moves no lane's time": ("quick", 10),
+    "an unconfirmed clock moves no lane's time": ("quick", 100),
     "what is answered is on the disk": ("quick", 10),
     "a segment has one writer": ("quick", 10),
     "a child begins segments of its own": ("quick", 10),
