@@ -124,7 +124,8 @@ class Upkeeper:
         self._report, self._passing, self._jitter = report or _log, passing, jitter
         self._rounds = ledger.rounds()
         self._failures = 0
-        #: The last round on record when the second value was read, and for how many seconds `visibility` keeps commits.
+        #: The second value is for how many seconds `visibility` keeps commits. The first value is the last round on
+        #: record when the second value was read.
         self._retention: tuple[Round | None, int] | None = None
         #: The number of the lease that was last seen held, and when it was first seen, as a value of `passing`.
         self._seen: tuple[int, float] | None = None

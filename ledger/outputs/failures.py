@@ -67,8 +67,8 @@ class Failures:
         """Append rows about messages of a claim.
 
         If an earlier call appended rows about exactly these messages, with the same receipt and version, append
-        nothing. (A claim that was found again has another version.) Raises OutputNotWritten, and what `writer_of`
-        raises.
+        nothing. A claim that is found again, by `Queue.claim` or by a retried attempt, may have a greater version. Then
+        its rows are appended again. Raises OutputNotWritten, and what `writer_of` raises.
         """
         outputs = self._access.store.outputs
         alone = outputs.writes_arrow() and not is_name(self._table)

@@ -4,13 +4,14 @@ The rule is the same for both engines, Spark and delta-rs. It works on types as 
 stored as another value. `fit` compares a type of rows with a type of a column:
 
     Fit.ALWAYS  every value of the rows' type is a value of the column's
-    Fit.EXACT   some values are: each value is compared with its cast back, and refused if the two differ
+    Fit.EXACT   some values are: each value is cast to the column's type and back, and refused if it changes
     Fit.NEVER   the column means something else (a text and a number, a number and an instant)
 
 | rows          | ALWAYS                          | EXACT                                            |
 |---------------|---------------------------------|--------------------------------------------------|
-| whole numbers | longer ones; decimals and       | shorter ones, narrower decimals, long as double, |
-|               | float, double with their digits | integer and long as float                        |
+| whole numbers | longer ones; decimals, float    | shorter ones, narrower decimals, long as double, |
+|               | and double that have all their  | integer and long as float                        |
+|               | digits                          |                                                  |
 | float, double | double                          | whole numbers, decimals, double as float         |
 | decimal       | decimals and whole numbers that | the others, float, double                        |
 |               | have all its digits             |                                                  |
@@ -105,9 +106,11 @@ def name_of(kind: Any) -> str:
 
 
 def wider(given: Any, column: Any) -> str | None:
-    """Return a column type that holds values of both types; None if there is none.
+    """Return the number type to which a column is widened, so that it can hold values of both number types.
 
-    The returned type may still not hold every value of both types: Fit.EXACT says how each value is checked.
+    Return None for types that are no numbers, and for a decimal with a float or a double. Return None also if a decimal
+    would need more than MOST_DIGITS digits. Even the returned type may not hold every value: a double does not hold
+    every long. So each value is still checked, as Fit.EXACT says.
     """
     given, column = plain(given), plain(column)
     if not isinstance(given, str) or not isinstance(column, str) or not fit(given, column):
@@ -146,7 +149,7 @@ def widened(given: Any, column: Any) -> Any:
 
 
 def with_known_types(kind: Any) -> Any:
-    """Return the type without the parts that rows do not tell; None if the rows tell nothing.
+    """Return the type without its parts of an unknown type (void); None if nothing is left.
 
     Rows of nulls, of empty lists and of empty objects tell no type. Some readers could not read a table that has a
     column without a type.

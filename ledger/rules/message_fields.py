@@ -6,7 +6,8 @@ columns and statistics of the table `messages`. A claim's DataFrame and the view
 A new field also needs a typed attribute in each of the classes `Entry`, `StoredMessage` and `Message` that shall have
 the field. A field that senders give needs a rule for its value in `rules.message.entry`, and the same rule in
 `bulk_rows.message_columns`. A stored field needs the next format of the table `messages`
-(`store/delta/model/formats.py`). The test `tests/delta/model/test_message_fields.py` says which of these is missing.
+(`store/delta/model/formats.py`). The test `tests/delta/model/test_message_fields.py` says which attribute or rule is
+missing. The test `test_formats.py` beside it says whether a format is missing.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ FIELDS = (
     Field("message_attributes", Kind.ATTRIBUTES, "MessageAttributes", is_given=True),
     Field("message_group_id", TEXT, "MessageGroupId", is_given=True, has_statistics=True),
     Field("message_deduplication_id", TEXT, "MessageDeduplicationId", is_given=True),
-    # The one message system attribute that senders give. Its column keeps the field's first name.
+    # The one message system attribute that senders give. Its column still has the name that the field had at first.
     Field("aws_trace_header", TEXT, "AWSTraceHeader", is_given=True, stored_as="trace_header"),
     # Only messages of FIFO queues have a sequence number. The number grows in the order of the commits.
     Field("sequence_number", NUMBER, "SequenceNumber", has_statistics=True),

@@ -49,7 +49,7 @@ class DiskUse:
 
 
 def measure_files(files: Iterable[StoredFile], now: float, free: int | None) -> DiskUse:
-    """Return the disk use of files. `now` is in seconds since 1970, by the storage's clock."""
+    """Return the disk use of files. `now` is in seconds since 1970."""
     count, total, logs, of_logs, lately, oldest = 0, 0, 0, 0, 0, now
     for path, size, at in files:
         count, total, oldest = count + 1, total + size, min(oldest, at)

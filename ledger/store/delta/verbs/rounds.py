@@ -10,7 +10,7 @@ tidying:
 |---|---|
 | `upkeep/messages`, `upkeep/visibility` | the version of that table that the last round went up to |
 | `upkeep/at` | when that round began, in milliseconds |
-| `upkeep/lease` | a number for each lease that was taken |
+| `upkeep/lease` | the number of the lease that was taken last |
 | `upkeep/leased` | when the last lease was taken, in milliseconds |
 | `upkeep/free` | the number of the lease that was given back last |
 | `upkeep/records` | a number for each commit that notes a round or frees a lease: two such commits at once conflict |
@@ -19,9 +19,9 @@ tidying:
 lease is held while the numbers of `upkeep/lease` and `upkeep/free` differ. Upkeep is safe when two processes run it at
 once (see `upkeep`), so the lease only saves work. A simple rule for a holder that died is therefore enough. A process
 that has *seen* the same number held for long enough takes the next number (see `ledger.upkeep_daemon`). It measures
-that time by its own passing time, so a wrong clock cannot keep a lease for ever. A process that looks only once, as one
-that cron starts, sees no time pass. This process takes the next number if the lease was taken long enough ago, as far
-as the clocks of both machines tell. A holder that was only slow continues its round beside the next holder.
+that time by the uptime of its machine, so a wrong clock cannot keep a lease for ever. A process that looks only once,
+as one that cron starts, sees no time pass. This process takes the next number if the lease was taken long enough ago,
+as far as the clocks of both machines tell. A holder that was only slow continues its round beside the next holder.
 
 **How far a round went.** A round takes the versions that were newest when it began: commits that land meanwhile are for
 the next round. Upkeep's own commits directly after these versions count as gone over, up to the first other commit.
