@@ -1,4 +1,4 @@
-"""A connection of type `ledger`: the ledger's root, storage options and settings.
+"""An Airflow connection of type `ledger`: the ledger's root, storage options and settings.
 
 This module imports nothing of Airflow.
 """
@@ -19,7 +19,7 @@ from ledger.rules.storage import PREFIXES
 from ledger.settings import Settings
 
 EXTRAS = ("storage_options", "settings")
-#: Options that say how long a client waits and how often it tries again.
+#: Storage options that say how long a request to the storage may take, and how often it is tried again.
 OF_THE_CLIENT = ("timeout", "connect_timeout", "retry_timeout", "max_retries")
 EXAMPLE = '{"conn_type": "ledger", "host": "/data/ledger"}'
 
@@ -66,7 +66,8 @@ class Place:
         """Return the storage options as environment variables, for a process that opens the ledger itself.
 
         A command line would show secrets to other users of the machine. The environment does not show them. Options in
-        OF_THE_CLIENT are left out: no environment variable can set them, and the process uses its own defaults.
+        OF_THE_CLIENT are left out: their names have no prefix, so they could not be passed by these names. The process
+        uses its own values of them.
 
         Raises InvalidParameterValue for any other option whose name does not begin with aws_, azure_ or google_.
         """

@@ -2,10 +2,11 @@
 
 A checkpoint has a line for each live file, and one for each file that left the table within the table's retention. In a
 table with constant commits, there are far more lines of the second kind. A checkpoint each 50 commits, kept for a
-month, would take most of the disk. After direct commits, a new checkpoint is due when the number of commits since the
-last one reaches the lines of that checkpoint, divided by LINES_A_COMMIT. The lines that a checkpoint costs for each
-commit are then bounded. At MOST_COMMITS commits a checkpoint is due whatever its size. (A checkpoint is made only at
-multiples of the table's checkpoint interval. After other commits than direct ones, it is made at each multiple.)
+month, would take most of the disk. After a direct commit (one that the client makes without an engine), a new
+checkpoint is due when enough commits were made since the last checkpoint. The bound is the number of lines of that
+checkpoint, divided by LINES_A_COMMIT. The lines that a checkpoint costs for each commit are then bounded. At
+MOST_COMMITS commits a checkpoint is due whatever its size. (A checkpoint is made only at multiples of the table's
+checkpoint interval. After other commits than direct ones, it is made at each multiple.)
 
 One replaced checkpoint a day is kept, for versions of the past. A version between two kept checkpoints is read from the
 older one and the commits after it.
@@ -23,7 +24,7 @@ from ledger.delta_log.history import CHECKPOINT, LAST_CHECKPOINT
 from ledger.delta_log.spec import StagedFolders
 from ledger.delta_log.storage import LogFile, Storage
 
-#: The lines of a checkpoint (some 100 bytes each) that it may cost for each commit since the last checkpoint.
+#: A checkpoint is due when the last one has at most this many lines (of some 100 bytes) for each commit since then.
 LINES_A_COMMIT = 50
 #: The commits after which a checkpoint is due whatever its size: opening the table reads the commits after a checkpoint
 #: one by one.

@@ -6,10 +6,10 @@ no SQL for a MERGE, and gets the same kind of predicate and clauses through call
 
 **Checks of an edit's assumptions.** In delta-rs, an update that finds no row changes nothing. Therefore the client
 compares the edits with the rows that they were decided on, before delta-rs runs the statement. delta-rs runs the
-statement on that very version. The commit fails if others committed to these partitions since. Spark runs the statement
-on the newest version. In Spark the statement itself fails with CHANGED_MEANWHILE if an edit does not find the table as
-the edit supposes. This is so if the row has another revision, if the row to insert exists, or if the row to update or
-delete does not exist.
+statement on the version that these rows were read from. The commit fails if others committed to these partitions since.
+Spark runs the statement on the newest version. In Spark the statement itself fails with CHANGED_MEANWHILE if an edit
+does not find the table as the edit supposes. This is so if the row has another revision, if the row to insert exists,
+or if the row to update or delete does not exist.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ledger.delta_log.spec import PartitionFilter, TableSpec
 
 #: The message with which Spark's MERGE fails when the table is not as the decision supposed.
 CHANGED_MEANWHILE = "ledger: the partition changed after it was read"
-#: The length of a line of columns, in characters, when a statement is shown.
+#: The approximate length, in characters, of a line of columns or values in a statement.
 WIDTH = 110
 #: The aliases of the table and of its source in a statement.
 TARGET, SOURCE = "t", "s"
@@ -108,7 +108,7 @@ def append_statement(table: TableSpec, place: str, source: str) -> str:
 
 
 def _lines(parts: Iterable[str]) -> str:
-    """Return a list's parts on lines of at most WIDTH characters. No part is broken."""
+    """Return a list's parts on lines of about WIDTH characters. No part is broken."""
     lines, line = list[str](), ""
     for part in parts:
         if line and len(line) + len(part) > WIDTH:

@@ -1,8 +1,8 @@
 """The receives of a worker or a consumer.
 
 In this module a worker is a worker of `Queue.work`, or one process of a consumer. If the caller gave an attempt id,
-each receive gets an id made of it and a number (see `rules.attempts.claim_id`). By these ids a retry finds the claims
-of a failed run.
+each receive gets an id made of it and the number of the claim. If a consumer has several processes, the id also has the
+number of the process (see `rules.attempts.claim_id`). By these ids a retry finds the claims of a failed run.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from ledger.runtime.forks import renew_in_child
 
 
 class Tally:
-    """Counts commits that landed or lost, by verb, and pending calls that went together, by purpose.
+    """Counts commits that landed or lost, by verb.
 
-    Threads may share it.
+    Also counts turns, by purpose and by how many calls went together in the turn. Threads may share a Tally.
     """
 
     def __init__(self) -> None:
@@ -76,8 +76,9 @@ class Attempts:
         self, verb: str, most: int, first_pause: float = FIRST_PAUSE, longest_pause: float = LONGEST_PAUSE
     ) -> None:
         self._verb, self._most, self._pauses = verb, most, (first_pause, longest_pause)
+        #: When the first try and the current try began, in monotonic seconds.
         self._started = self.began = time.monotonic()
-        #: How often the verb has lost, and when the current try began (in monotonic seconds).
+        #: How often the verb has lost.
         self.losses = 0
 
     def __iter__(self) -> Iterator[int]:

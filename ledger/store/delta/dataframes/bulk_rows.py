@@ -164,7 +164,10 @@ class Watch:
         self._observation: Any = None
 
     def over(self, rows: DataFrame) -> DataFrame:
-        """Return rows of `message_columns` that are watched from now on, in place of rows that were watched before."""
+        """Return rows of `message_columns` with an observation of their fingerprint.
+
+        `require_same` looks at the rows of the last call only.
+        """
         from pyspark.sql import Observation
 
         if self._counted is None:

@@ -1,6 +1,7 @@
 """The segment, the place in the segment, and the column values of a send's rows.
 
-Here `ordinal` is the number of a segment in the send, and `seq` is the number of a message in its segment.
+Here `ordinal` is the number of a segment in the send, and `seq` is the number of a message in its segment. (In
+`state.listing` an ordinal is the `seq` of a message.)
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ IN_FILES = [field for field in MESSAGES if field.name not in TABLES["messages"].
 class Unplaced:
     """Rows of a send to a standard queue, before tasks check their bodies and place them.
 
-    `rows` has the columns of files that the user's rows decide, without the columns that are null in every row.
-    `bodies_at` is a phrase that says where the user's rows have their bodies. `delay` is the delay of all rows in
-    milliseconds. None means that the rows have a column delay_seconds.
+    `rows` has those columns of data files whose values come from the user's rows. Columns that are null in every row
+    are left out. `bodies_at` is a phrase that says where the user's rows have their bodies. `delay` is the delay of all
+    rows in milliseconds. None means that the rows have a column delay_seconds.
     """
 
     rows: DataFrame
@@ -48,11 +49,12 @@ class Unplaced:
 
 @dataclass(frozen=True)
 class Placed:
-    """Rows that are ready to be written, at the instant `at`.
+    """Rows of a send that are ready to be written. `at` is the instant of the send, in milliseconds.
 
     `rows` returns these rows, with the columns IN_FILES and with `ordinal`, the number of their segment in the send.
     Only Spark's writer needs `rows`. The segments' names are made of the send's `key` and their ordinals. The first
-    segment is in the lane `first_lane`, and each further segment in the next lane. After the last lane comes lane 0.
+    segment is in the lane `first_lane` modulo the number of lanes, and each further segment in the next lane. After the
+    last lane comes lane 0.
 
     `in_order`: the rows are for a FIFO queue: a task may have rows of several segments, sorted by ordinal. Otherwise
     each task fills one segment after the other.
@@ -111,10 +113,9 @@ def absent_columns(queue: QueueRecord, frame_columns: Collection[str], sender: s
 
 
 def rows_of_a_file(settings: Settings) -> int:
-    """Return the number of rows in every file of a send but the last of a task. (For a FIFO queue: but the last of a
-    segment.)
+    """Return the number of rows in a full file of a send.
 
-    A full segment has a whole number of such files, so that no file belongs to two segments.
+    Only the last file of a task may have fewer rows. (For a FIFO queue: only the last file of a segment.) A full segment has a whole number of such files, so that no file belongs to two segments.
     """
     return min(settings.messages_per_file, settings.messages_per_segment)
 
@@ -145,9 +146,10 @@ def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
 
 
 def refused(error: Exception, queue: QueueRecord, settings: Settings, place: str) -> LedgerError | None:
-    """Return the error of a failed send if its rows were refused or its disk is full, or None for another cause.
+    """Return the error of a failed send for a cause that the send knows; None for another cause.
 
-    `place` is the place to which the send wrote.
+    The known causes: the send has too many segments, its rows were refused or could not be computed, or its disk is
+    full or fails. `place` is the place to which the send wrote.
     """
     if TOO_MANY_SEGMENTS in str(error):
         return too_many_segments(settings)

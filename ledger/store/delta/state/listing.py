@@ -98,7 +98,7 @@ class Listing:
         return self._runs[queue, inside]
 
     def queues(self) -> list[str]:
-        """Return the ids of the queues that messages were sent to, if some of these are not dropped."""
+        """Return the ids of the queues to which messages were sent that are not dropped."""
         ids: list[str] = self._files["queue"].unique().to_pylist()
         return ids
 
@@ -234,9 +234,10 @@ class Listing:
         only difference is that messages were added or dropped since. Messages that were added to an open segment behind
         the last listed file, or between two listed files, are left out.
 
-        Two kinds of added messages are not left out. Upkeep may join files into one that has a gap, and a slow send may
-        fill the gap later. Or the log does not show the ordinals of a listed file, so every message of its segment
-        counts as listed. The decision sees these messages early, as if its listing were newer.
+        Two kinds of added messages are not left out. The first are messages of a slow send that fill a gap in a file
+        that upkeep has joined. The second are messages of a segment with a listed file whose ordinals the log does not
+        show: every message of such a segment counts as listed. The decision sees messages of both kinds early, as if
+        its listing were newer.
 
         Upkeep may have dropped some or all of the messages. Dropped messages are gone in every queue, and no decision
         is about them any more.

@@ -37,7 +37,7 @@ from ledger.store.protocol import Action, QueueRecord
 
 
 class Rejecter:
-    """The verb `reject` of a store. One commit releases messages, with their reasons, and moves them to the dead-letter
+    """The call `Store.reject`. One commit releases messages, with their reasons, and moves them to the dead-letter
     queue.
 
     The messages get the same records as after a release and a later receive that moves them to that queue.
@@ -51,7 +51,8 @@ class Rejecter:
 
         def decide(loaded: Loaded, losses: int) -> Decision[int | None]:
             events = Events()
-            # A receive of the same commit has loaded the same targets: a queue may be its own dead-letter queue (M4).
+            # Leave out the queue itself: it may be its own dead-letter queue (M4). It is left out here and not in
+            # `targets`, because a receive that shares the commit needs it among the targets.
             others = [target for target in loaded.targets if target.id != queue.id]
             if not others:
                 return Decision(Runs.empty(), events, lambda version: None)
@@ -205,7 +206,7 @@ def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
 
 
 def _only_chosen(lanes: Lanes, runs: Ordered, chosen: pa.Table) -> Ordered:
-    """Return the parts of `runs` that are also in `chosen` (RUNS).
+    """Return the parts of `runs` that are also in `chosen` (a table of `store.protocol.RUNS`).
 
     Each part has the rank (`order`) of the run that it was cut from.
     """
