@@ -1,4 +1,4 @@
-"""Operators for queues, sends, receives and upkeep, a sensor, and their base class."""
+"""Operators for queues, sends, receives and upkeep, a sensor, and the base class of the operators on one queue."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ class LedgerReceiveOperator(LedgerOperator):
 
     Returns a list with a description of each claim that is not empty, for LedgerWorkOperator: its receipt, its count
     and more, but no body. Expand over it: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat
-    holds a claim before its task starts, so `visibility_timeout` has to last until then (in seconds, by default the
-    queue's).
+    holds a claim before its task starts, so `visibility_timeout` has to last until then. It is in seconds, and by
+    default the queue's.
 
     While the claims are held, a retry returns the same claims with restarted timeouts, even if a worker was killed
     before it returned them. Acknowledged messages do not come back. If the task runs again after its claims are
@@ -222,8 +222,8 @@ class LedgerSensor(BaseSensorOperator):
     """Waits until a queue has work, and receives nothing.
 
     There is work if at least `at_least` messages are visible. There is also work if a message is visible, and the
-    queue's oldest message (see `Condition`) is older than `oldest_older_than` (seconds or a timedelta). Without both
-    arguments, one visible message is enough.
+    queue's oldest message (see `Condition`) is older than `oldest_older_than` (seconds or a timedelta). If neither
+    argument is given, one visible message is enough.
 
     The sensor looks every `poke_interval` seconds. With `deferrable` (default: Airflow's setting
     operators.default_deferrable) only the first look is in a worker, and then the triggerer looks. Returns

@@ -108,7 +108,7 @@ def _receipts_of(
     previous receipt. The version before the message's arrival in a queue, or before its restore, shows the previous
     queue and receipt. If such a version is not kept any more, say so on stderr.
     """
-    # A receipt may be granted several times, to retries of one attempt. Keep the version of its first grant.
+    # A receipt has one event `granted`. Grants to retries of its attempt are events `granted again`, and are left out.
     granted = {event["receipt_id"]: event["version"] for event in reversed(events) if event["event"] == "granted"}
     arrivals = [
         (event["version"], names.get(event["queue"])) for event in events if event["event"] in ("arrived", "restored")

@@ -85,7 +85,8 @@ class SparkTables:
         """`specs` and `locations` have the spec and the location of each table, by its name. `sync`: on a local path
         commits survive a power cut, and on HDFS direct commits do. `by_statement`: only statements of Spark commit
         rows. `read_metadata` parses a commit's metadata, and `purpose_of` returns the purpose of the commit.
-        `name_jobs` returns a context in which a session's jobs are named, for a commit with such metadata."""
+        `name_jobs` takes a session and a commit's metadata, and returns a context in which the session's jobs have
+        names."""
         self.paths = Paths(self.name, purpose_of)
         self._read_metadata, self._name_jobs = read_metadata, name_jobs
         self._specs = {name: specs[name] for name in locations}

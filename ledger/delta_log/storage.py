@@ -35,13 +35,13 @@ from ledger.runtime.forks import renew_in_child
 LOG = "_delta_log"
 _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
 #: A stamp distinguishes a file from a later one in its place, without reading either. On a local path it is the file's
-#: number on the disk, its time of change and its size. (): on this storage, nothing is cheaper to read than the
-#: content.
+#: number on the disk, its time of change and its size. The stamp () means that the storage has no stamps: there,
+#: nothing is cheaper to read than the content.
 Stamp = tuple[int, ...]
 #: The size, in bytes, up to which a data file is read in one request from an object store, and kept in memory. This is
 #: safe: a file that is written again under its path has the same rows.
 SMALL = 1 << 20
-#: The most bytes of files, or of their rows, that one object of this process keeps in memory.
+#: The most bytes that one ObjectFiles (of files) or one FileRows (of rows) keeps in memory.
 KEPT = 64 << 20
 #: The memory that an Arrow table of few rows takes beside its rows, in bytes (measured).
 TABLE_OVERHEAD = 20_000
@@ -273,8 +273,8 @@ class LocalFiles:
         return self._place / path
 
     def write_synced(self, opened: FileIO, content: bytes) -> None:
-        """Write to a new file. If commits are synced, make this file durable, and the files that this thread wrote for
-        the commit before."""
+        """Write to a new file. If writes are synced, make this file durable, and the files that this thread has already
+        written for the commit."""
         self._fill(opened, content)
         if self.is_synced:
             self.durability.sync_files(self._unsynced(), [opened.fileno()])

@@ -1,4 +1,5 @@
-"""The access log: a line of JSON for each request that the application answers, or whose client disconnects before.
+"""The access log: a line of JSON for each request that the application answers, or whose client disconnects before
+the answer.
 
 The requests for health, readiness and metrics get no line (GETs of their paths, without a query). A line has the
 caller, the action, the queue, the time, the outcome and some more. A line has no body, no attribute, no header of the

@@ -42,7 +42,10 @@ def read(request: Request) -> Command:
 
 
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
-    """Return the response to an action that succeeded. S4: without a result, the body is empty."""
+    """Return the response to an action that succeeded.
+
+    The body is empty for an action without a result (S4, the page ChangeMessageVisibility, shows it).
+    """
     body = b"" if service_model.output_shape(action) is None else _ENCODER.encode(result).encode()
     return Response(OK, body, _headers(request_id))
 
@@ -75,7 +78,7 @@ def _refuse_constant(name: str) -> object:
 def _decode(body: bytes) -> object:
     """Decode JSON. Raise ValueError for what is no JSON, and NamedTwice for a member that an object names twice.
 
-    With these checks json.loads would make a new decoder for each request.
+    One decoder serves all requests: json.loads would make a new one for each call with these hooks.
     """
     return _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
 

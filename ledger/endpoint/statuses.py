@@ -94,7 +94,8 @@ ERRORS: dict[str, WireError] = {
     "UnsupportedOperation": _UNSUPPORTED,
     "OverLimit": _modeled("OverLimit", status=403),
     "ResourceNotFoundException": _modeled("ResourceNotFoundException", status=404),
-    # S4 (ChangeMessageVisibility): these errors have the status 400.
+    # These errors have the status 400. S4 (the page ChangeMessageVisibility) has InvalidAddress, InvalidSecurity,
+    # ReceiptHandleIsInvalid and RequestThrottled.
     **{
         shape: _modeled(shape)
         for shape in (
@@ -187,6 +188,6 @@ def _why(error: LedgerError) -> str:
 
 
 def query_code(code: str) -> str:
-    """Return the code of an entry of a batch that failed. It is the same in both protocols."""
+    """Return the code on the wire of a batch's failed entry. The code is the same in both protocols."""
     on_wire = ERRORS.get(code)
     return _INTERNAL.query_code if on_wire is None else on_wire.query_code

@@ -292,8 +292,8 @@ class ClaimWork:
 
     def _give_back(self, why: BaseException) -> None:
         # A message can make the JVM or Python run out of memory, so the receive counts after the end of the JVM and
-        # after MemoryError. The other errors that `run` gives to this method are not taken for a message's fault: the
-        # search has already blamed each message that raises alone.
+        # after MemoryError. The other errors that `run` gives to this method are not taken for a message's fault:
+        # either everything failed alike (EverythingFails), or the error is not of the function or its rows.
         counts = jvm_has_ended(why) or isinstance(why, MemoryError)
         try:
             reason = row_error(why).text if is_of_function(why) else why_ended(why)
