@@ -8,9 +8,9 @@ the progress and continues with the next part. So one copy sends no message twic
 The marks must stay true while the source changes. For a queue the marks are the instant `until`, at which the newest
 message of the queue had arrived when the copy began, and the `Position` of the last message that was read. A message
 that is in the queue when the copy begins keeps its position as long as it is not moved. A message that is acknowledged
-before its part is read is not copied. A message that enters the queue later mostly has an arrival after `until`, and is not
-copied. The exception is a dead letter of a standard queue: it keeps its earlier arrival. If the copy is interrupted and
-continued, such a message is copied if its position is still ahead. For a file the mark is a number of row groups.
+before its part is read is not copied. A message that enters the queue later mostly has an arrival after `until`, and is
+not copied. The exception is a dead letter of a standard queue: it keeps its earlier arrival. If the copy is interrupted
+and continued, such a message is copied if its position is still ahead. For a file the mark is a number of row groups.
 """
 
 from __future__ import annotations

@@ -115,7 +115,8 @@ def absent_columns(queue: QueueRecord, frame_columns: Collection[str], sender: s
 def rows_of_a_file(settings: Settings) -> int:
     """Return the number of rows in a full file of a send.
 
-    Only the last file of a task may have fewer rows. (For a FIFO queue: only the last file of a segment.) A full segment has a whole number of such files, so that no file belongs to two segments.
+    Only the last file of a task may have fewer rows. (For a FIFO queue: only the last file of a segment.) A full
+    segment has a whole number of such files, so that no file belongs to two segments.
     """
     return min(settings.messages_per_file, settings.messages_per_segment)
 
