@@ -40,7 +40,7 @@ from ledger.delta_log.delta_rs_commits import (
     with_all_columns,
 )
 from ledger.delta_log.failures import translate_storage_errors
-from ledger.delta_log.file_facts import FileStatistics
+from ledger.delta_log.file_facts import FileStatistics, listed_column
 from ledger.delta_log.history import Generations, ReadMetadata, history, parse_metadata, retry_while_gap
 from ledger.delta_log.join import Joining
 from ledger.delta_log.local_commits import (
@@ -244,7 +244,7 @@ class DeltaRsTables:
             table,
             metadata,
             partial(self._direct[table].merge, snapshot, where, edits, metadata, late),
-            partial(self._merge_by_statement, snapshot, table, where, edits, metadata, late),
+            lambda why: self._merge_by_statement(snapshot, table, where, edits, {**metadata, **late()}, why),
         )
 
     def _merge_by_statement(
@@ -254,7 +254,6 @@ class DeltaRsTables:
         where: PartitionFilter,
         edits: pa.Table,
         metadata: Mapping[str, Any],
-        late: Callable[[], Mapping[str, Any]],
         reason: str,
     ) -> int:
         """Commit edits as one MERGE that delta-rs runs. The caller has checked that the snapshot's rows are as the
@@ -271,7 +270,6 @@ class DeltaRsTables:
         statement, place = plain_merge(self._specs[table], where), self.locations[table]
         self.paths.log_statement(table, metadata, reason, statement.sql(place, SOURCE_VIEW), edits.num_rows)
         direct, files, began = self._direct[table], self._files[table], time.monotonic()
-        metadata = {**metadata, **late()}
         if isinstance(files, LocalFiles) and snapshot.loaded is not None:
             direct.require_same(snapshot)
             run = partial(run_merge, merge=statement, edits=edits, commit=committing_aside(metadata))
@@ -381,8 +379,7 @@ class DeltaRsTables:
             return loaded.version()
 
     def file_facts(self, table: str, at_least: int | None = None) -> tuple[int, pa.Table]:
-        followed = self._direct[table].writer.followed
-        latest = followed.newest() if at_least is None else followed.at_least(at_least)
+        latest = self._direct[table].writer.followed.at_least(at_least)
         if latest is not None and latest.statistics is not None:
             return latest.version, latest.statistics.table
         with self._using(table) as loaded:
@@ -418,9 +415,7 @@ class DeltaRsTables:
             actions = pa.table(loaded.get_add_actions(flatten=True))
         if not actions.num_rows:
             return None
-        # If no file has statistics of the column, the listing lacks it.
-        name = f"max.{column}"
-        listed = actions[name] if name in actions.column_names else pa.nulls(actions.num_rows, pa.int64())
+        listed = listed_column(actions, f"max.{column}")
         paths_without_maximum = actions.filter(pc.is_null(listed))["path"].to_pylist()
         # A direct commit of edits writes no statistics, so the log lacks the maximum of its files.
         columns_read = [self._files[table].column([unquote(path)], column) for path in paths_without_maximum]

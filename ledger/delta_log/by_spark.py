@@ -192,7 +192,7 @@ class SparkTables:
             table,
             metadata,
             partial(self._direct[table].merge, snapshot, where, edits, metadata, late),
-            partial(self._merge_by_statement, snapshot, table, where, edits, metadata, late),
+            lambda why: self._merge_by_statement(snapshot, table, where, edits, {**metadata, **late()}, why),
         )
 
     def _merge_by_statement(
@@ -202,13 +202,12 @@ class SparkTables:
         where: PartitionFilter,
         edits: pa.Table,
         metadata: Mapping[str, Any],
-        late: Callable[[], Mapping[str, Any]],
         reason: str,
     ) -> int:
         """Commit edits as one MERGE that Spark runs. The MERGE fails if a row is not as its edit supposes."""
         self._require_transactions_kept(table)
         self._direct[table].require_same(snapshot)
-        small, metadata = edits.num_rows <= MOST_EDITS_OF_SMALL, {**metadata, **late()}
+        small = edits.num_rows <= MOST_EDITS_OF_SMALL
         with self.committing(metadata, small=small) as session, temporary_view(session, edits) as source:
             shown = self.statement(table, where, SOURCE_VIEW)
             self.paths.log_statement(table, metadata, reason, shown, edits.num_rows)
@@ -289,8 +288,7 @@ class SparkTables:
             return self._make_newest_durable(table)
 
     def file_facts(self, table: str, at_least: int | None = None) -> tuple[int, pa.Table]:
-        followed = self._direct[table].writer.followed
-        latest = followed.newest() if at_least is None else followed.at_least(at_least)
+        latest = self._direct[table].writer.followed.at_least(at_least)
         if latest is not None and latest.statistics is not None:
             return latest.version, latest.statistics.table
         state = self._state(table)

@@ -67,13 +67,7 @@ class FileStatistics:
             "path",
             *("num_records" if fact.source == "rows" else f"{fact.source}.{fact.column}" for fact in spec.facts),
         ]
-        # A column is missing if no file has its statistics, as a property of the table may ask of an engine.
-        columns = [
-            _as_column(actions[source], field.type)
-            if source in actions.column_names
-            else pa.nulls(actions.num_rows, field.type)
-            for source, field in zip(sources, schema)
-        ]
+        columns = [_as_column(listed_column(actions, source), field.type) for source, field in zip(sources, schema)]
         return cls(spec, pa.table(columns, schema=schema))
 
     @property
@@ -194,6 +188,14 @@ def _value(value: Any, kind: pa.DataType, *, is_instant: bool) -> Any:
     # Instants without an offset are in UTC.
     instant_in_utc = instant if instant.tzinfo else instant.replace(tzinfo=timezone.utc)
     return (instant_in_utc - _EPOCH) // _MILLISECOND
+
+
+def listed_column(actions: pa.Table, name: str) -> pa.ChunkedArray:
+    """Return a column of delta-rs's listing, all null if no file has the statistics that the column is of.
+
+    A property of the table may ask an engine for statistics of other columns.
+    """
+    return actions[name] if name in actions.column_names else pa.chunked_array([pa.nulls(actions.num_rows)])
 
 
 def _as_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

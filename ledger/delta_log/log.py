@@ -559,7 +559,7 @@ class DirectTable:
             raise NotDirect(SETTING)
         if not self._table.statistics:
             raise NotDirect(STATISTICS)
-        latest = self.writer.followed.newest() if seen is None else self.writer.followed.at_least(seen.version)
+        latest = self.writer.followed.at_least(None if seen is None else seen.version)
         if latest is None:
             raise NotDirect(ALTERED)
         partitions = distinct(rows, self._table.partitions) if self._table.partitions else [{}]

@@ -301,14 +301,14 @@ class LogFollower:
             else:
                 self._remember(still_seen, self._followed(still_seen, content, stamp))
 
-    def at_least(self, version: int) -> Files | None:
+    def at_least(self, version: int | None) -> Files | None:
         """Return the files of a version that a caller has just read, or of a newer one; None: the table is altered.
 
-        This costs no request if that version or a newer one is in memory, and no listing is due. Otherwise the newest
-        version is looked for.
+        This costs no request if that version or a newer one is in memory, and no listing is due. Otherwise, and if the
+        caller has read none (None), the newest version is looked for.
         """
         seen = self._seen
-        if seen.files is None or self._is_due(seen) or seen.files.version < version:
+        if version is None or seen.files is None or self._is_due(seen) or seen.files.version < version:
             return self.newest()
         return seen.files
 

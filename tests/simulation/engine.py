@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledger.delta_log.failures import translate_storage_errors
 from ledger.delta_log.protocol import Commit, Conflict, LogReplaced, Seen, Snapshot, require_generation, require_next
 from ledger.delta_log.spec import Layout
 from ledger.errors import OutputUnreadable
 from ledger.output_tables.protocol import OutputLog, unreadable
 from ledger.rules.output_columns import ColumnsAsked
-from ledger.store.delta.engine import SegmentEnd, names_failures, require_ends, require_expected
+from ledger.store.delta.engine import SegmentEnd, require_ends, require_expected
 from ledger.store.delta.model.tables import INSTANT, SEGMENT_FILES, TABLES
 from ledger.store.delta.model.where import Where
 from tests.simulation.log import Change, File, NewestFiles, Partition, Storage, Table, keys_of, reading, rows_of, split
@@ -28,6 +29,14 @@ from tests.simulation.merging import merged
 from tests.simulation.predicates import Whatever, compiled
 
 RULES = ("delta-rs", "spark")
+#: The methods whose storage errors become errors of the ledger, as those of the real engines do.
+METHODS = (
+    *("newest_versions", "refusal"),
+    *("create", "layout", "configure"),
+    *("exists", "version", "load", "merge", "append", "mark", "files", "messages", "delete", "greatest"),
+    "history",
+    *("transaction_version", "compact", "vacuum", "make_durable"),
+)
 
 
 class Fault(Enum):
@@ -64,7 +73,7 @@ class Known(NamedTuple):
         return there and table.identifier == self.identifier
 
 
-@names_failures()
+@translate_storage_errors(methods=METHODS, default="messages")
 class SimulatedEngine:
     """Engine on a Storage. Threads may share it."""
 

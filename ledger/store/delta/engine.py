@@ -12,13 +12,11 @@ the segment, and the other writer begins a new segment.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from ledger.delta_log import rewrite as log_edits
-from ledger.delta_log.failures import translate_storage_errors
 from ledger.delta_log.paths import Paths
 from ledger.delta_log.protocol import (
     Commit,
@@ -276,19 +274,6 @@ class Engine(Tables, MessageFiles, Protocol):
 
     def vacuum(self, table: str) -> None:
         """Remove files that no version within the retention needs, and old entries of the log."""
-
-
-#: The methods of an engine whose storage errors become errors of the ledger, mostly StorageFailed.
-METHODS = (
-    *("newest_versions", "refusal"),
-    *("create", "layout", "configure"),
-    *("exists", "version", "load", "merge", "append", "mark", "files", "messages", "delete", "greatest"),
-    "history",
-    *("transaction_version", "compact", "vacuum", "make_durable"),
-)
-#: Decorates an engine by METHODS, see `delta_log.failures`. A method that is called without a table's name is about
-#: `messages`.
-names_failures = partial(translate_storage_errors, methods=METHODS, default="messages")
 
 
 class LedgerTables(DeltaTables):

@@ -50,7 +50,7 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
     """See Ledger.share."""
     folder = _local(root)
     number = _group_number(group)
-    for closed, _ in _closed(folder):
+    if (closed := _closed(folder)) is not None:
         raise _only_its_owner_may(closed, group)
     if not any((folder / name / LOG).is_dir() for name in TABLES):
         raise LedgerDoesNotExist(root, f"it lacks {', '.join(TABLES)}", [*TABLES])
@@ -161,26 +161,26 @@ def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
     try:
         yield _of(str(root), os.fstat(top)), top
         for name in (*TABLES, LOCKS, PROBES, LOST):
-            closed = list(_closed(root / name))
-            yield from closed
-            if closed or not (root / name).is_dir():
+            if (closed := _closed(root / name)) is not None:
+                yield closed, None
+                continue
+            if not (root / name).is_dir():
                 continue
             for folder, folders, files, held in os.fwalk(name, dir_fd=top):
                 yield _of(str(root / folder), os.fstat(held)), held
                 # The walk skips folders that it may not open, without an error.
-                for inner in folders:
-                    yield from _closed(root / folder / inner)
+                yield from ((closed, None) for inner in folders if (closed := _closed(root / folder / inner)))
                 for file in files:
                     yield from _opened_file(str(root / folder / file), file, held, is_lock=name == LOCKS)
     finally:
         os.close(top)
 
 
-def _closed(folder: Path) -> Iterator[tuple[LocalEntry, None]]:
-    """Yield a folder if this user may not open it."""
-    about = _entry(folder)
-    if about is not None and about.is_folder and not os.access(folder, os.R_OK | os.X_OK):
-        yield about, None
+def _closed(path: Path) -> LocalEntry | None:
+    """Return a folder that this user may not open, or None for every other path."""
+    about = _entry(path)
+    is_open = about is None or not about.is_folder or os.access(path, os.R_OK | os.X_OK)
+    return None if is_open else about
 
 
 def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterator[tuple[LocalEntry, int | None]]:

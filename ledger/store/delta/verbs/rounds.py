@@ -32,7 +32,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ledger.delta_log.protocol import Conflict, LogReplaced
@@ -95,7 +95,7 @@ class Rounds:
     def __init__(self, engine: Engine, transactions: Transactions) -> None:
         self._engine, self._transactions = engine, transactions
         #: The version and generation of the record that was read last, and its content.
-        self._read: tuple[tuple[int, int], tuple[Round | None, int, bool, int | None]] | None = None
+        self._read: tuple[tuple[int, int], Look] | None = None
         #: The lease that this process holds.
         self._held: int | None = None
 
@@ -110,8 +110,8 @@ class Rounds:
             of_record = versions.pop(RECORD), self._engine.generation()
             kept = self._read
             if kept is not None and kept[0] == of_record:
-                return Look(kept[1][0], versions, *kept[1][1:])
-            record = self._record()
+                return replace(kept[1], versions=versions)
+            record = self._record(versions)
             # If a commit to the record's table came between these reads, the record and the versions do not belong
             # together: read again.
             if (self._engine.newest_versions((RECORD,))[RECORD], self._engine.generation()) == of_record:
@@ -192,12 +192,12 @@ class Rounds:
             log.warning("%s", attempts.outlasted())
         self._held = None
 
-    def _record(self) -> tuple[Round | None, int, bool, int | None]:
+    def _record(self, versions: dict[str, int]) -> Look:
         number_of = partial(self._engine.transaction_version, RECORD)
         reached = {table: number_of(application) for table, application in OF_TABLE.items()}
         at, lease = number_of(AT), number_of(LEASE) or 0
         last = None if at is None else Round(reached["messages"] or 0, reached["visibility"] or 0, at)
-        return last, lease, lease != (number_of(FREE) or 0), number_of(LEASED)
+        return Look(last, versions, lease, lease != (number_of(FREE) or 0), number_of(LEASED))
 
     def _metadata(self, at: int) -> dict[str, object]:
         return self._transactions.metadata(secrets.token_hex(8), "upkeep", "", at, [])
