@@ -20,7 +20,7 @@ from ledger.endpoint.handling import Endpoint, Exchange
 from ledger.endpoint.metrics import Metrics
 from ledger.endpoint.polls import Polls
 from ledger.endpoint.pool import Pool
-from ledger.endpoint.refusals import Refusal
+from ledger.endpoint.refusals import Refusal, Throttled
 from ledger.endpoint.statuses import NOT_FOUND, NOT_READY, OK, told
 from ledger.endpoint.wire import Request, Response
 from ledger.errors import ClocksDisagree, LedgerError, StorageFailed, TableAltered
@@ -35,6 +35,9 @@ HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
 #: The bound of a body if the endpoint verifies signatures and the request names no known key. A body of more than
 #: PARSED_IN_LOOP_BYTES is parsed on a thread, not in the event loop.
 UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = 65_536
+#: So many seconds the answer RequestThrottled waits. To refuse a request takes processor time, and clients that try
+#: again at once would take the time of the accepted requests. A large request does not wait: its body takes memory.
+THROTTLED_SECONDS = 1.0
 #: A body above its bound is discarded, but read on, up to this multiple of the bound.
 DISCARDED_MULTIPLE = 8
 #: For this many seconds the result of a measurement of the vital signs is used again (see `_vitals`).
@@ -132,6 +135,8 @@ class Application:
         except Gone:
             raise
         except Exception as error:
+            if isinstance(error, Throttled) and len(body.found) <= PARSED_IN_LOOP_BYTES:
+                await asyncio.sleep(THROTTLED_SECONDS)
             return exchange, exchange.refused(error)
 
     def _body_bound(self, request: Request) -> int:

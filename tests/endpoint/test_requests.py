@@ -8,6 +8,7 @@ import logging
 import shutil
 import socket
 import threading
+import time
 from xml.etree import ElementTree
 
 import pytest
@@ -15,7 +16,7 @@ from deltalake import DeltaTable, TableFeatures
 
 from ledger import Ledger
 from ledger.endpoint import serving
-from ledger.endpoint.application import Bounds
+from ledger.endpoint.application import THROTTLED_SECONDS, Bounds
 from tests.clock import FrozenClock
 from tests.endpoint.conftest import served, unsigned
 
@@ -255,8 +256,11 @@ def test_what_finds_all_threads_busy_and_a_full_backlog_is_throttled_and_the_res
         first.start()
         assert clock.asked.wait(30)
         change = {"QueueUrl": URL, "ReceiptHandle": "none", "VisibilityTimeout": 1}
+        began = time.monotonic()
         status, headers, _ = in_json(endpoint, "ChangeMessageVisibility", change)
         assert (status, headers["x-amzn-query-error"]) == (400, "RequestThrottled;Sender")
+        # Whoever tries again at once waits for the answer, and takes no time from the calls that are carried out.
+        assert time.monotonic() - began >= THROTTLED_SECONDS
         assert in_query(endpoint, b"Action=ListQueues")[1] == "RequestThrottled"
         clock.free.set()
         first.join()
