@@ -132,7 +132,7 @@ def on_disk(root: str) -> list[str]:
         kind = found["logs" if "_delta_log" in Path(folder).parts else "data"]
         for name in names:
             try:
-                kind[0] += os.stat(os.path.join(folder, name)).st_blocks * 512
+                kind[0] += Path(folder, name).stat().st_blocks * 512
             except FileNotFoundError:
                 # Upkeep has removed it since.
                 continue
@@ -199,8 +199,9 @@ def main(options: argparse.Namespace) -> None:
         }
         settings.write_text("\n".join(["[ledger]", *(f"{name} = {value}" for name, value in kept.items()), ""]))
         beside = f"beside `ledger upkeep --every {options.every}`" if options.every else "without upkeep"
+        pace = f"at most {options.rate:g} verbs a second" if options.rate else "as fast as they can"
         sentences = [
-            f"{options.threads} threads of one process {beside}, at most {options.rate or 'any number of'} verbs a second.",
+            f"{options.threads} threads of one process {beside}, {pace}.",
             f"Settings: {', '.join(f'{name} {value}' for name, value in kept.items())} (seconds).",
             "Milliseconds are medians of a tenth by the clock. CPU is that of the whole process.",
         ]
