@@ -21,7 +21,7 @@ What it does
 | find a table's place and its faults | `place`, `damage`, `refusal` |
 | find the newest version | `version`, `newest_versions` |
 | count how often the tables were found to be replaced | `generation` |
-| read rows | `load` (to decide on), `rows`, `file_facts`, `greatest` |
+| read rows | `load` (to decide on), `rows`, `file_facts`, `files_above`, `greatest` |
 | commit | `merge`, `add_rows`, `mark`, `delete`, `join_files` |
 | find what a transaction id committed | `transaction_version` |
 | read the metadata of commits | `history` |

@@ -410,6 +410,9 @@ class DeltaRsTables:
             require_generation(table, generation, self._generations.current)
             delete_rows(loaded, self._files[table], predicate, metadata, self._specs[table].independent_by)
 
+    def files_above(self, table: str, value: str, column: str, bound: int) -> dict[str, int] | None:
+        return self._direct[table].files_above(value, column, bound)
+
     def greatest(self, table: str, column: str) -> int | None:
         with self._using(table) as loaded:
             actions = pa.table(loaded.get_add_actions(flatten=True))

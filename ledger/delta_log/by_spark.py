@@ -325,6 +325,9 @@ class SparkTables:
             session.sql(f"DELETE FROM {self._named(table)} WHERE {predicate}")
             self._make_newest_durable(table)
 
+    def files_above(self, table: str, value: str, column: str, bound: int) -> dict[str, int] | None:
+        return self._direct[table].files_above(value, column, bound)
+
     def greatest(self, table: str, column: str) -> int | None:
         rows = self._rows(f"SELECT max({column}) AS greatest FROM {self._named(table)}")
         (greatest,) = rows["greatest"].to_pylist()

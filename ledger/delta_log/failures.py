@@ -25,6 +25,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 #: The methods of DeltaTables whose errors are translated: those that reach the storage.
 METHODS = (
     *("create", "exists", "layout", "configure", "version", "load", "rows", "file_facts", "greatest", "history"),
+    "files_above",
     *("newest_versions", "refusal", "why_not_direct"),
     *("merge", "add_rows", "mark", "delete", "join_files", "transaction_version", "vacuum", "make_durable"),
 )

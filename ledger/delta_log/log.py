@@ -629,6 +629,14 @@ class DirectTable:
             return None
         return [(values, path, size) for values in named for path, size in latest.of(values).items()]
 
+    def files_above(self, value: str, column: str, bound: int) -> dict[str, int] | None:
+        """See DeltaTables."""
+        latest = self.writer.followed.newest() if self._table.statistics else None
+        if latest is None or latest.statistics is None:
+            return None
+        files = latest.statistics.above(value, column, bound)
+        return {path: latest.of(partition)[path] for partition, path in files}
+
     def require_same(self, snapshot: Snapshot) -> None:
         """Raise LogReplaced if the table's log is no longer the log that a snapshot was read from."""
         if snapshot.loaded is not None and not self.writer.followed.is_same(snapshot.loaded):

@@ -186,6 +186,14 @@ class DeltaTables(Protocol):
         This mostly saves the look for the newest version.
         """
 
+    def files_above(self, table: str, value: str, column: str, bound: int) -> dict[str, int] | None:
+        """Return the files that may hold rows with more than `bound` in a column: their sizes in bytes, by their paths
+        below the table's folder.
+
+        Only partitions with `value` in their first column count. A bound of a column of instants is in milliseconds.
+        Returns None if the client does not know the newest version's files, or their facts.
+        """
+
     def greatest(self, table: str, column: str) -> int | None:
         """Return the largest value of a column of numbers; None: there is none. Files whose maximum the log lacks are
         read."""

@@ -204,6 +204,13 @@ class MessageFiles(Protocol):
         `at_least` is a version that the caller has just read: no newer one is looked for.
         """
 
+    def files_sent_after(self, queue: str, instant: int) -> dict[str, int] | None:
+        """Return the files that may have messages sent to a queue after an instant: their sizes in bytes, by their
+        paths below the table's folder.
+
+        Returns None if the log does not show them to the client.
+        """
+
     def messages(
         self,
         where: Where,
@@ -282,6 +289,10 @@ class LedgerTables(DeltaTables):
     def files(self, at_least: int | None = None) -> tuple[int, pa.Table]:
         """See MessageFiles."""
         return self.file_facts("messages", at_least)
+
+    def files_sent_after(self, queue: str, instant: int) -> dict[str, int] | None:
+        """See MessageFiles."""
+        return self.files_above("messages", queue, "sent_at", instant)
 
     def messages(
         self,

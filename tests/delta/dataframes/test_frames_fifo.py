@@ -100,6 +100,25 @@ def test_f1_repeats_within_a_frame_and_of_earlier_sends_are_sent_once(
     assert queue.send(frame_of(spark, range(5))).count == 5
 
 
+@pytest.mark.parametrize(("name", "by_delta"), [("a b+c", False), ("a{b}*", True)])
+def test_f1_earlier_sends_are_found_in_the_files_that_the_log_names(
+    spark, tmp_path, monkeypatch, name, by_delta, clock
+):
+    """Spark reads them by their paths, in which it would take some characters for a pattern."""
+    monkeypatch.setattr(bulk_send, "FEW", 0)
+    read, find = [], bulk_send.BulkSender.files_since
+    monkeypatch.setattr(
+        bulk_send.BulkSender, "files_since", lambda self, *since: read.append(find(self, *since)) or read[-1]
+    )
+    queue = Ledger.open(str(tmp_path / name), spark, clock=clock).create_queue("q.fifo", FIFO)
+    assert queue.send(frame_of(spark, range(4))).count == 4
+    clock.advance(200)
+    assert queue.send(frame_of(spark, range(2, 6))).count == 2
+    clock.advance(200)
+    assert queue.send(frame_of(spark, range(8))).count == 6
+    assert [files is None for files in read] == [by_delta] * len(read) and len(read) == 2
+
+
 def test_f1_the_scope_of_deduplication_may_be_the_group(make_queue, spark):
     queue = make_queue(DeduplicationScope="messageGroup")
     frame = spark.sql("SELECT 'x' AS body, g AS message_group_id FROM VALUES ('a'), ('b'), ('a') AS t(g)")
