@@ -1,8 +1,7 @@
 """Errors of a user's function in one line (type, message, place), and whether the function's rows may be the cause.
 
 An exception of a Python worker arrives on the driver as the text of its traceback. An exception of the JVM arrives as
-its class and message, sometimes far below the error that Spark shows first. This module reads both kinds of texts, and
-exceptions of the driver.
+its class and message, sometimes far below the error that Spark shows first.
 """
 
 from __future__ import annotations
@@ -64,8 +63,7 @@ _RAISED_IN_SQL = re.escape("[USER_RAISED_EXCEPTION] ")
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "part of cancelled job group", "cancelled part of")
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
-#: Paths of Spark's code and of Python's own frozen modules. Spark calls the user's function, or the function calls
-#: Spark. These paths are never the user's own.
+#: Paths of Spark's code and of Python's own frozen modules, which are never the user's own.
 _NEVER_OWN = re.compile(r"[/\\](pyspark|py4j)[/\\]|^<frozen ")
 _PACKAGE_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -94,9 +92,9 @@ class RowError(NamedTuple):
         return _NOT_OF_ROWS.fullmatch(self.type.rpartition(".")[2]) is not None
 
     def is_like(self, other: RowError) -> bool:
-        """Tell whether both errors are of one kind and place, whatever values their messages name.
+        """Tell whether both errors are of one kind and place, or both are of the surroundings.
 
-        Two errors that the surroundings cause are always alike.
+        The values that their messages name do not count.
         """
         if self.is_of_surroundings and other.is_of_surroundings:
             return True
@@ -139,8 +137,8 @@ def is_of_function(error: BaseException) -> bool:
 def failure_of_storage(error: BaseException) -> str | None:
     """Return the system's sentence in an error about a full or failing disk, also of a Spark task; None for others.
 
-    A user's exception may have any text, and quote any value. So only these errors count: errors of the operating
-    system, and errors by which Spark and delta-rs report such an error.
+    A user's exception may quote any text. So only errors of the operating system count, and errors by which Spark and
+    delta-rs report such an error.
     """
     first = _first(error)
     if isinstance(first, OSError) and first.errno is not None:
@@ -155,8 +153,8 @@ def failure_of_storage(error: BaseException) -> str | None:
 def raised_in_sql(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] | None:
     """Return the match of a pattern in the text of SQL's `raise_error` that ended a task; None for any other error.
 
-    An exception of a user's function may quote the same text. An exception from a Python worker has a traceback before
-    the text. An exception from the driver has no type of Spark's.
+    An exception of a user's function may quote the same text. Then either a traceback is before the text, or the
+    exception has no type of Spark's.
     """
     if not _is_of(error, "pyspark", "py4j"):
         return None
@@ -178,10 +176,7 @@ def value_refused(error: BaseException) -> tuple[str, str] | None:
 
 
 def _text_of_spark(error: BaseException) -> str:
-    """Return the text of a Spark error. Return the empty text for other errors.
-
-    Return the empty text also for a Spark error that quotes a Python exception or a value of a row.
-    """
+    """Return the text of a Spark error that quotes no Python exception and no value of a row. Else return ""."""
     if not _is_of(error, "pyspark", "py4j"):
         return ""
     text = str(error)
