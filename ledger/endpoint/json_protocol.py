@@ -78,7 +78,7 @@ def _refuse_constant(name: str) -> object:
 def _decode(body: bytes) -> object:
     """Decode JSON. Raise ValueError for what is no JSON, and NamedTwice for a member that an object names twice.
 
-    One decoder serves all requests: json.loads would make a new one for each call with these hooks.
+    One decoder serves all requests: with these hooks json.loads would make one for each call.
     """
     return _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
 

@@ -74,8 +74,7 @@ def reader(action: str) -> Reader:
     """Return the function that converts an action's JSON parameters. Raise a Refusal for an unknown action.
 
     The function decodes blobs, and drops members of structures that are null or unknown. For a value of a wrong type it
-    raises a Refusal (SerializationException). It is made once for each action, because questions to the model about
-    each value of each request would take much longer.
+    raises a Refusal (SerializationException). It is made once for each action: questions to the model are slow.
     """
     return _reader_of(input_shape(action))
 
