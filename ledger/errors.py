@@ -232,7 +232,7 @@ class LeaseLost(MessageNotInflight):
     """The claim no longer holds the messages that the call is about.
 
     Their deadline passed, they were deleted or released, or others received them. Or another call of `claim.write`
-    under the same receipt came first.
+    under the same receipt came first. A *lease* is the time for which a claim holds its messages.
     """
 
 

@@ -29,8 +29,8 @@ class _Exit:
     """The `__exit__` of a heartbeat. The beats also stop when a `with` block ends without calling it.
 
     An interrupt (KeyboardInterrupt) can come at the first instruction of `__exit__`. A `with` statement gets the method
-    from this descriptor before it enters, and keeps it until the block ends. Nothing else keeps it. When Python frees
-    the method, the beats stop.
+    from this descriptor before it enters, and keeps it until the block ends. Nothing else keeps the method, so the
+    beats stop when Python frees it.
     """
 
     @overload

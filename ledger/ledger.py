@@ -129,8 +129,8 @@ class Ledger:
             spark: Without a session, calls that take or return DataFrames of Spark fail, and so do `Queue.work` and a
                 redrive by a predicate. All else works through delta-rs, without a JVM, on storage that delta-rs
                 reaches.
-            engine: auto, spark or delta-rs. auto commits through delta-rs wherever it can. On S3 only delta-rs may
-                commit.
+            engine: auto, spark or delta-rs. auto commits through delta-rs on paths, S3, ABFS and GCS. On S3 only
+                delta-rs may commit.
             create: False raises LedgerDoesNotExist where there is no complete ledger. True makes one, also at a root
                 that is mistyped.
             read_only: True opens the ledger only to read it, also on storage that the caller cannot write. The ledger
@@ -234,8 +234,8 @@ class Ledger:
     def list_queues(self, prefix: str = "", after: str = "", max_results: int | None = None) -> list[Queue]:
         """Return the queues whose names begin with `prefix`, sorted by name.
 
-        For paging, return at most `max_results` queues after the name `after`. `after` is the last name of the page
-        before (SQS's NextToken).
+        For paging, return at most `max_results` queues after the name `after`, the last name of the page before (SQS's
+        NextToken).
         """
         for field, value in (("prefix", prefix), ("after", after)):
             if not isinstance(value, str):
@@ -383,7 +383,7 @@ class Ledger:
         002. Spark sets permissions by itself: give its session spark.hadoop.fs.permissions.umask-mode=002.
 
         Only root, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger doctor`
-        names files that have other permissions, and another call mends them.
+        names files that have other permissions. Another call of `share` mends them.
 
         Raises:
             LedgerDoesNotExist: There is no ledger.

@@ -127,10 +127,10 @@ class Queue(Settling):
 
         **A list** has strings, or entries of SQS, which are dictionaries. An entry has the key MessageBody, and may
         have DelaySeconds, MessageAttributes, MessageGroupId, MessageDeduplicationId and AWSTraceHeader. An entry with
-        another key is refused. The call also takes one string or entry without a list. It returns a list with a
+        another key is refused. One string or entry may also come without a list. The result is a list with a
         SendOutcome for each, in order. The outcome of a sent entry is the message's id as a text, and has its sequence
-        number and MD5s. To send a dictionary as a JSON body, use `json.dumps`. The keyword arguments are defaults for
-        the entries of a list.
+        number and MD5s. The keyword arguments are defaults for the entries. To send a dictionary as a JSON body, use
+        `json.dumps`.
 
         M2: LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches, a wrong entry is refused alone, and the others are
         sent. The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent. If
@@ -147,11 +147,9 @@ class Queue(Settling):
         Under an attempt id a DataFrame is evaluated twice: to count and hash its rows, and to write them. If the two
         evaluations differ (in number, bodies, groups or attributes), the call is refused and nothing is sent. If Spark
         commits (engine="spark"), the DataFrame is evaluated once, and the executors keep its rows until they are sent.
-        In both cases a later call whose DataFrame has other rows is another send, and an error. Delays are not
-        compared.
+        Delays are not compared.
 
-        In a list, errors below that concern a body refuse only their entry (see M2). For a DataFrame the errors name
-        the column and the value.
+        In a list, errors below that concern a body refuse only their entry (see M2).
 
         Raises:
             InvalidParameterValue: A body is no string, or the message is over the queue's MaximumMessageSize. Or a
@@ -183,8 +181,9 @@ class Queue(Settling):
 
         On FIFO queues (F2) a claim has messages in order. A message is not received while an earlier message of its
         group is in flight, delayed or locked. Groups come in the order in which they became receivable. A group
-        becomes receivable when its first visible message has come, the message's delay has ended, and each claim or
-        lock on the group has ended. A claim takes all receivable messages of a group before those of the next group.
+        became receivable when its first visible message came, or when that message's delay ended. If a claim or a lock
+        on a message of the group ended later, that end counts. A claim takes all receivable messages of a group before
+        those of the next group.
 
         D1: a visible message that was received as often as the queue's RedrivePolicy allows is moved to the dead-letter
         queue, and not received. If that queue does not exist or cannot take the message, the message is received. For a
@@ -268,21 +267,22 @@ class Queue(Settling):
         its third receive, or later, is parked (hidden for `park` seconds). With `maximum_receives` a message is parked
         from that many receives on, unless the policy made it a dead letter before. With `failures`, each failed message
         gets a row in that table with message_id, reason, verdict, receive_count, receipt_handle and body. The verdict
-        is park, release, or dead_letter: a released message that was received as often as the queue's RedrivePolicy
-        allows. With `stamped`, rows of both tables also have receipt_id, claim_version, worker and written_at.
+        is park, release, or dead_letter. A dead_letter is a released message that was received as often as the queue's
+        RedrivePolicy allows. With `stamped`, rows of both tables also have receipt_id, claim_version, worker and
+        written_at.
 
         **Errors.** If `function` raises, or Spark raises while it computes the rows, the claim is tried again in
         halves. A half that raises is halved in turn. Each part that succeeds is written and acknowledged by itself, so
         a function that aggregates then gets only parts of the claim. If a message raises alone, it failed, with its own
         exception as the reason. At the end one more commit releases or parks the messages that raised. If everything
-        raises alike (`ledger.work.isolation` has the rules), the claim is released uncounted (this receive does not
-        count) and the error is raised. A single message that raises in a claim of n costs at most 2 log2(n) + 3 more
+        raises alike (see `ledger.work.isolation`), the claim is released uncounted (this receive does not count) and
+        the error is raised. A single message that raises in a claim of n costs at most 2 log2(n) + 3 more
         calls, with log2(n) rounded up.
 
         **With `per_row`** the `function` gets a Row of one message in place of the DataFrame, in Spark's Python
         workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. If
-        `function` raises for a message, the message failed, with the error as the reason. Nothing is computed again
-        (`ledger.work.functions.safely`). If all messages of a claim fail alike, the claim is released uncounted and a
+        `function` raises for a message, the message failed, with the error as the reason. Nothing is computed again.
+        If all messages of a claim fail alike, the claim is released uncounted and a
         LedgerError is raised. At least three of these messages must have been received for the first time. An error of
         the surroundings (a missing module, no connection) needs no such messages.
 
@@ -358,12 +358,11 @@ class Queue(Settling):
                 there are several, the handler must be importable: a function at the top level of a module. If a process
                 is killed, its messages can be received again when their lease ends, and the other processes continue.
             max_messages: The most messages of a new claim. By default the size adapts: about as many messages as are
-                handled in `flush_seconds`, at most `flush_rows`. The size is at least 100, and at least twice what the
-                handlers work on at once. If so many messages do not fit in `max_bytes`, the size is smaller. While a
+                handled in `flush_seconds`, at most `flush_rows`, and fewer if they do not fit in `max_bytes`. While a
                 process has as many unsettled messages as two such claims, it receives no further claim.
             max_bytes: How many bytes of bodies each process holds in memory, plus at most one body. Bodies count until
-                their messages are settled. The process reads more only while the handler raises for all messages, until
-                the process has decided whether the handler is broken.
+                their messages are settled. Exception: while the handler raises for all messages, the process reads
+                more, until it has decided whether the handler is broken.
             visibility_timeout, attempt_id, until: As in `work`. Consumers that run at once must have different attempt
                 ids, or none: under a shared id two consumers handle the same messages twice.
             flush_rows, flush_seconds: The handled messages of a claim are settled together when there are `flush_rows`
@@ -376,14 +375,14 @@ class Queue(Settling):
                 wider if later rows need it.
             cost: A column of numbers in the rows. Its sum is reported.
             flush_cost: Messages are also settled when the unwritten rows have cost so much. If a process is killed,
-                about this cost at most, and the calls that were running, are repeated.
+                at most about this cost is repeated, and the calls that were running.
             group_limits: How many messages of a group the handlers of all processes together may get. Give one
-                GroupLimit for every group, or a dictionary with a GroupLimit for each group. Its key None is for every
-                group that it does not name. A message over its group's limit waits in the process for about two seconds
+                GroupLimit for every group, or a dictionary with a GroupLimit for each group, and with the key None for
+                all other groups. A message over its group's limit waits in the process for about two seconds
                 at most. A message that would have to wait longer is released uncounted, and hidden until the limit
                 allows it, for at most 60 seconds. Other groups continue. Messages without a group have no limit.
-            limits_folder: Several calls of `consume` on one machine that name the same folder share their limits. By
-                default the limits hold for the processes of this call.
+            limits_folder: Calls of `consume` on one machine that name the same folder share their limits. By default
+                the limits hold for the processes of this call.
             bar: True shows a progress bar, False does not. By default terminals and notebooks show one if `rich` is
                 installed (the extra `progress`). Without a bar, lines are reported, at least 10 seconds apart.
             report: As in `work`.
@@ -515,8 +514,8 @@ class Queue(Settling):
         as sent now. Each group stays in order, and no copy is left out as a duplicate.
 
         Only messages that arrived before the copy's first call are copied. Messages that are acknowledged or moved
-        during the copy may be copied or not. Stop the senders and receivers of this queue, or check in both queues what
-        they did during the copy. This ledger may be open read-only.
+        during the copy may be copied or not: better stop the senders and receivers of this queue first. This ledger may
+        be open read-only.
 
         Safe to retry, and beside another call: each part is one commit, which also records the copy's progress. The
         same call again sends only messages that no earlier call has sent, and none if the copy is complete. To copy the
@@ -578,7 +577,7 @@ class Queue(Settling):
 
         `work` and `consume` park messages that failed too often. `consume` and `Claim.write` postpone messages for a
         retry. The view `in_flight` lists them by receipt, state and reason. With a `receipt_id` only messages that were
-        released under this receipt become visible: none for None, which is the receipt of an empty claim. A message
+        released under this receipt become visible, and none if it is None (the receipt of an empty claim). A message
         that somebody receives during the call stays with its receiver. Receive counts stay, so `work` and `consume`
         park a parked message again at its next failure. `reason` is as in `Claim.release`. By default each message
         keeps its reason.
@@ -595,9 +594,8 @@ class Queue(Settling):
         A `claim.write` may have left messages in doubt under the receipt. These are restored if their deadline has
         passed, whether or not their rows are in the output table. If the table does not have the rows, the call first
         commits a fence to the table, so that a writer that is still running cannot write them. A table that is gone (it
-        is missing, or another table is in its place) cannot be fenced, and the call assumes that it stays gone. If the
-        table comes back, or is made again, a writer that is still running could add its rows to those of the next
-        receiver.
+        is missing, or another table is in its place) cannot be fenced. If such a table comes back, a writer that is
+        still running could add its rows to those of the next receiver.
 
         Raises:
             OutputUnreadable: The table exists, but cannot be read or written to. Nothing is restored.
@@ -622,8 +620,8 @@ class Queue(Settling):
           for the message, and InvalidParameterValue if a FIFO queue's handle has expired.
         - A list: returns a HandleOutcome per handle, in order.
         - A DataFrame with a column `receipt_handle`: returns a DataFrame with a row per distinct handle. Its columns
-            are strings: receipt_handle, action, outcome, error_code and error_message. The last two are null for a
-            success. The DataFrame of handles is evaluated once.
+          are strings: receipt_handle, action, outcome, error_code and error_message. The last two are null for a
+          success. The DataFrame of handles is evaluated once.
         - An Arrow table (or a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface): returns a
           pyarrow.Table of the same columns, with a row for each row of the input, in order. Needs no Spark.
 

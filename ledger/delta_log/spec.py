@@ -137,7 +137,7 @@ class TableSpec:
     schema: pa.Schema
     partitions: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
-    #: The columns whose smallest and greatest value in each file direct appends and joins write into the log. Empty:
+    #: Direct appends and joins write each file's smallest and greatest values in these columns into the log. Empty:
     #: statements make all appends, and the engine chooses the columns of its statistics.
     statistics: tuple[str, ...] = ()
     #: A row that has a value in one of these columns is settled (but see `still_changing`). See `rewrite`.

@@ -115,10 +115,10 @@ class Storage(LogEntries, Protocol):
         """Make files that others wrote survive a power cut, on a local path if writes are synced. Else do nothing."""
 
     def make_durable(self, version: int) -> None:
-        """Make all versions up to this one survive a power cut, where `sync` does so for files."""
+        """Make all versions up to this one survive a power cut, where `sync` has an effect."""
 
     def sync_checkpoints(self) -> None:
-        """Make the log's checkpoints survive a power cut, whoever wrote them, where `sync` does so for files."""
+        """Make the log's checkpoints, whoever wrote them, survive a power cut, where `sync` has an effect."""
 
     def newest_from(self, version: int) -> int | None:
         """Return the newest version of the table, by a search from a version that existed.
@@ -187,7 +187,7 @@ def version_of(path: str) -> int | None:
 def find_latest_version(files: Storage, version: int) -> int | None:
     """Return what `Storage.newest_from` returns, by asking for single entries by their names.
 
-    A log has no gaps, because it is cut only at its beginning.
+    The search relies on this: a log has no gaps, because it is cut only at its beginning.
     """
     if not files.has(log_file(version)):
         return None
@@ -351,8 +351,8 @@ class LocalFiles:
 class HeldLog:
     """The folder of a table's log on a local path, held open.
 
-    If another process renames, replaces or removes the folder, this object still reads and writes the held folder. In a
-    removed folder it makes no file.
+    If another process renames the folder, or puts another one in its place, this object still reads and writes the held
+    folder. In a removed folder it makes no file.
     """
 
     def __init__(self, descriptor: int, files: LocalFiles) -> None:

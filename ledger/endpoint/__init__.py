@@ -25,7 +25,7 @@ line or below::
 
 **Concurrency.** One event loop reads requests and writes answers. Every call that may touch a table runs in a thread of
 the pool. In the library, threads that change one queue at the same time can share a commit: at most 32 calls. With the
-default number of threads, one queue may use 32 of them. A long poll looks once when it arrives, on a thread. If that
+default number of threads, one queue may use 32. A long poll looks once when it arrives, on a thread. If that
 look finds nothing, the poll waits in a line (`polls.py`) and holds no thread.
 
 **Promises.** Once the endpoint has read and verified a whole request, it either does the request and answers with the

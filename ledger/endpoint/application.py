@@ -47,7 +47,7 @@ VITALS_SECONDS_OF_OBJECT_STORES = 600.0
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 #: With one of these headers, a request may be from another machine: a proxy on this machine may have forwarded it.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
-#: Actions that do not wake the queue's long polls when they end.
+#: Actions that do not wake the queue's long polls when they end. The polls learn of their commits from the tables.
 _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl", "ListQueues", "ListQueueTags")
 
 

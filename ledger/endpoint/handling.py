@@ -89,9 +89,9 @@ class Exchange:
         """Do the call. Return its result, or a Waiting for a receive that found nothing and may wait.
 
         Most calls make one commit to the ledger's tables, or none. DeleteQueue, StartMessageMoveTask, and PurgeQueue of
-        a FIFO queue make several. If one of these fails, the earlier ones may exist. A receive and a move task may also
-        fence writes that are in doubt, by commits to their output tables. Raises a LedgerError if the action is refused
-        or fails.
+        a FIFO queue make several. If one of these commits fails, earlier ones may exist. A receive and a move task may
+        also fence writes that are in doubt, by commits to their output tables. Raises a LedgerError if the action is
+        refused or fails.
         """
         return ACTIONS[call.action](call)
 

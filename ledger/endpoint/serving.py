@@ -34,7 +34,7 @@ KEEP_ALIVE, GRACE = 75, 60
 class BoundedProtocol(HttpToolsProtocol):
     """Ends connections whose head is too long or takes too long, or that send too much beside a body.
 
-    Chunk framing and trailers are beside a body. The application bounds the body.
+    Chunk framing and trailers count as beside a body. The application bounds the body.
     """
 
     _timer: asyncio.TimerHandle | None = None
@@ -57,7 +57,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._ended, before = False, self._body_bytes
         super().data_received(data)
         if self._ended:
-            # What follows a request in its last piece is not counted.
+            # The data in which a request ends are not counted.
             self._body_bytes = self._other_bytes = 0
             return
         self._other_bytes += len(data) - (self._body_bytes - before)

@@ -173,7 +173,7 @@ class _SeenSignatures:
                 return False
             first = first_seen.get(key)
             if first is None:
-                # A signature that first comes without these headers may not come again. So its time counts as over.
+                # A signature that first comes without these headers may not come again: TOGETHER counts as over.
                 first_seen[key] = now if any(invocation) else now - TOGETHER - 1
             is_new = first is None or (any(invocation) and now - first <= TOGETHER)
             if is_new:

@@ -39,9 +39,9 @@ class ClaimSpan:
     """One claim: its owner (the receiver), its start and end, how it ended, and how many messages it took over.
 
     Instants are seconds since the timeline's start. `end` is None while no event shows the end. The claim ends once all
-    of its messages are settled, or at its deadline if it ran out. Only a later receive of its messages shows that.
-    `taken_over` counts the messages whose earlier lease the granting commit found to have run out (for all claims of
-    that commit together).
+    of its messages are settled, or at its deadline if it ran out. Only a later receive of its messages shows that it
+    ran out. `taken_over` counts the messages whose earlier lease the granting commit found to have run out (for all
+    claims of that commit together).
     """
 
     owner: str

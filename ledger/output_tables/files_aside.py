@@ -5,10 +5,10 @@ The table's log does not name the files until a commit publishes them, with the 
 
 - *Bounds of decimals.* delta-rs writes them as floats, which have some sixteen digits. So a reader that filters by a
   longer value may skip a file that has the value. If one column has no bounds, deltalake's own dataset finds no row by
-  it. So each file of a write gets the exact bounds of all rows of the write.
+  a filter on it. So each file of a write gets the exact bounds of all rows of the write.
 - *NaN and infinity.* Spark takes NaN for greater than all numbers, but delta-rs's bounds leave NaN out. If a column has
-  infinity, deltalake's dataset finds no row by it, either. So if a row of a write has NaN or infinity, each file of the
-  write gets no statistics but its number of rows. No reader skips a file without any bounds.
+  infinity, deltalake's dataset finds no row by a filter on it, either. So if a row of a write has NaN or infinity, each
+  file of the write gets no statistics but its number of rows. No reader skips a file without any bounds.
 - *Partitions by instants.* delta-rs leaves out the zone, and Spark then takes the zone of its session. The commit adds
   a Z, for UTC.
 """

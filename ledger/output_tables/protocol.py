@@ -64,8 +64,8 @@ class OutputPublishing(Protocol):
         """Give a table the columns that rows ask for: new columns, and wider types.
 
         The `columns` were found when the table was the `target`. Raises OutputUnreadable if the table is gone, and
-        OutputNotWritten for a change that this engine cannot make. If types shall be wider, raises Conflict if others
-        changed the table meanwhile. If columns are only added, Conflict means that others were first too often.
+        OutputNotWritten for a change that this engine cannot make. For wider types, raises Conflict if others changed
+        the table meanwhile. For new columns alone, raises Conflict if others were first too often.
         """
 
     def why_not_widened(self, location: str) -> str | None:
@@ -126,7 +126,8 @@ class ForeignTables(Protocol):
 def require_remembered(location: str, properties: Mapping[str, str]) -> None:
     """Raise OutputUnreadable for a table that forgets transactions: a missing transaction proves nothing there.
 
-    If the property is unset later, a missing transaction counts as not committed, even if the table forgot it before.
+    Somebody may later unset the property by which the table forgets. Then a missing transaction counts as not
+    committed, even if the table forgot it before.
     """
     if forgetful := why_forgetful(properties):
         look = "Look for the rows of these messages in it first: once it is unset, what it forgot counts as not written"

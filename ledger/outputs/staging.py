@@ -4,7 +4,7 @@
 
 Published files stay in their folder, and belong to the table like any other file. If a writer died, VACUUM removes the
 writer's files, usually when they are 7 days old. So a writer that began more than two days ago does not publish.
-(VACUUM skips folders whose names begin with _, so this folder's name does not.)
+(VACUUM skips folders whose names begin with _. So the name of this folder begins otherwise.)
 """
 
 from __future__ import annotations

@@ -127,8 +127,7 @@ def write_output(
         rows: the rows, a DataFrame or an Arrow table.
         table: the output table.
         decide: is called after the rows are computed, and returns what becomes of the messages.
-        open_ending: is called with the messages (RUNS) that are acknowledged or released, and returns the context for
-        that.
+        open_ending: takes the messages (RUNS) that are acknowledged or released, and returns the context for that.
         failed: a column of the rows, or None. Rows with a value in this column are not written.
         asked: what is asked of the table's columns.
     """

@@ -104,7 +104,7 @@ class Writer(Protocol):
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
         """Write the rows in one commit, under the transaction id `application`. Raise any error.
 
-        Commits before that one may change the table's columns. Return True if the rows are certain to be in the table,
+        Earlier commits may change the table's columns. Return True if the rows are certain to be in the table,
         and False if only the table can tell.
         """
 
@@ -122,8 +122,8 @@ class Writer(Protocol):
 def columns_asked(schema: Any) -> ColumnsAsked:
     """Return what the argument `schema` of Claim.write asks of the table's columns.
 
-    The argument is None, "widen", or an Arrow schema. Raises InvalidParameterValue for any other, and for a schema with
-    types that Delta does not have.
+    The argument is None, "widen", or an Arrow schema. Raises InvalidParameterValue for any other value, and for a
+    schema with types that Delta does not have.
     """
     if schema is None:
         return NOTHING_ASKED
@@ -278,7 +278,7 @@ def _columns_of_new(spark: SparkSession, rows: Mapping[str, Any], asked: Columns
 def _added(columns: Columns) -> Mapping[str, Any]:
     """Return a schema of the columns that are added to a table, only for a check of their names.
 
-    A field inside a column is there by the last part of its path, with the type string.
+    The name of a field inside a column is the last part of its path, and its type is string.
     """
     whole = {column["name"]: column["type"] for column in columns.schema["fields"]}
     names = [name if name in whole else name.rpartition(".")[2] for name in columns.added]

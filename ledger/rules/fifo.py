@@ -38,7 +38,7 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
     of the next group. A group became receivable when its first visible message came, or when the last hold of any of
     its messages ended, gone messages included. The later of the two instants counts. In one millisecond, a message's
     arrival comes before the end of a hold. Between groups with equal instants, the place of their first messages
-    decides. The holds of messages that upkeep dropped are no longer known.
+    decides. The holds of messages that upkeep dropped are not known.
     """
     hidden: set[str] = set()
     free: dict[str, list[Member]] = {}
